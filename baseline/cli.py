@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PRESETS
+from baseline.package.options import lesion_numbers, package_output
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
-from contract import labels
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import (
     Parser,
     add_code_option,
     add_edition_option,
-    distinct_numbers,
     number_within,
-    package_output,
     positive_number,
     require_paths,
     whole_number,
@@ -114,7 +112,7 @@ def _add_heads(step: _AddStep) -> None:
     )
     heads.add_argument(
         "--labels",
-        type=distinct_numbers(labels.LESIONS),
+        type=lesion_numbers,
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in your own masks or in the training of --nnunet, if they differ from these; other "
         "labels become background",

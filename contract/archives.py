@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import shutil
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Literal, cast
+from typing import IO, Any, Final, cast
 
 from contract.errors import HecktorError, ModelPackageError
 
@@ -23,7 +23,6 @@ MAX_MEMBERS: Final = 10_000
 MAX_UNPACKED_BYTES: Final = 16_000_000_000
 MAX_NAME_BYTES: Final = 1024
 MAX_DEPTH: Final = 32
-Kind = Literal["file", "folder", "symbolic link", "hard link", "device or sparse file"]
 _PIECE: Final = 1 << 20
 # Long names and PAX headers, each and of an archive together: tarfile's time rises with the square of one's length.
 _MAX_EXTENSION_BYTES: Final = 1536
@@ -35,25 +34,6 @@ _EXTENSIONS: Final = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
-_KINDS: Final[dict[bytes, Kind]] = {
-    tarfile.REGTYPE: "file",
-    tarfile.AREGTYPE: "file",
-    tarfile.CONTTYPE: "file",
-    tarfile.DIRTYPE: "folder",
-    tarfile.LNKTYPE: "hard link",
-    tarfile.SYMTYPE: "symbolic link",
-}
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member of an archive, as its header describes it; `target` is that of a link."""
-
-    name: str
-    kind: Kind
-    size: int
-    target: str
-    executable: bool
 
 
 class _DamageError(Exception):
@@ -96,15 +76,6 @@ class _Stream:
         while self._at < place and self.read(min(_PIECE, place - self._at)):
             pass
         return self._at
-
-    def pieces(self, start: int, size: int) -> Iterator[bytes]:
-        """The bytes from `start` on, all of them."""
-        self.seek(start)
-        for done in range(0, size, _PIECE):
-            wanted = min(_PIECE, size - done)
-            if len(piece := self.read(wanted)) < wanted:
-                raise _DamageError("it ends early")
-            yield piece
 
     def count_extension(self, size: int) -> None:
         if not 0 <= size <= _MAX_EXTENSION_BYTES:
@@ -167,22 +138,28 @@ def unpack(archive: Path, folder: Path, *, error: type[HecktorError] = ModelPack
         HecktorError: of class `error`: not such an archive, damaged, too large, or a member that is a link, a device,
             a sparse file, appears twice or has a name that leads out of the folder.
     """
-    for member, _ in read_members(archive, error=error):
-        _parts(archive.name, member, error)
-    folder.mkdir(parents=True, exist_ok=True)
-    for member, pieces in read_members(archive, error=error):
-        path = folder.joinpath(*_parts(archive.name, member, error))
-        try:
-            (path if member.kind == "folder" else path.parent).mkdir(parents=True, exist_ok=True)
-            if member.kind == "file":
-                with path.open("xb") as file:
-                    file.writelines(pieces)
-                if member.executable:
-                    path.chmod(path.stat().st_mode | (path.stat().st_mode & 0o444) >> 2)
-        except FileExistsError:
-            raise error(archive.name, f"found {member.name[:80]!r} twice", "each member once") from None
-        except OSError as problem:
-            raise error(archive.name, f"{member.name[:80]!r} cannot be written ({problem.strerror})") from None
+    with _one_line(archive.name, error):
+        for member, _ in _members(archive):
+            _parts(archive.name, member, error)
+        folder.mkdir(parents=True, exist_ok=True)
+        for member, tar in _members(archive):
+            path = folder.joinpath(*_parts(archive.name, member, error))
+            try:
+                _write(member, tar, path)
+            except FileExistsError:
+                raise error(archive.name, f"found {member.name[:80]!r} twice", "each member once") from None
+            except OSError as problem:
+                raise error(archive.name, f"{member.name[:80]!r} cannot be written ({problem.strerror})") from None
+
+
+def _write(member: tarfile.TarInfo, tar: tarfile.TarFile, path: Path) -> None:
+    (path if member.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
+    content = tar.extractfile(member)
+    if content is not None:
+        with path.open("xb") as file:
+            shutil.copyfileobj(content, file, _PIECE)
+        if member.mode & 0o100:
+            path.chmod(path.stat().st_mode | (path.stat().st_mode & 0o444) >> 2)
 
 
 def read_member(archive: Path, name: str, *, max_bytes: int, error: type[HecktorError] = ModelPackageError) -> bytes:
@@ -191,37 +168,30 @@ def read_member(archive: Path, name: str, *, max_bytes: int, error: type[Hecktor
     Raises:
         HecktorError: of class `error`: the archive cannot be read, lacks the file, or it is larger than `max_bytes`.
     """
-    for member, pieces in read_members(archive, error=error):
-        if member.kind == "file" and _parts(archive.name, member, error) == [name]:
-            if member.size > max_bytes:
-                raise error(archive.name, f"{name} of {member.size} bytes", f"at most {max_bytes}")
-            return b"".join(pieces)
+    with _one_line(archive.name, error):
+        for member, tar in _members(archive):
+            if member.isreg() and _parts(archive.name, member, error) == [name]:
+                if member.size > max_bytes:
+                    raise error(archive.name, f"{name} of {member.size} bytes", f"at most {max_bytes}")
+                content = tar.extractfile(member)
+                return b"" if content is None else content.read()
     raise error(archive.name, f"no {name}", f"{name} at the top level")
 
 
-def read_members(
-    archive: Path, *, max_bytes: int = MAX_UNPACKED_BYTES, error: type[HecktorError] = ModelPackageError
-) -> Iterator[tuple[Member, Iterator[bytes]]]:
-    """Each member of a tar file (plain, gzip or xz) with its content in pieces, to be read before the next member.
+def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Each member of a tar file (plain, gzip or xz), to be read from the open file before the next one.
 
-    Headers, the number of members and all bytes together are bounded, so memory is.
-
-    Raises:
-        HecktorError: of class `error`: not a tar file, damaged, or larger than `max_bytes` unpacked.
+    Headers, the number of members and all bytes together are bounded, so memory is. Raises errors of `_DAMAGE`.
     """
-
-    def pieces(stream: _Stream, start: int, size: int) -> Iterator[bytes]:
-        with _one_line(archive.name, error):
-            yield from stream.pieces(start, size)
-
-    with _one_line(archive.name, error), _opened(archive) as content:
-        stream = _Stream(content, max_bytes)
+    with _opened(archive) as content:
+        stream = _Stream(content, MAX_UNPACKED_BYTES)
         tar = tarfile.TarFile(fileobj=cast(IO[bytes], stream), tarinfo=_Header, encoding="utf-8", errors="strict")
         for number, info in enumerate(tar):
             if number == MAX_MEMBERS:
                 raise _DamageError(f"more than {MAX_MEMBERS} members")
-            member = _member(info)
-            yield member, pieces(stream, info.offset_data, member.size)
+            if info.size < 0:
+                raise _DamageError(f"{info.name[:80]!r} with size {info.size}")
+            yield info, tar
         stream.finish()
 
 
@@ -242,23 +212,14 @@ def _opened(archive: Path) -> IO[bytes]:
     return lzma.open(archive) if start == b"\xfd7zXZ\0" else archive.open("rb")
 
 
-def _member(info: tarfile.TarInfo) -> Member:
-    if info.size < 0:
-        raise _DamageError(f"{info.name[:80]!r} with size {info.size}")
-    if "\0" in info.name + info.linkname:
-        raise _DamageError("a name with NUL")
-    kind: Kind = "device or sparse file" if info.issparse() else _KINDS.get(info.type, "device or sparse file")
-    # Only files have content; some writers give a folder or a hard link a size nevertheless.
-    size = info.size if kind == "file" else 0
-    return Member(info.name, kind, size, info.linkname, executable=bool(info.mode & 0o100))
-
-
-def _parts(archive: str, member: Member, error: type[HecktorError]) -> list[str]:
+def _parts(archive: str, member: tarfile.TarInfo, error: type[HecktorError]) -> list[str]:
     """The folders and file name of a member, checked."""
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
-    if member.kind not in ("file", "folder"):
-        raise error(archive, f"found {member.name[:80]!r}, a {member.kind}", "files and folders only")
-    if member.name.startswith("/") or ".." in parts or not (parts or member.kind == "folder"):
+    if member.issparse() or not (member.isreg() or member.isdir()):
+        kind = "link" if member.issym() or member.islnk() else "device or sparse file"
+        raise error(archive, f"found {member.name[:80]!r}, a {kind}", "files and folders only")
+    is_odd = member.name.startswith("/") or ".." in parts or "\0" in member.name
+    if is_odd or not (parts or member.isdir()):
         raise error(archive, f"found {member.name[:80]!r}", "names inside the folder")
     if len(member.name.encode()) > MAX_NAME_BYTES or len(parts) > MAX_DEPTH:
         found = f"found a name of {len(member.name.encode())} bytes and {len(parts)} levels"

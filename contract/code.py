@@ -82,23 +82,18 @@ class Code:
 
     def digest(self, name: str) -> str:
         """The sha256 of the names and contents of all files in a folder of code, but for byte code."""
-        return files_digest(self.folders[name])
+        folder, total = self.folders[name], hashlib.sha256()
+        for path in code_files(folder):
+            content = path.read_bytes()
+            total.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
+            total.update(content)
+        return total.hexdigest()
 
     def check_used(self) -> None:
         """Raise `HecktorError` for a given folder that nothing used."""
         unused = sorted(self.folders.keys() - self._used)
         if unused:
             raise HecktorError("--code", f"found {unused[0]}, which nothing uses", "code that the model package names")
-
-
-def files_digest(folder: Path) -> str:
-    """The sha256 of the names and contents of `code_files`."""
-    total = hashlib.sha256()
-    for path in code_files(folder):
-        content = path.read_bytes()
-        total.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
-        total.update(content)
-    return total.hexdigest()
 
 
 def code_files(folder: Path) -> list[Path]:

@@ -125,8 +125,8 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
     """Run a command's `main` and turn a `HecktorError` into a line on stderr and exit status 1.
 
     Grand Challenge shows the submitter the last non-empty line of stderr, so nothing is printed after it.
-    A disk that is full or read-only is such an error, too, and so are a deleted working folder and Ctrl-C, which has
-    exit status 130. Any other exception propagates with its trace.
+    A disk that is full or read-only is such an error, too, and so is Ctrl-C, which has exit status 130. Any other
+    exception propagates with its trace.
     """
     status = 1
     try:
@@ -151,14 +151,4 @@ def _fault_of(problem: OSError) -> HecktorError | None:
     if problem.errno in _OF_A_DISK:
         what = Path(os.fsdecode(problem.filename)).name if isinstance(problem.filename, str | bytes) else "a file"
         return HecktorError(what, f"cannot be written ({problem.strerror})", "a writable disk with space")
-    if problem.errno == errno.ENOENT and not _has_working_folder():
-        return HecktorError("the working folder", "it was deleted", "an existing one (cd)")
     return None
-
-
-def _has_working_folder() -> bool:
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        return False
-    return True

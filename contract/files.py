@@ -83,13 +83,11 @@ def write_bytes(target: Path, content: bytes) -> None:
     write_files({target: content})
 
 
-def write_files(contents: Mapping[Path, bytes], *, as_one: bool = False, partials: Path | None = None) -> None:
+def write_files(contents: Mapping[Path, bytes], *, partials: Path | None = None) -> None:
     """Write several files atomically: they get their names when all are complete.
 
     A failure to write one of them leaves earlier files of these names unchanged. Until then they have temporary names
-    beside them, or in the folder `partials` on the same file system, where a process that is killed leaves them. With
-    `as_one` earlier files are removed before the first new one gets its name, so that a process that is killed in
-    between never leaves files of two runs.
+    beside them, or in the folder `partials` on the same file system, where a process that is killed leaves them.
 
     Raises:
         OutputError: a file cannot be created, written or renamed.
@@ -101,9 +99,6 @@ def write_files(contents: Mapping[Path, bytes], *, as_one: bool = False, partial
                 target.parent.mkdir(parents=True, exist_ok=True)
                 partial_of[target] = _new_partial(target if partials is None else partials / target.name)
                 partial_of[target].write_bytes(content)
-        for target in contents if as_one else ():
-            with _refusing(target):
-                target.unlink(missing_ok=True)
         for target, partial in partial_of.items():
             with _refusing(target):
                 _give_name(partial, target)

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -116,62 +116,6 @@ def named_algorithm(
         return find(name)
     except HecktorError as error:
         parser.error(f"argument --task: {error.message}{hint}")
-
-
-def name_path(text: str) -> tuple[str, Path]:
-    """Read NAME=PATH; argparse.ArgumentTypeError for any other text."""
-    name, _, path = text.partition("=")
-    if not name.strip() or not path:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
-    return name.strip(), Path(path)
-
-
-def package_output(text: str) -> Path:
-    """Read where to write a model package; argparse.ArgumentTypeError for an archive other than `.tar.gz`."""
-    if text.lower().endswith((".tgz", ".tar", ".zip")):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME.tar.gz, or the name of a folder")
-    return Path(text)
-
-
-def name_paths(text: str) -> tuple[str, list[Path]]:
-    """Read NAME=PATH,PATH; argparse.ArgumentTypeError for any other text."""
-    name, _, rest = text.partition("=")
-    paths = [Path(path) for path in rest.split(",") if path]
-    if not name.strip() or not paths:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
-    return name.strip(), paths
-
-
-def mapping_text(numbers: Mapping[str, int]) -> str:
-    """Numbers by name as options take them, such as `CT=1,PET=0`."""
-    return ",".join(f"{name}={number}" for name, number in numbers.items())
-
-
-def named_numbers(text: str) -> dict[str, int]:
-    """Read different numbers by name, such as CT=1,PET=0; argparse.ArgumentTypeError for any other text."""
-    pairs = [part.strip().partition("=")[::2] for part in text.split(",")]
-    numbers = {name: int(value) for name, value in pairs if name and value.isdecimal()}
-    if len(set(numbers.values())) < len(pairs):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected different numbers by name, such as CT=1,PET=0")
-    return numbers
-
-
-def distinct_numbers(names: Sequence[str]) -> Callable[[str], tuple[int, ...]]:
-    """A reader of a different number from 1 for each of `names`, such as GTVp=7,GTVn=3.
-
-    The reader raises argparse.ArgumentTypeError for any other text.
-    """
-    usual = mapping_text({name: number for number, name in enumerate(names, start=1)})
-
-    def read(text: str) -> tuple[int, ...]:
-        given = dict(part.strip().partition("=")[::2] for part in text.split(","))
-        are_numbers = given.keys() == set(names) and all(value.isdecimal() for value in given.values())
-        numbers = tuple(int(given[name]) for name in names) if are_numbers else ()
-        if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected {usual} or other numbers from 1")
-        return numbers
-
-    return read
 
 
 def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:

@@ -221,15 +221,6 @@ def check_is_package(path: Path) -> None:
         raise ModelPackageError(name, f"no {MANIFEST}{nearby}", "a model package")
 
 
-def manifest_sha256(package: Path) -> str:
-    """The sha256 of a package's manifest, which holds those of all its files; a `.tar.gz` gives that of its folder.
-
-    Raises:
-        ModelPackageError: not a model package.
-    """
-    return hashlib.sha256(_manifest_bytes(package)).hexdigest()
-
-
 def package_identity(package: Path) -> PackageIdentity:
     """The name and checksum of a package, a folder or a `.tar.gz`.
 

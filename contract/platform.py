@@ -26,6 +26,8 @@ TIFF_SUFFIXES: Final = (".tif", ".tiff")
 PLATFORM_IMAGE_SUFFIXES: Final = (".mha", *TIFF_SUFFIXES)
 # .nii.gz is for local use; an algorithm must not write it.
 READABLE_IMAGE_SUFFIXES: Final = (".mha", ".nii.gz")
+# Formats of one file.
+ONE_FILE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # Only for images that a user names one by one: a submitted .mhd could point to any file.
-NAMED_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii", ".mhd")
+NAMED_IMAGE_SUFFIXES: Final = (*ONE_FILE_SUFFIXES, ".mhd")
 MAX_FILES_IN_IMAGE_FOLDER: Final = 1000

@@ -8,12 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import name_path, named_algorithm, whole_number
+from contract.options import named_algorithm, whole_number
 from contract.processes import usable_cpus
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
 if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need
     from evaluation.editions.profile import EvaluationProfile, TaskProfile
+
+
+def name_path(text: str) -> tuple[str, Path]:
+    """Read NAME=PATH; argparse.ArgumentTypeError for any other text."""
+    name, _, path = text.partition("=")
+    if not name.strip() or not path:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
+    return name.strip(), Path(path)
+
+
+def name_paths(text: str) -> tuple[str, list[Path]]:
+    """Read NAME=PATH,PATH; argparse.ArgumentTypeError for any other text."""
+    name, _, rest = text.partition("=")
+    paths = [Path(path) for path in rest.split(",") if path]
+    if not name.strip() or not paths:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
+    return name.strip(), paths
 
 
 def team_folders(text: str) -> list[tuple[str, Path]]:

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from contract import labels
+from baseline.package.options import lesion_numbers, named_numbers, package_output
 from contract.editions import DEFAULT_EDITION
 from contract.options import (
     Parser,
     add_code_option,
     add_edition_option,
-    distinct_numbers,
-    named_numbers,
-    package_output,
     require_paths,
 )
 
@@ -121,7 +118,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--labels",
-        type=distinct_numbers(labels.LESIONS),
+        type=lesion_numbers,
         action="append",
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in the training, if dataset.json has other names; repeated as --channels",

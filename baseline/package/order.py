@@ -21,10 +21,10 @@ from torch import nn
 from algorithm.network.backbones import backbone_of
 from algorithm.network.package import INTENSITIES
 from baseline.package.nnunet_results import channel_names
+from baseline.package.options import mapping_text
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.labels import LESIONS
-from contract.options import mapping_text
 from contract.packages import CHANNELS
 
 IDENTITY: Final = (0, 1, 2)

@@ -32,8 +32,7 @@ from contract.editions.inputs import CT_AND_PET, MR
 from contract.files import write_json
 from contract.patient import Patient, centres_of
 from contract.release.layout import MASK
-from contract.release.problems import ERROR, Problem
-from contract.release.tables import ReleaseTable, read_table
+from contract.release.tables import ERROR, Problem, ReleaseTable, read_table
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
 _Patient = Annotated[

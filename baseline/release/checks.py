@@ -27,8 +27,7 @@ from contract.errors import Finding, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, finite, read_volume
 from contract.release.factors import read_suv_factors
-from contract.release.problems import Problem
-from contract.release.tables import ReleaseTable
+from contract.release.tables import Problem, ReleaseTable
 
 # Ranges of scanners, wide enough for coarse phantoms; a header in centimetres or metres falls outside.
 LEAST_SPACING_MM, MOST_SPACING_MM = 0.2, 12.0

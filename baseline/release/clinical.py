@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.clinical import ImpossibleValueError
-from contract.release.problems import ERROR, WARNING
-from contract.release.tables import ReleaseTable, Row
+from contract.release.tables import ERROR, WARNING, ReleaseTable, Row
 
 MOST_DAYS: Final = 50 * 366
 _EVENT: Final = {"0": False, "1": True, "no": False, "yes": True, "false": False, "true": True}

@@ -13,8 +13,7 @@ from contract.editions import Edition
 from contract.errors import InputError
 from contract.patient import listed
 from contract.release.layout import MASK, TASK_FOLDERS, ReleaseFolder, patient_file, require_release
-from contract.release.problems import ERROR, WARNING, Problem
-from contract.release.tables import ReleaseTable, columns_of
+from contract.release.tables import ERROR, WARNING, Problem, ReleaseTable, columns_of
 
 # Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)

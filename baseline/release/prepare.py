@@ -23,7 +23,7 @@ from contract.documents import installed_version
 from contract.editions import Answer, Edition, load_edition
 from contract.errors import InputError
 from contract.files import write_json
-from contract.release.problems import Problem
+from contract.release.tables import Problem
 from evaluation.editions.profile import profile_of
 
 if TYPE_CHECKING:

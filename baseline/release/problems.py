@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from contract.errors import Finding, HecktorError
 from contract.files import csv_text, write_json, write_text
-from contract.release.problems import ERROR, WARNING, Problem
+from contract.release.tables import ERROR, WARNING, Problem
 
 _WIDTH: Final = 118
 

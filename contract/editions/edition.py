@@ -258,17 +258,8 @@ def _own(content: Any, place: str, source: str) -> Edition:
 
 def _parsed(content: Any, place: str) -> Edition:
     if isinstance(content, dict):
-        _refuse_parts(content, place)
         content = {**_taken(content, place), **content}
     return parse_document(content, Edition, place, error=HecktorError)
-
-
-def _refuse_parts(content: Mapping[str, Any], place: str) -> None:
-    """Refuse one of the two files that were an edition until version 0.3."""
-    found = "an evaluation profile alone" if "tasks" in content else "a declaration alone"
-    if "tasks" in content or "evaluation_profile" in content:
-        expected = "the whole edition in one file: the declaration, and as `scoring` the `tasks` of its profile"
-        raise HecktorError(place, f"found {found}", f"{expected} (docs/editions.md)")
 
 
 def _taken(content: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,6 +18,7 @@ from zlib_ng import zlib_ng
 
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
+from contract.images.nifti import ImageFault, overlong, truncated
 
 # All header keys from which MetaIO takes the grid.
 _GEOMETRY_FIELDS: Final = frozenset(
@@ -26,61 +26,114 @@ _GEOMETRY_FIELDS: Final = frozenset(
 )
 _PIXELS_BEGIN: Final = "ElementDataFile"
 _LAST_LINE: Final = b"ElementDataFile = LOCAL\n"
-# A line that all parsers read alike: a key of letters, one `=`, a short printable value.
-_PLAIN_LINE: Final = re.compile(rb"([A-Za-z]+) *= *[!-~][ -~]{0,199}\r?\n")
 _MAX_LINE_BYTES: Final = 4096
 # Of the whole text header; comments may be long, but a parser's time grows with them.
 MAX_HEADER_BYTES: Final = 1 << 18
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 18
 _ZEROS: Final = bytes(_PIECE)
-_TYPES: Final = {
-    "MET_CHAR": "i1",
-    "MET_UCHAR": "u1",
-    "MET_SHORT": "<i2",
-    "MET_USHORT": "<u2",
-    "MET_INT": "<i4",
-    "MET_UINT": "<u4",
-    "MET_FLOAT": "<f4",
-    "MET_DOUBLE": "<f8",
-}
+# HeaderSize of pixels that end the file beside the header.
+_AT_END: Final = "-1"
 
 
-def read_pixels(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.NDArray[np.generic] | None:
-    """Read the pixels of an `.mha` of one channel in native byte order.
+def read_voxels(path: Path, shape: tuple[int, int, int], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
+    """Read the pixels of an `.mha`, or those in the file beside an `.mhd`, of one channel.
 
     Args:
         path: image file.
         shape: (z, y, x) by the header.
-        bytes_per_voxel: size of the pixel type by the header.
+        dtype: type of the pixels by the header.
 
     Returns:
-        The array; None for another format or encoding, and for pixel data that does not match `shape`. ITK or
-        `completeness.defect` then handles the file.
+        The array in native byte order.
+
+    Raises:
+        ImageFault: pixels elsewhere, stored as text, damaged, or of another length than `shape`.
     """
-    if not path.name.lower().endswith(".mha"):
-        return None
     with path.open("rb") as file:
-        fields = mha_fields(file)
-        dtype = _dtype(fields)
-        if dtype is None or dtype.itemsize != bytes_per_voxel:
-            return None
-        voxels = _inflated(file, shape, dtype) if _is_compressed(fields) else _copied(file, shape, dtype)
-    return None if voxels is None else voxels.astype(dtype.newbyteorder("="), copy=False)
+        fields = _fields(file)
+        if not _is_true(fields.get("BinaryData", "True")):
+            raise ImageFault("pixels as text", "binary ones")
+        is_big_endian = _is_true(fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", "False")))
+        stored = dtype.newbyteorder(">" if is_big_endian else "<")
+        if path.suffix.lower() == ".mhd":
+            with _file_beside(path, fields).open("rb") as pixels:
+                voxels = _voxels(pixels, fields, shape, stored)
+        else:
+            _check_local(fields)
+            voxels = _voxels(file, fields, shape, stored)
+    return voxels.astype(dtype, copy=False)
 
 
-def _inflated(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic] | None:
+def _check_local(fields: Mapping[str, str]) -> None:
+    if fields.get(_PIXELS_BEGIN, "").upper() != "LOCAL":
+        raise ImageFault("the pixels are in another file", "them in the same file")
+    if fields.get("HeaderSize", "0") != "0":
+        raise ImageFault(f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels directly after the header")
+
+
+def _file_beside(path: Path, fields: Mapping[str, str]) -> Path:
+    name = fields.get(_PIXELS_BEGIN, "")
+    pixels = path.parent / name
+    if not name or Path(name).name != name or not pixels.is_file():
+        raise ImageFault(f"its pixels are in {name[:40]!r}", "an existing file beside it")
+    if fields.get("HeaderSize", "0") not in ("0", _AT_END):
+        raise ImageFault(f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels alone in their file")
+    return pixels
+
+
+def _voxels(
+    file: BinaryIO, fields: Mapping[str, str], shape: tuple[int, ...], dtype: np.dtype[np.generic]
+) -> npt.NDArray[np.generic]:
+    """The pixels from the file's position on, compressed or not."""
+    if not _is_true(fields.get("CompressedData", "False")):
+        return _copied(file, shape, dtype, at_end=fields.get("HeaderSize") == _AT_END)
+    size = fields.get("CompressedDataSize", "0")
+    if not size.isdecimal():
+        raise ImageFault(f"CompressedDataSize {size[:40]!r}", "a number of bytes")
     voxels = np.zeros(shape, dtype=dtype)
-    return voxels if _inflate_into(voxels.reshape(-1).view(np.uint8), file) else None
+    _inflate_into(voxels.reshape(-1).view(np.uint8), file)
+    return voxels
 
 
-def _copied(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic] | None:
+def _copied(
+    file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic], *, at_end: bool
+) -> npt.NDArray[np.generic]:
     # Checked before the array is allocated: the size in the header may be false.
     present, count = os.fstat(file.fileno()).st_size - file.tell(), math.prod(shape)
-    if present < count * dtype.itemsize:
-        return None
+    expected = count * dtype.itemsize
+    if present < expected:
+        raise truncated(present, expected)
+    if at_end:
+        file.seek(-expected, os.SEEK_END)
     voxels = np.fromfile(file, dtype, count)
-    return voxels.reshape(shape) if voxels.size == count else None
+    if voxels.size < count:  # the file became shorter
+        raise truncated(voxels.nbytes, expected)
+    return voxels.reshape(shape)
+
+
+def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> None:
+    """Inflate a stream into `target`, an array of zeros.
+
+    Zeros are not copied, so that most pages of a mask take no memory.
+    """
+    inflater, size, pending = zlib_ng.decompressobj(), 0, b""
+    while not inflater.eof:
+        pending = pending or file.read(_BLOCK)
+        try:
+            piece = inflater.decompress(pending, _PIECE)
+        except zlib_ng.error as problem:  # type: ignore[misc]  # not an exception class by its stub
+            raise ImageFault(f"damaged compressed pixel data ({problem})", f"{target.size} bytes") from None
+        if size + len(piece) > target.size:
+            raise overlong(target.size)
+        if not (pending or piece):
+            break
+        pending = inflater.unconsumed_tail
+        if piece != _ZEROS[: len(piece)]:
+            target[size : size + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+        size += len(piece)
+    if not inflater.eof or size < target.size:
+        raise truncated(size, target.size)
 
 
 def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
@@ -119,7 +172,7 @@ def check_header(path: Path, error: type[HecktorError]) -> None:
     ITK reads out of bounds on an absurd NDims, takes a non-numeric origin for 0, and needs 7 s for 60 MB of comments.
     """
     with path.open("rb") as file:
-        fields = mha_fields(file)
+        fields = _fields(file)
         if file.tell() > MAX_HEADER_BYTES:
             raise error(path.name, f"a header of more than {MAX_HEADER_BYTES} bytes", "an image with a shorter one")
     rank = fields.get("NDims", "3")
@@ -142,7 +195,7 @@ def _numbers(values: Iterable[float]) -> str:
     return " ".join(repr(float(value)) for value in values)
 
 
-def mha_fields(file: BinaryIO) -> dict[str, str]:
+def _fields(file: BinaryIO) -> dict[str, str]:
     """Text header of a MetaImage; leaves the file position at the first pixel, or behind the longest header."""
     fields: dict[str, str] = {}
     for raw in _header_lines(file):
@@ -158,57 +211,6 @@ def _header_lines(file: BinaryIO) -> Iterator[bytes]:
         yield raw
 
 
-def is_plain_header(file: BinaryIO) -> bool:
-    """Whether the text header of a MetaImage is unambiguous: plain lines, each key once.
-
-    MetaIO also ends a key at a colon, and its blanks are not those of Unicode. A crafted header can therefore point
-    `mha_fields` to one place of the pixels and ITK to another, in any file.
-    """
-    keys: set[bytes] = set()
-    for raw in _header_lines(file):
-        line = _PLAIN_LINE.fullmatch(raw)
-        if line is None or line[1] in keys:
-            return False
-        keys.add(line[1])
-        if line[1] == _PIXELS_BEGIN.encode():
-            return True
-    return False
-
-
-def _is_compressed(fields: Mapping[str, str]) -> bool:
-    return fields.get("CompressedData", "False").lower() == "true"
-
-
-def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic] | None:
-    plain = (
-        fields.get(_PIXELS_BEGIN, "").upper() == "LOCAL"
-        and fields.get("CompressedData", "False").lower() in ("true", "false")
-        and (not _is_compressed(fields) or fields.get("CompressedDataSize", "").isdecimal())
-        and fields.get("BinaryData", "True").lower() == "true"
-        and fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", "False")).lower() == "false"
-        and fields.get("ElementNumberOfChannels", "1") == "1"
-        and "HeaderSize" not in fields
-    )
-    name = _TYPES.get(fields.get("ElementType", ""))
-    return np.dtype(name) if plain and name else None
-
-
-def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> bool:
-    """Inflate a stream into `target`, an array of zeros; False if it is damaged or of another length.
-
-    Zeros are not copied, so that most pages of a mask take no memory.
-    """
-    inflater, size, pending = zlib_ng.decompressobj(), 0, b""
-    while not inflater.eof:
-        pending = pending or file.read(_BLOCK)
-        try:
-            piece = inflater.decompress(pending, _PIECE)
-        except zlib_ng.error:  # type: ignore[misc]  # not an exception class by its stub
-            return False
-        if size + len(piece) > target.size or not (pending or piece):
-            return False
-        pending = inflater.unconsumed_tail
-        if piece != _ZEROS[: len(piece)]:
-            target[size : size + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-        size += len(piece)
-    return size == target.size
+def _is_true(value: str) -> bool:
+    """A truth value as MetaIO reads it, by its first letter."""
+    return value[:1] in ("T", "t", "1")

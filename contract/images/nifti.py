@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import gzip
 import math
-import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from contract.images.geometry import Geometry
-
-Fault = tuple[str, str]  # found, expected
 
 HEADER_BYTES: Final = 348
 _BLOCK: Final = 1 << 20
@@ -35,24 +33,28 @@ _UNSCALED: Final = (1.0, 0.0)  # slope and intercept
 # From the file's RAS to LPS.
 _LPS: Final = np.array([-1.0, -1.0, 1.0])
 
-# Bits per voxel by datatype code; source: nifti1.h.
-_BITS: Final[Mapping[int, int]] = {
-    2: 8,
-    4: 16,
-    8: 32,
-    16: 32,
-    32: 64,
-    64: 64,
-    128: 24,
-    256: 8,
-    512: 16,
-    768: 32,
-    1024: 64,
-    1280: 64,
-    1536: 128,
-    1792: 128,
-    2304: 32,
+# The fields that are read; source: nifti1.h. The first entry of `pixdim` is the handedness of the quaternion.
+_FIELDS: Final[Mapping[str, tuple[str, int]]] = {
+    "sizeof_hdr": ("i4", 0),
+    "dim": ("8i2", 40),
+    "datatype": ("i2", 70),
+    "bitpix": ("i2", 72),
+    "pixdim": ("4f4", 76),
+    "vox_offset": ("f4", 108),
+    "scaling": ("2f4", 112),
+    "form_codes": ("2i2", 252),
+    "quaternion": ("6f4", 256),
+    "srow": ("(3,4)f4", 280),
+    "magic": ("S4", 344),
 }
+_LAYOUT: Final = np.dtype(
+    {
+        "names": list(_FIELDS),
+        "formats": [form for form, _ in _FIELDS.values()],
+        "offsets": [offset for _, offset in _FIELDS.values()],
+        "itemsize": HEADER_BYTES,
+    }
+)
 # The numeric types by datatype code.
 _TYPES: Final[Mapping[int, str]] = {
     2: "u1",
@@ -67,27 +69,30 @@ _TYPES: Final[Mapping[int, str]] = {
     1280: "u8",
 }
 
+Order = Literal["<", ">"]
 _Affine = npt.NDArray[np.float64]
+
+
+class ImageFault(Exception):  # noqa: N818 - not an error until the file has a name
+    """A fault of an image file: what was found and what was expected."""
 
 
 @dataclass(frozen=True)
 class NiftiHeader:
-    """A header: `content_bytes` of the whole uncompressed file, and the fault of the header or None.
+    """A sound header: `content_bytes` of the whole uncompressed file, of which the voxels begin at `start`.
 
-    The affines, (3, 4) from voxels (x, y, z, 1) to LPS mm, are None where their code is 0. `dtype` is None for types
-    that are no numbers; `scaling` holds the slope and the intercept of the values.
+    `sform` is the affine, (3, 4) from voxels (x, y, z, 1) to LPS mm, None where its code is 0. `dtype` is that of the
+    stored numbers in the file's byte order, `scaling` the slope and the intercept of the values.
     """
 
     content_bytes: int
-    fault: Fault | None
-    order: str = "<"
-    start: int = HEADER_BYTES
-    shape: tuple[int, int, int] = (1, 1, 1)
-    pixdim_mm: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    sform: _Affine | None = None
-    qform: _Affine | None = None
-    dtype: np.dtype[np.generic] | None = None
-    scaling: tuple[float, float] = _UNSCALED
+    order: Order
+    start: int
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, int, int]
+    pixdim_mm: tuple[float, float, float]
+    sform: _Affine | None
+    scaling: tuple[float, float]
 
     @property
     def geometry(self) -> Geometry:
@@ -100,10 +105,10 @@ class NiftiHeader:
     @property
     def pixel_type(self) -> str:
         """The type of the values in ITK's words."""
-        dtype = self.dtype or np.dtype("u1")
-        if dtype.kind == "f" or self.scaling != _UNSCALED:
-            return f"{max(32, 8 * dtype.itemsize * (dtype.kind == 'f'))}-bit float"
-        return f"{8 * dtype.itemsize}-bit {'unsigned' if dtype.kind == 'u' else 'signed'} integer"
+        kind, bits = self.dtype.kind, 8 * self.dtype.itemsize
+        if kind == "f" or self.scaling != _UNSCALED:
+            return f"{max(32, bits * (kind == 'f'))}-bit float"
+        return f"{bits}-bit {'unsigned' if kind == 'u' else 'signed'} integer"
 
     def values_of(self, stored: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Stored numbers in native byte order, scaled as ITK scales them."""
@@ -118,152 +123,125 @@ class NiftiHeader:
         return scaled
 
 
-def header_defect(path: Path) -> Fault | None:
-    """The fault of a file's header and extensions; reads no more than ITK may see without harm.
-
-    ITK reads extensions, of any size, before anything can be compared.
-    """
-
-    def read(file: BinaryIO) -> Fault | None:
-        header = parse_header(file.read(HEADER_BYTES))
-        return header.fault or _extension_fault(file.read(header.start - HEADER_BYTES), header.order)
-
-    return _guarded(read, path)
-
-
-def defect(path: Path) -> Fault | None:
-    """The defect of a whole file as (found, expected); None if it is sound."""
-    return _guarded(lambda file: _read_all(file, parse_header(file.read(HEADER_BYTES)), None), path)
-
-
 def read_header(path: Path) -> NiftiHeader:
-    """The header of a file that `header_defect` passed."""
-    with _opened(path) as file:
-        return parse_header(file.read(HEADER_BYTES))
+    """The checked header of a file. It is read before ITK, which reads extensions, of any size, before the header.
 
-
-def read_voxels(path: Path, array_shape: tuple[int, int, int]) -> npt.NDArray[np.generic] | Fault:
-    """The values (z, y, x) in native byte order, scaled as ITK scales them, or the file's defect.
-
-    NaN and infinities are kept.
+    Raises:
+        ImageFault: of the header, the extensions or their compression.
     """
-    header = read_header(path)
-    if header.dtype is None:
-        return "voxels that are not numbers", "numbers"
-    present = path.stat().st_size
-    if path.suffix.lower() == ".nii" and present < header.content_bytes:  # before the array is allocated
-        return truncated(present, header.content_bytes)
-    stored = np.zeros(math.prod(array_shape) * header.dtype.itemsize, dtype=np.uint8)
-
-    def read(file: BinaryIO) -> Fault | None:
-        return _read_all(file, parse_header(file.read(HEADER_BYTES)), stored)
-
-    return _guarded(read, path) or header.values_of(stored.view(header.dtype).reshape(array_shape))
-
-
-def _guarded(read: Callable[[BinaryIO], Fault | None], path: Path) -> Fault | None:
-    """What `read` finds in the uncompressed content, or the damage of its compression."""
     with _opened(path) as file:
+        return _header_in(file)
+
+
+def read_voxels(path: Path, array_shape: tuple[int, int, int]) -> npt.NDArray[np.generic]:
+    """The values (z, y, x) in native byte order, scaled as ITK scales them; NaN and infinities are kept.
+
+    Raises:
+        ImageFault: of the header or the data.
+    """
+    with _opened(path) as file:
+        header = _header_in(file)
+        present = path.stat().st_size
+        if path.suffix.lower() == ".nii" and present < header.content_bytes:  # before the array is allocated
+            raise truncated(present, header.content_bytes)
+        stored = np.zeros(array_shape, dtype=header.dtype)
+        _fill(stored.reshape(-1).view(np.uint8), file, header)
+    return header.values_of(stored)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The uncompressed content; damage of the compression becomes an ImageFault."""
+    with cast(BinaryIO, path.open("rb") if path.suffix.lower() == ".nii" else gzip.open(path, "rb")) as file:
         try:
-            return read(file)
+            yield file
         except EOFError:
-            return f"truncated, the gzip stream ends after {file.tell()} bytes of content", "a complete stream"
+            found = f"truncated, the gzip stream ends after {file.tell()} bytes of content"
+            raise ImageFault(found, "a complete stream") from None
         except (gzip.BadGzipFile, zlib.error) as problem:
-            return f"a damaged gzip stream ({problem})", "a complete stream"
+            raise ImageFault(f"a damaged gzip stream ({problem})", "a complete stream") from None
 
 
-def _opened(path: Path) -> BinaryIO:
-    return cast(BinaryIO, path.open("rb") if path.suffix.lower() == ".nii" else gzip.open(path, "rb"))
+def _header_in(file: BinaryIO) -> NiftiHeader:
+    header = parse_header(file.read(HEADER_BYTES))
+    _check_extensions(file.read(header.start - HEADER_BYTES), header.order)
+    return header
 
 
-def _read_all(file: BinaryIO, header: NiftiHeader, voxels: npt.NDArray[np.uint8] | None) -> Fault | None:
-    """Read what follows the header, its voxels into `voxels` where they are wanted."""
-    if header.fault:
-        return header.fault
-    size = HEADER_BYTES + len(file.read(header.start - HEADER_BYTES))
+def _fill(voxels: npt.NDArray[np.uint8], file: BinaryIO, header: NiftiHeader) -> None:
+    """Read the bytes of the voxels, and on to the end of the file, where its checksum is."""
+    size = file.tell()
     while block := file.read(_BLOCK):
-        if voxels is not None:
-            part = voxels[size - header.start :][: len(block)]
-            part[:] = np.frombuffer(block, dtype=np.uint8)[: part.size]
+        part = voxels[size - header.start :][: len(block)]
+        part[:] = np.frombuffer(block, dtype=np.uint8)[: part.size]
         size += len(block)
         if size > header.content_bytes + _SURPLUS:
-            return overlong(header.content_bytes)
-    return None if size >= header.content_bytes else truncated(size, header.content_bytes)
+            raise overlong(header.content_bytes)
+    if size < header.content_bytes:
+        raise truncated(size, header.content_bytes)
 
 
-def overlong(expected: int) -> Fault:
+def overlong(expected: int) -> ImageFault:
     """The fault of a decompression bomb."""
-    return "compressed pixel data that inflates to more than its header states", f"{expected} bytes"
+    return ImageFault("compressed pixel data that inflates to more than its header states", f"{expected} bytes")
 
 
-def truncated(size: int, expected: int) -> Fault:
+def truncated(size: int, expected: int) -> ImageFault:
     """The fault of data that ends early."""
-    return f"truncated, {size} bytes of pixel data", str(expected)
+    return ImageFault(f"truncated, {size} bytes of pixel data", str(expected))
 
 
-def parse_header(header: bytes) -> NiftiHeader:
-    """Parse a header of either byte order; bytes of another format give a fault."""
-    order = next((o for o in "<>" if header[:4] == struct.pack(f"{o}i", HEADER_BYTES)), None)
-    if order is None or len(header) < HEADER_BYTES:
-        return NiftiHeader(HEADER_BYTES, ("no NIfTI-1 header", f"one of {HEADER_BYTES} bytes"))
-    rank, *lengths = struct.unpack_from(f"{order}8h", header, 40)
-    datatype, bits = struct.unpack_from(f"{order}2h", header, 70)
-    start, slope, intercept = struct.unpack_from(f"{order}3f", header, 108)
-    if header[344:348] != b"n+1\0":
-        return NiftiHeader(HEADER_BYTES, ("a header whose pixels are in another file", "them in the same file"))
+def parse_header(content: bytes) -> NiftiHeader:
+    """Parse a header of either byte order. Raises `ImageFault` for one of another format or with a contradiction."""
+    orders: tuple[Order, ...] = ("<", ">")
+    order = next((one for one in orders if content[:4] == np.array(HEADER_BYTES, f"{one}i4").tobytes()), None)
+    if order is None or len(content) < HEADER_BYTES:
+        raise ImageFault("no NIfTI-1 header", f"one of {HEADER_BYTES} bytes")
+    fields = np.frombuffer(content, _LAYOUT.newbyteorder(order), 1)[0]
+    if fields["magic"] != b"n+1":
+        raise ImageFault("a header whose pixels are in another file", "them in the same file")
+    start = float(fields["vox_offset"])
     if not 0 <= start <= _SURPLUS:
-        return NiftiHeader(HEADER_BYTES, (f"vox_offset {start:g}", f"at most {_SURPLUS} bytes"))
-    begin = max(HEADER_BYTES, int(start))
-    voxels = math.prod(lengths[:rank])
+        raise ImageFault(f"vox_offset {start:g}", f"at most {_SURPLUS} bytes")
+    _check_numbers(fields)
+    dtype = _pixel_type(int(fields["datatype"]), int(fields["bitpix"])).newbyteorder(order)
+    rank, *lengths = fields["dim"].tolist()
     x, y, z = (max(1, length) for length in (*lengths[:rank], 1, 1, 1)[:3])
-    parsed = NiftiHeader(
-        content_bytes=begin + voxels * max(bits, _BITS.get(datatype, 0)) // 8,
-        fault=_pixel_fault(datatype, bits) or _number_fault(header, order),
+    handed, *pixdim = map(float, fields["pixdim"])
+    sizes = (abs(pixdim[0]), abs(pixdim[1]), abs(pixdim[2]))
+    slope, intercept = map(float, fields["scaling"])
+    begin = max(HEADER_BYTES, int(start))
+    qform_code, sform_code = fields["form_codes"]
+    header = NiftiHeader(
+        content_bytes=begin + math.prod(lengths[:rank]) * dtype.itemsize,
         order=order,
         start=begin,
+        dtype=dtype,
         shape=(x, y, z),
-        dtype=np.dtype(f"{order}{_TYPES[datatype]}") if datatype in _TYPES else None,
+        pixdim_mm=sizes,
+        sform=np.asarray(fields["srow"], np.float64) * _LPS[:, None] if sform_code > 0 else None,
         scaling=(slope if math.isfinite(slope) and slope else 1.0, intercept if math.isfinite(intercept) else 0.0),
     )
-    return parsed if parsed.fault else _placed(parsed, header)
+    _check_placements(header, _qform(fields["quaternion"].tolist(), sizes, handed) if qform_code > 0 else None)
+    return header
 
 
-def _placed(parsed: NiftiHeader, header: bytes) -> NiftiHeader:
-    """The header with its placements, and the contradiction between them as its fault."""
-    order = parsed.order
-    handed, *pixdim = struct.unpack_from(f"{order}4f", header, 76)
-    qcode, scode = struct.unpack_from(f"{order}2h", header, 252)
-    x, y, z = map(abs, pixdim)
-    placed = replace(
-        parsed,
-        pixdim_mm=(x, y, z),
-        sform=_sform(struct.unpack_from(f"{order}12f", header, 280)) if scode > 0 else None,
-        qform=_qform(struct.unpack_from(f"{order}6f", header, 256), (x, y, z), handed) if qcode > 0 else None,
-    )
-    return replace(placed, fault=_contradiction(placed))
+def _pixel_type(datatype: int, bits: int) -> np.dtype[np.generic]:
+    if datatype not in _TYPES:
+        raise ImageFault(f"pixel type {datatype}", "a numeric type")
+    dtype = np.dtype(_TYPES[datatype])
+    if bits != 8 * dtype.itemsize:
+        raise ImageFault(f"{bits} bits per voxel", f"{8 * dtype.itemsize} for its pixel type")
+    return dtype
 
 
-def _pixel_fault(datatype: int, bits: int) -> Fault | None:
-    expected = _BITS.get(datatype)
-    if expected is None:
-        return f"pixel type {datatype}", "a numeric type"
-    return None if bits == expected else (f"{bits} bits per voxel", f"{expected} for its pixel type")
-
-
-def _number_fault(header: bytes, order: str) -> Fault | None:
-    spacing = struct.unpack_from(f"{order}3f", header, 80)
-    if not all(math.isfinite(step) and step != 0 for step in spacing):
-        return f"spacing {_numbers(spacing)} mm", "positive numbers"
-    qform, sform = struct.unpack_from(f"{order}2h", header, 252)
-    numbers = struct.unpack_from(f"{order}6f", header, 256) if qform > 0 else ()
-    numbers += struct.unpack_from(f"{order}12f", header, 280) if sform > 0 else ()
-    if not all(map(math.isfinite, numbers)):
-        return "a number in the geometry is not finite", "finite numbers"
-    return None
-
-
-def _sform(rows: Sequence[float]) -> _Affine:
-    return np.asarray(np.reshape(rows, (3, 4)) * _LPS[:, None], dtype=np.float64)
+def _check_numbers(fields: np.void) -> None:
+    spacing = fields["pixdim"][1:]
+    if not np.all(np.isfinite(spacing) & (spacing != 0)):
+        raise ImageFault(f"spacing {_numbers(spacing)} mm", "positive numbers")
+    for code, numbers in zip(fields["form_codes"], (fields["quaternion"], fields["srow"]), strict=True):
+        if code > 0 and not np.all(np.isfinite(numbers)):
+            raise ImageFault("a number in the geometry is not finite", "finite numbers")
 
 
 def _qform(numbers: Sequence[float], pixdim_mm: Sequence[float], handed: float) -> _Affine:
@@ -280,41 +258,39 @@ def _qform(numbers: Sequence[float], pixdim_mm: Sequence[float], handed: float) 
     return np.asarray(np.column_stack([np.asarray(rotation) * steps, offset]) * _LPS[:, None], dtype=np.float64)
 
 
-def _contradiction(header: NiftiHeader) -> Fault | None:
-    """Two voxel sizes or placements in one header; each program takes another one."""
+def _check_placements(header: NiftiHeader, qform: _Affine | None) -> None:
+    """Refuse two voxel sizes or placements in one header: each program takes another one."""
     if header.sform is None:
-        return None
+        return
     steps = np.linalg.norm(header.sform[:, :3], axis=0)
     drift = np.abs(steps / header.pixdim_mm - 1) * header.shape
     if drift.max() > _HALF_A_VOXEL:
         found = f"voxels of {_numbers(header.pixdim_mm)} mm by pixdim and of {_numbers(steps)} mm by the sform"
-        return found, "one size (nibabel: image.header.set_zooms, or save with the right affine)"
-    if header.qform is None:
-        return None
+        raise ImageFault(found, "one size (nibabel: image.header.set_zooms, or save with the right affine)")
+    if qform is None:
+        return
     corners = np.array([*product(*((0, length - 1) for length in header.shape))])
-    by_sform, by_qform = (corners @ affine[:, :3].T + affine[:, 3] for affine in (header.sform, header.qform))
-    axes = header.qform[:, :3] / header.pixdim_mm
+    by_sform, by_qform = (corners @ affine[:, :3].T + affine[:, 3] for affine in (header.sform, qform))
+    axes = qform[:, :3] / header.pixdim_mm
     apart = np.abs((by_sform - by_qform) @ axes / header.pixdim_mm).max(axis=1)
     worst = int(apart.argmax())
-    if apart[worst] <= _HALF_A_VOXEL:
-        return None
-    voxel = ", ".join(map(str, corners[worst]))
-    places = f"at {_numbers(by_sform[worst])} mm by the sform and at {_numbers(by_qform[worst])} mm by the qform"
-    found = f"two placements, voxel ({voxel}) lies {places} (LPS)"
-    return found, "one placement (nibabel: set_sform and set_qform with the right affine)"
+    if apart[worst] > _HALF_A_VOXEL:
+        voxel = ", ".join(map(str, corners[worst]))
+        places = f"at {_numbers(by_sform[worst])} mm by the sform and at {_numbers(by_qform[worst])} mm by the qform"
+        found = f"two placements, voxel ({voxel}) lies {places} (LPS)"
+        raise ImageFault(found, "one placement (nibabel: set_sform and set_qform with the right affine)")
 
 
-def _extension_fault(content: bytes, order: str) -> Fault | None:
+def _check_extensions(content: bytes, order: Order) -> None:
     """The first four bytes say whether there are extensions; each begins with its size, a multiple of 16."""
     place, count = 4, 0
     while content[:1] > b"\0" and place + 8 <= len(content):
-        (size,) = struct.unpack_from(f"{order}i", content, place)
+        size = int(np.frombuffer(content, f"{order}i4", 1, place)[0])
         if size < 16 or size % 16:
-            return None
+            return
         place, count = place + size, count + 1
         if count > _MAX_EXTENSIONS:
-            return f"more than {_MAX_EXTENSIONS} extensions before its voxels", "a file without them"
-    return None
+            raise ImageFault(f"more than {_MAX_EXTENSIONS} extensions before its voxels", "a file without them")
 
 
 def _numbers(values: Iterable[float]) -> str:

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path, require_space, utf8_path, write_bytes
-from contract.images import completeness, metaimage, nifti
+from contract.images import metaimage, nifti
 from contract.images.geometry import Geometry
-from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
+from contract.platform import NAMED_IMAGE_SUFFIXES, ONE_FILE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 # A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
 _NIFTI_SUFFIXES: Final = (".nii.gz", ".nii")
-# Formats of one file.
-WRITABLE_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # TIFFs are images by name, so that one in a folder is refused instead of overlooked.
 _KNOWN_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
 # Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
@@ -71,7 +69,12 @@ class ImageHeader:
 
     geometry: Geometry
     pixel_type: str
-    is_integer: bool
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The pixel type in native byte order."""
+        bits, _, kind = self.pixel_type.partition("-bit ")
+        return np.dtype(f"{kind[0]}{int(bits) // 8}".replace("s", "i"))
 
 
 def image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str | None:
@@ -80,9 +83,10 @@ def image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str |
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
-def list_images(folder: Path) -> list[Path]:
+def list_images(folder: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> list[Path]:
     """Images directly in `folder`, sorted by name, without hidden files."""
-    return sorted(path for path in folder.iterdir() if image_suffix(path) is not None and not path.name.startswith("."))
+    visible = (path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in visible if image_suffix(path, suffixes) is not None)
 
 
 def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -> Path:
@@ -108,10 +112,16 @@ def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -
 def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageHeader:
     """Read an image's header and check it: three dimensions, one channel, a valid geometry, at most `MAX_VOXELS`.
 
+    A name with an unknown suffix is taken for a MetaImage.
+
     Raises:
         HecktorError: of class `error`: no such file, unreadable, or a failed check.
     """
-    return _checked(open_reader(path, error), path, error)
+    header = _opened(path, error)
+    header.geometry.check(path.name, error)
+    if header.geometry.voxel_count > MAX_VOXELS:
+        raise error(path.name, f"{header.geometry.voxel_count} voxels", f"at most {MAX_VOXELS}")
+    return header
 
 
 def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[HecktorError] = InputError) -> Volume:
@@ -131,9 +141,10 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """
     stamp = _stamp(path)
     try:
-        opened = open_reader(path, error)
-        header = _checked(opened, path, error)
-        array = _read_pixels(opened, header, path, error)
+        header = read_header(path, error=error)
+        array = _read_voxels(path, header)
+    except nifti.ImageFault as fault:
+        raise error(path.name, *fault.args) from None
     except OSError as problem:
         raise error(path.name, f"cannot be read ({problem.strerror or problem})", "a readable file") from None
     if _stamp(path) != stamp:
@@ -167,31 +178,10 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _read_pixels(
-    opened: sitk.ImageFileReader | ImageHeader, header: ImageHeader, path: Path, error: type[HecktorError]
-) -> _Array:
-    shape, bytes_per_voxel = header.geometry.array_shape, _bytes_per_voxel(header.pixel_type)
+def _read_voxels(path: Path, header: ImageHeader) -> _Array:
     if _is_nifti(path):
-        voxels = nifti.read_voxels(path, shape)
-        if isinstance(voxels, tuple):
-            raise error(path.name, *voxels)
-        return voxels
-    pixels = metaimage.read_pixels(path, shape, bytes_per_voxel)
-    if pixels is not None:
-        return pixels
-    if fault := completeness.defect(path, header.geometry.voxel_count, bytes_per_voxel):
-        raise error(path.name, *fault)
-    return _read_with_itk(opened, path, error)
-
-
-def _read_with_itk(reader: Any, path: Path, error: type[HecktorError]) -> _Array:
-    import SimpleITK as sitk
-
-    try:
-        array: _Array = sitk.GetArrayFromImage(reader.Execute())
-    except RuntimeError as problem:
-        raise error(path.name, f"pixels cannot be read ({_itk_reason(problem, path)})") from None
-    return array
+        return nifti.read_voxels(path, header.geometry.array_shape)
+    return metaimage.read_voxels(path, header.geometry.array_shape, header.dtype)
 
 
 def _is_nifti(path: Path) -> bool:
@@ -215,8 +205,8 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
     Raises:
         OutputError: unknown suffix, or the file cannot be written.
     """
-    if image_suffix(path, WRITABLE_IMAGE_SUFFIXES) is None:
-        raise OutputError(path.name, "unknown image suffix", f"{', '.join(WRITABLE_IMAGE_SUFFIXES)}")
+    if image_suffix(path, ONE_FILE_SUFFIXES) is None:
+        raise OutputError(path.name, "unknown image suffix", f"{', '.join(ONE_FILE_SUFFIXES)}")
     try:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)
@@ -228,11 +218,11 @@ def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
     import SimpleITK as sitk
 
     sitk.WriteImage(to_sitk(volume), utf8_path(partial, OutputError), useCompression=compress, compressionLevel=1)
-    # ITK does not report a full disk.
-    fault = completeness.defect(partial, volume.geometry.voxel_count, volume.array.dtype.itemsize)
-    if fault:
+    try:
+        read_volume(partial)
+    except InputError as fault:  # ITK does not report a full disk
         require_space(partial.parent)
-        raise RuntimeError(fault[0])
+        raise RuntimeError(fault.found) from None
 
 
 def labelled(mask: Volume, name: str) -> Volume:
@@ -244,8 +234,6 @@ def labelled(mask: Volume, name: str) -> Volume:
 
 def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
     """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 atomically.
-
-    For `.mha`, even a killed process leaves no partial file.
 
     Args:
         path: output file, `.mha` for the platform.
@@ -277,28 +265,26 @@ def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint
     return compact
 
 
-def open_reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader | ImageHeader:
-    """Open an image and read its header, without those that ITK misreads; an unknown suffix is taken for MetaImage.
+def _opened(path: Path, error: type[HecktorError]) -> ImageHeader:
+    """The header by ITK, without files that ITK misreads.
 
-    A NIfTI whose axes ITK finds too far from perpendicular, but `Geometry.check` does not, gives its header.
-
-    Raises:
-        HecktorError: of class `error`: absent, empty, or not readable.
+    A NIfTI whose axes ITK finds too far from perpendicular, but `Geometry.check` does not, gives its own header.
     """
-    name = utf8_path(path, error)
+    name, suffix = utf8_path(path, error), image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if not path.exists():
         raise error(path.name, f"not found in {path.parent.name}", "an image")
     if not path.is_file():
         raise error(path.name, "not a regular file", "an image")
     if path.stat().st_size == 0:
         raise error(path.name, "empty file", "an image")
-    suffix = image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if suffix in TIFF_SUFFIXES:
         raise error(path.name, "a TIFF, which stores no origin and no slice spacing", "an .mha or .nii.gz file")
     if suffix in (".mha", ".mhd"):
         metaimage.check_header(path, error)
-    if _is_nifti(path) and (fault := nifti.header_defect(path)):
-        raise error(path.name, *fault)
+    try:
+        own = nifti.read_header(path) if _is_nifti(path) else None
+    except nifti.ImageFault as fault:
+        raise error(path.name, *fault.args) from None
     import SimpleITK as sitk
 
     reader = sitk.ImageFileReader()
@@ -307,19 +293,10 @@ def open_reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader |
     try:
         reader.ReadImageInformation()
     except RuntimeError as problem:
-        if _is_nifti(path) and _NOT_ORTHONORMAL in str(problem):
-            header = nifti.read_header(path)
-            return ImageHeader(header.geometry, header.pixel_type, "integer" in header.pixel_type)
+        if own is not None and _NOT_ORTHONORMAL in str(problem):
+            return ImageHeader(own.geometry, own.pixel_type)
         raise error(path.name, f"not a readable image ({_itk_reason(problem, path)})") from None
-    return reader
-
-
-def _checked(opened: sitk.ImageFileReader | ImageHeader, path: Path, error: type[HecktorError]) -> ImageHeader:
-    header = opened if isinstance(opened, ImageHeader) else _header_of(opened, path, error)
-    header.geometry.check(path.name, error)
-    if header.geometry.voxel_count > MAX_VOXELS:
-        raise error(path.name, f"{header.geometry.voxel_count} voxels", f"at most {MAX_VOXELS}")
-    return header
+    return _header_of(reader, path, error)
 
 
 def _header_of(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
@@ -334,12 +311,7 @@ def _header_of(reader: sitk.ImageFileReader, path: Path, error: type[HecktorErro
     pixel_type = sitk.GetPixelIDValueAsString(reader.GetPixelID())
     if "complex" in pixel_type.lower():
         raise error(path.name, "complex pixels", "real numbers")
-    return ImageHeader(Geometry.of(reader), pixel_type, "integer" in pixel_type.lower())
-
-
-def _bytes_per_voxel(pixel_type: str) -> int:
-    bits = re.search(r"(\d+)-bit", pixel_type)
-    return int(bits.group(1)) // 8 if bits else 1
+    return ImageHeader(Geometry.of(reader), pixel_type)
 
 
 def _itk_reason(problem: BaseException, path: Path) -> str:

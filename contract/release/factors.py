@@ -13,8 +13,7 @@ from typing import Final
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import InputError
 from contract.patient import difference_of_ids, listed
-from contract.release.problems import WARNING
-from contract.release.tables import CsvCells, ReleaseTable, read_cells, usable_rows
+from contract.release.tables import WARNING, CsvCells, ReleaseTable, read_cells, usable_rows
 
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
 FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"

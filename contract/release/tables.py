@@ -12,12 +12,33 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import InputError
-from contract.release.problems import ERROR, WARNING, Problem
 
 ID: Final = "PatientID"
+ERROR: Final = "error"
+WARNING: Final = "warning"
 _SHORT_NAMES: Final = {"Tobacco": "Tobacco Consumption", "Alcohol": "Alcohol Consumption"}
 
 Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem of the release.
+
+    `severity` is "error" (the case cannot be used for training as it is) or "warning" (it can, but should be checked).
+    `patient_id` is empty if the problem concerns no single patient. `file` is relative to the release's folder.
+    """
+
+    severity: str
+    kind: str
+    patient_id: str
+    file: str
+    found: str
+    expected: str
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity == ERROR
 
 
 @dataclass

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 _LIBRARIES: Final = {"pydicom": "pydicom", "gdcm": "python-gdcm", "skimage": "scikit-image"}
 _DIRECTORY: Final = "1.2.840.10008.1.3.10"  # SOP class of DICOMDIR
-_IMPLICIT_VR, _EXPLICIT_VR = "1.2.840.10008.1.2", "1.2.840.10008.1.2.1"
 _PREAMBLE_BYTES: Final = 128
-_FIRST_GROUPS: Final = (b"\x02\x00", b"\x08\x00")  # older exports have no preamble
 
 
 @dataclass(frozen=True)
@@ -99,10 +97,7 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
         InputError: truncated, or pixel data that cannot be decoded.
     """
     with _reading(header.name) as dcmread:
-        dataset = dcmread(header.path, force=True)
-        if "TransferSyntaxUID" not in dataset.file_meta:  # a file without preamble
-            implicit_vr = dataset.original_encoding[0]
-            dataset.file_meta.TransferSyntaxUID = _IMPLICIT_VR if implicit_vr else _EXPLICIT_VR
+        dataset = dcmread(header.path)
         if "PixelData" not in dataset:
             raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
         return np.asarray(dataset.pixel_array)
@@ -115,22 +110,13 @@ def _read_header(path: Path, name: str) -> DicomHeader | None:
             start = file.read(_PREAMBLE_BYTES + 4)
     except OSError as problem:
         raise InputError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
-    has_preamble = start[_PREAMBLE_BYTES:] == b"DICM"
-    if not has_preamble and not start.startswith(_FIRST_GROUPS):
+    if start[_PREAMBLE_BYTES:] != b"DICM":
         return None
-    try:
-        with _reading(name) as dcmread:
-            dataset = dcmread(path, stop_before_pixels=True, force=True)
-            is_directory = dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY
-    except InputError:
-        if has_preamble:
-            raise
-        return None
-    if is_directory:
-        return None
+    with _reading(name) as dcmread:
+        dataset = dcmread(path, stop_before_pixels=True)
+        if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+            return None
     header = DicomHeader(name, path, dataset)
-    if not has_preamble and header.optional("SOPClassUID") is None:
-        return None
     header.required("SOPClassUID", "a complete DICOM file; it may be truncated")
     return header
 

@@ -59,7 +59,7 @@ def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> l
             rows = [{key: _in_csv(row.get(key)) for key in analysis.columns} for row in analysis.rows]
             table = csv_text(list(analysis.columns), rows, for_people=True)
             contents = {target: json_text(vars(analysis), indent=None), target.with_suffix(".csv"): table}
-            write_files({path: text.encode() for path, text in contents.items()}, as_one=True)
+            write_files({path: text.encode() for path, text in contents.items()})
             written += contents
     return written
 

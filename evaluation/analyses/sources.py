@@ -11,11 +11,11 @@ from typing import Final
 from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
-from contract.images.folders import list_masks
 from contract.patient import listed
 from contract.predictions import case_of
 from evaluation.analyses.scans import PatientFiles, read_scans
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile
+from evaluation.inputs.folders import list_masks
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.board import (
     LEADERBOARD_JSON,

@@ -15,9 +15,9 @@ from contract.editions.clinical import centre_code
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
 from contract.files import utf8_path
-from contract.images.folders import list_masks, masks_nearby
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
+from evaluation.inputs.folders import list_masks, masks_nearby
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (
     CENTRE_COLUMN,

@@ -14,11 +14,11 @@ from contract.editions import Answer
 from contract.editions.clinical import normalised_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.files import utf8_path
-from contract.images.folders import MASK_SUFFIXES, case_of_other, list_masks, masks_nearby
 from contract.images.volumes import image_suffix
 from contract.patient import difference_of_ids, listed
-from contract.platform import PREDICTIONS_JSON
+from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON
 from contract.predictions import case_of
+from evaluation.inputs.folders import case_of_other, list_masks, masks_nearby
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (
     NothingMatchedError,
@@ -70,8 +70,8 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
 
 
 def _mask(case: str, path: Path) -> SubmittedAnswer:
-    if image_suffix(path, MASK_SUFFIXES) is None:
-        return unusable(case, f"{path.name} is in no format that is read, expected {', '.join(MASK_SUFFIXES)}")
+    if image_suffix(path, ONE_FILE_SUFFIXES) is None:
+        return unusable(case, f"{path.name} is in no format that is read, expected {', '.join(ONE_FILE_SUFFIXES)}")
     return SubmittedAnswer(case, path)
 
 

@@ -18,10 +18,9 @@ from contract.editions import Algorithm, Answer, Socket
 from contract.editions.declaration import ClassValue
 from contract.errors import PredictionError, printable
 from contract.files import read_json, utf8_path
-from contract.images.folders import MASK_SUFFIXES
 from contract.images.volumes import find_single_image, image_suffix
 from contract.patient import difference_of_ids, listed
-from contract.platform import TIFF_SUFFIXES
+from contract.platform import ONE_FILE_SUFFIXES, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
 
 Entry = TypeVar("Entry")
@@ -195,7 +194,7 @@ def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path
     with hostile(path.name):
-        if is_image and image_suffix(path, (*MASK_SUFFIXES, *TIFF_SUFFIXES)) is None:
+        if is_image and image_suffix(path, (*ONE_FILE_SUFFIXES, *TIFF_SUFFIXES)) is None:
             path = find_single_image(path, error=PredictionError)
         regular = path.is_file() and not path.is_symlink()
     if not path.name.isprintable():

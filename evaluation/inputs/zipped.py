@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from contract.errors import PredictionError, printable
-from contract.images.folders import MASK_SUFFIXES
 from contract.images.volumes import image_suffix
+from contract.platform import ONE_FILE_SUFFIXES
 
 MAX_MEMBERS: Final = 10_000
 MAX_UNPACKED_BYTES: Final = 64_000_000_000
@@ -61,12 +61,12 @@ def _masks(name: str, members: Sequence[zipfile.ZipInfo]) -> list[zipfile.ZipInf
     masks: dict[str, zipfile.ZipInfo] = {}
     for member in members:
         path = PurePosixPath(member.filename)
-        if member.is_dir() or path.name.startswith(".") or image_suffix(Path(path.name), MASK_SUFFIXES) is None:
+        if member.is_dir() or path.name.startswith(".") or image_suffix(Path(path.name), ONE_FILE_SUFFIXES) is None:
             continue
         if path.name in masks:
             shown = printable(f"{masks[path.name].filename} and {member.filename}")
             raise PredictionError(name, f"found {shown}", "one mask a case")
         masks[path.name] = member
     if not masks:
-        raise PredictionError(name, "no mask in it", f"masks <case>{MASK_SUFFIXES[0]} or <case>.nii.gz")
+        raise PredictionError(name, "no mask in it", f"masks <case>{ONE_FILE_SUFFIXES[0]} or <case>.nii.gz")
     return list(masks.values())

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
 from contract.files import folder_nearby, json_text, write_files
-from contract.options import Parser, add_edition_option, add_task_option, name_paths, require_paths, whole_number
+from contract.options import Parser, add_edition_option, add_task_option, require_paths, whole_number
 from contract.platform import METRICS_JSON
 from evaluation.editions.document import TIE_RULES
+from evaluation.options import name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
 from evaluation.results.documents import check_owner
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     contents |= {LEADERBOARD_JSON: json_text(board.to_dict()), LEADERBOARD_CSV: as_csv(board)}
     if options.latex:
         contents[LEADERBOARD_TEX] = as_latex(board)
-    write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)
+    write_files({options.output / name: text.encode() for name, text in contents.items()})
     sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
     sys.stdout.write(f"{as_text(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
     return 0

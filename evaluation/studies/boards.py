@@ -12,8 +12,8 @@ import numpy as np
 
 from contract.editions import content_digest
 from contract.errors import HecktorError
-from contract.options import name_path
 from evaluation.analyses.tasks import OFFICIAL, tau_and_p
+from evaluation.options import name_path
 from evaluation.results.board import Leaderboard, OutOfCompetitionEntry, RankedEntry, read_board
 from evaluation.results.teams import OWN_EDITION
 from evaluation.studies.outputs import StudyResult, by_name

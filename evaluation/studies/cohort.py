@@ -12,14 +12,14 @@ from contract import labels
 from contract.editions import Edition, load_edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError
 from contract.errors import HecktorError
-from contract.options import add_edition_option, name_path
+from contract.options import add_edition_option
 from contract.patient import centres_of, listed
 from contract.release.tables import ID, read_columns, read_table
 from evaluation.analyses.scans import PatientFiles, find_scans, tables_of
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.tables import class_value, flag, number
 from evaluation.metrics.lesions import label_components
-from evaluation.options import add_workers
+from evaluation.options import add_workers, name_path
 from evaluation.statistics.intervals import quartiles
 from evaluation.studies.outputs import StudyResult, by_name, measure_cases
 from evaluation.studies.scans import tumour_of

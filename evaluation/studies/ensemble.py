@@ -14,12 +14,12 @@ import numpy as np
 
 from contract.editions import Answer
 from contract.errors import HecktorError, PredictionError
-from contract.options import name_path, whole_number
+from contract.options import whole_number
 from evaluation.inputs.ground_truth import check_shared
 from evaluation.inputs.plain_files import read_class_table, read_risk_table, value_columns
 from evaluation.inputs.submission import PredictedClass, Submission
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
-from evaluation.options import add_workers
+from evaluation.options import add_workers, name_path
 from evaluation.results.board import read_board
 from evaluation.studies.outputs import (
     StudyResult,

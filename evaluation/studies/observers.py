@@ -16,7 +16,7 @@ import numpy.typing as npt
 from contract.documents import parse_document
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import read_header
-from contract.options import name_path, number_within
+from contract.options import number_within
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_labels
@@ -33,7 +33,7 @@ from evaluation.metrics.overlap import (
 )
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
-from evaluation.options import add_bootstrap, add_workers
+from evaluation.options import add_bootstrap, add_workers, name_path
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.statistics.intervals import quartiles
 from evaluation.studies.outputs import StudyResult, by_name, interval_text, measure_cases, plain_figures

@@ -47,13 +47,13 @@ class StudyResult:
     files: tuple[str, ...] = ()
 
     def write(self, folder: Path, name: str) -> list[str]:
-        """Write `<name>.csv` and `<name>.json` as one; return the names of all files."""
+        """Write `<name>.csv` and `<name>.json`; return the names of all files."""
         contents: dict[str, str] = {}
         if self.table:
             contents[f"{name}.csv"] = _csv(self.table, for_people=True)
         about = {"study": name, "version": installed_version("hecktor")}
         contents[f"{name}.json"] = json_text(_plain({**about, **self.content}))
-        write_files({folder / name: text.encode() for name, text in contents.items()}, as_one=True)
+        write_files({folder / name: text.encode() for name, text in contents.items()})
         return [*self.files, *contents]
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from contract.editions import Algorithm
 from contract.errors import GroundTruthError
 from contract.files import write_csv
-from contract.images.folders import list_masks
+from contract.images.volumes import list_images
 from contract.patient import difference_of_ids, listed
+from contract.platform import ONE_FILE_SUFFIXES
 from contract.predictions import case_of
 from contract.release.layout import csv_files
 from contract.release.tables import ID, columns_of, read_table
@@ -63,7 +64,7 @@ def compare_ids(cases: Sequence[CohortCase], rehearsal: Rehearsal) -> tuple[str,
     if not folder.is_dir():
         raise GroundTruthError(folder.name, "no such folder", "the ground truth")
     names = sorted(case_of(case.image_name) for case in cases)
-    masks = {case_of(path.name) for path in list_masks(folder).masks} if task.mask is not None else set()
+    masks = {case_of(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)} if task.mask is not None else set()
     tables = [read_table(path, path.name, edition) for path in csv_files(folder)] if task.heads else []
     outcomes = {column for answer in task.heads for column in answer.columns.values()}
     rows = {case for table in tables if outcomes.intersection(table.columns) for case in table.rows}

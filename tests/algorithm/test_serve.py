@@ -20,7 +20,7 @@ import pytest
 from algorithm.serve import Server, run_server
 from contract.errors import HecktorError, InputError
 from contract.files import read_json
-from contract.packages import manifest_sha256
+from contract.packages import package_identity
 from tests.faults.forked import Forked, Forks
 
 Reply = tuple[int, str]
@@ -343,7 +343,7 @@ def test_a_head_without_a_network_is_served(forks: Forks, case_folder, tiny_pack
     with algorithm(forks, case, tiny_package, "rfs", "--method", "clinical", "--record", str(record)) as (_, port):
         assert call(port, "POST", "/invoke")[0] == 201
         assert (case.output / "rfs.json").is_file()
-        assert read_json(record)["package"]["manifest_sha256"] == manifest_sha256(tiny_package)
+        assert read_json(record)["package"]["manifest_sha256"] == package_identity(tiny_package).manifest_sha256
         case.ehr_path.write_text("[")
         assert call(port, "POST", "/invoke")[0] == 500
         assert list(case.output.iterdir()) == []

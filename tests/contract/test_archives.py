@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contract.archives import pack, read_member, read_members, unpack
+from contract.archives import pack, read_member, unpack
 from contract.errors import HecktorError, ModelPackageError
 
 
@@ -90,7 +90,7 @@ def test_an_archive_that_defeats_the_filter_of_tarfile_writes_nothing_outside(tm
     long = "/".join([*steps, "l" * 254])
     members += [member(long, tarfile.SYMTYPE, "../" * len(steps)), member("escape", tarfile.SYMTYPE, f"{long}/..")]
     path = archive_of(tmp_path / "m.tar.gz", *members, (member("escape/planted", mode=0o755), b"#!"))
-    with pytest.raises(ModelPackageError, match=r"^m\.tar\.gz: found 'a', a symbolic link"):
+    with pytest.raises(ModelPackageError, match=r"^m\.tar\.gz: found 'a', a link"):
         unpack(path, tmp_path / "out")
     assert [one.name for one in tmp_path.iterdir()] == ["m.tar.gz"]
 
@@ -101,7 +101,7 @@ def test_an_archive_that_defeats_the_filter_of_tarfile_writes_nothing_outside(tm
         ([member("../a")], "found '../a', expected names inside the folder"),
         ([member("/a")], "found '/a', expected names inside the folder"),
         ([member("a/../../b")], "found 'a/../../b', expected names inside the folder"),
-        ([member("a", tarfile.LNKTYPE, "nothing")], "found 'a', a hard link, expected files and folders only"),
+        ([member("a", tarfile.LNKTYPE, "nothing")], "found 'a', a link, expected files and folders only"),
         ([member("a", tarfile.FIFOTYPE)], "found 'a', a device or sparse file, expected files and folders only"),
         ([member("a", tarfile.GNUTYPE_SPARSE)], "cannot be unpacked (a sparse file), expected an intact"),
         (
@@ -117,7 +117,7 @@ def test_an_archive_that_defeats_the_filter_of_tarfile_writes_nothing_outside(tm
         ([member("a/" * 600 + "b")], "found a name of 1201 bytes and 601 levels, expected at most 1024 bytes and 32"),
         ([member("a/" * 3000 + "b")], "cannot be unpacked (a header of 60"),
         ([member("a" * 256)], f"'{'a' * 80}' cannot be written (File name too long)"),
-        ([member("a", pax_headers={"path": "a\0b"})], "cannot be unpacked (a name with NUL), expected an intact"),
+        ([member("a", pax_headers={"path": "a\0b"})], r"found 'a\x00b', expected names inside the folder"),
         ([member("a", pax_headers={"size": "-1"})], "cannot be unpacked ('a' with size -1), expected an intact"),
         ([member("a", pax_headers={"comment": "x" * 2**20})], "cannot be unpacked (a header of 1048"),
     ],
@@ -131,7 +131,7 @@ def test_members_that_are_refused(tmp_path: Path, members: list[tarfile.TarInfo]
 
 def test_nothing_is_written_before_all_is_checked(tmp_path: Path) -> None:
     path = archive_of(tmp_path / "m.tar.gz", (member("first"), b"1"), member("last", tarfile.SYMTYPE, "first"))
-    with pytest.raises(ModelPackageError, match="found 'last', a symbolic link"):
+    with pytest.raises(ModelPackageError, match="found 'last', a link"):
         unpack(path, tmp_path / "out")
     assert [one.name for one in tmp_path.iterdir()] == ["m.tar.gz"]
 
@@ -181,7 +181,7 @@ def test_headers_of_random_content_are_one_line(tmp_path: Path, records: bytes, 
 
 
 def test_a_manifest_s_size_and_all_bytes_are_bounded_while_reading(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 MB of zeros in a manifest or in a PAX header, 0.1 MB compressed, take less than 20 MB of memory."""
     path = archive_of(tmp_path / "m.tar.gz", (member("manifest.json"), bytes(60_000_000)))
@@ -196,8 +196,9 @@ def test_a_manifest_s_size_and_all_bytes_are_bounded_while_reading(
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+    monkeypatch.setattr("contract.archives.MAX_UNPACKED_BYTES", 10**6)
     with pytest.raises(ModelPackageError, match="more than 1000000 bytes unpacked"):
-        list(read_members(path, max_bytes=10**6))
+        unpack(path, tmp_path / "out")
 
 
 def test_the_number_of_members_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import json
 import os
 import re
 import signal
@@ -15,18 +16,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from contract.errors import HecktorError, ModelPackageError, OutputError, unwritable
+from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, unwritable
 from contract.files import (
     atomic_path,
     csv_text,
     folder_nearby,
+    parse_json,
     read_json,
     read_text,
     require_space,
     whole_folder,
     without_apostrophe,
     write_csv,
-    write_files,
     write_json,
     write_text,
 )
@@ -103,34 +104,6 @@ def test_modes_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
         os.umask(earlier)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"text.txt": mode, "named.txt": mode}
-
-
-KILLED_BETWEEN = """
-import os, signal, sys
-from pathlib import Path
-from contract import files
-
-names, given = files._give_name, []
-
-def killed(*place):
-    if given:
-        os.kill(os.getpid(), signal.SIGKILL)
-    given.append(names(*place))
-
-files._give_name = killed
-folder = Path(sys.argv[1])
-files.write_files({folder / "a.json": b"new", folder / "a.csv": b"new"}, as_one=True)
-"""
-
-
-def test_a_kill_between_two_files_never_leaves_those_of_two_runs(tmp_path: Path) -> None:
-    for name in ("a.json", "a.csv"):
-        (tmp_path / name).write_text("old")
-    done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert {path.name: path.read_text() for path in tmp_path.glob("a.*")} == {"a.json": "new"}
-    write_files({tmp_path / "a.json": b"2", tmp_path / "a.csv": b"2"}, as_one=True)
-    assert {path.name: path.read_text() for path in tmp_path.glob("a.*")} == {"a.json": "2", "a.csv": "2"}
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,3 +239,19 @@ def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
         assert folder_nearby(given, is_release) == f", but {tmp_path}/release is one"
     assert folder_nearby(tmp_path / "release" / "Task 1", Path.is_file) == ""
     assert folder_nearby(tmp_path / "absent", is_release) == ""
+
+
+@pytest.mark.parametrize("digits", [311, 5000])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_long_whole_numbers(tmp_path: Path, digits: int, sign: str) -> None:
+    """Beyond a double, as 1e400 is."""
+    text = f'{{"a": {sign}{"7" * digits}, "b": 1}}'
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match="too large"):
+        read_json(tmp_path / "a.json")
+    assert parse_json(text, "a.json", accept_nan=True) == {"a": None, "b": 1}
+
+
+def test_whole_numbers_of_a_double_keep_their_digits() -> None:
+    for number in (0, -12, 2**63 + 1, 10**307 + 1):
+        assert parse_json(json.dumps([number]), "a.json") == [number]

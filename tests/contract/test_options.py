@@ -15,12 +15,8 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import (
     add_edition_options,
-    distinct_numbers,
-    name_path,
-    name_paths,
     named_algorithm,
     number_within,
-    package_output,
     positive_number,
     whole_number,
 )
@@ -120,32 +116,3 @@ def test_an_absent_or_unknown_task_ends_with_status_2(
 def test_an_unknown_edition_is_an_error_of_the_product() -> None:
     with pytest.raises(HecktorError, match=r"expected one of hecktor2020, .*, hecktor2025,"):
         _chosen("--edition", "hecktor1999")
-
-
-def test_a_named_path_may_hold_further_equals_signs_and_commas() -> None:
-    assert name_path("team=a=b,c") == ("team", Path("a=b,c"))
-    assert name_paths(" team =a=b,c") == ("team", [Path("a=b"), Path("c")])
-
-
-@pytest.mark.parametrize("text", ["team", "=folder", " =folder", "team="])
-def test_a_named_path_needs_a_name_and_a_path(text: str) -> None:
-    for read in (name_path, name_paths):
-        with pytest.raises(argparse.ArgumentTypeError, match="expected NAME=PATH"):
-            read(text)
-
-
-@pytest.mark.parametrize("text", ["m.tgz", "m.tar", "M.ZIP"])
-def test_a_package_is_a_folder_or_tar_gz(text: str) -> None:
-    """Another archive's name would otherwise be that of a folder."""
-    assert package_output("out/m.tar.gz") == Path("out/m.tar.gz")
-    assert package_output("m.v2") == Path("m.v2")
-    with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}'"):
-        package_output(text)
-
-
-def test_numbers_by_name() -> None:
-    read = distinct_numbers(("GTVp", "GTVn"))
-    assert read("GTVn=3, GTVp=7") == (7, 3)
-    for text in ("GTVp=0,GTVn=1", "GTVp=2,GTVn=2", "GTVp=2", "GTVp=x,GTVn=1"):
-        with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}', expected GTVp=1,GTVn=2 or other"):
-            read(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydicom import dcmread
-from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.dataset import Dataset
 
 from contract.errors import InputError, OutputError
 from contract.images.geometry import Geometry
@@ -158,20 +158,6 @@ def test_case_in_a_cohort_has_the_name_of_the_patient(study: StudyFolder, tmp_pa
     folder = tmp_path / "cohort" / "MDA-007" / "input"
     convert_dicom(ConvertRequest(study.root, folder))
     assert json.loads((folder / "inputs.json").read_text())[0]["image"]["name"] == "MDA-007.mha"
-
-
-@pytest.mark.parametrize("implicit", [True, False])
-def test_files_without_preamble(study: StudyFolder, convert: Convert, implicit: bool) -> None:
-    """As older exports write them: no preamble and no file meta information, so no transfer syntax."""
-    for path in study.ct() + study.pet():
-        dataset = dcmread(path)
-        dataset.file_meta, dataset.preamble = FileMetaDataset(), None
-        dataset.save_as(path, implicit_vr=implicit, little_endian=True, enforce_file_format=False)
-        assert path.read_bytes()[:2] == b"\x08\x00"
-    (study.root / "other").write_bytes(b"\x08\x00 is no DICOM file" * 9)
-    converted = convert()
-    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
-    assert converted.case.ignored == ("1 file: not a DICOM object, or DICOMDIR",)
 
 
 def test_the_example_of_the_page_runs(

@@ -13,8 +13,7 @@ from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError
 from contract.files import write_json
-from contract.release.problems import Problem
-from contract.release.tables import read_table
+from contract.release.tables import Problem, read_table
 from tests.baseline.prepared import EDITION
 
 TABLES = {

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baseline.release.clinical import read_values
-from contract.release.problems import Problem
-from contract.release.tables import ReleaseTable
+from contract.release.tables import Problem, ReleaseTable
 from tests.baseline.release.one_folder import EDITION, HEADER
 
 P = "MDA-001"

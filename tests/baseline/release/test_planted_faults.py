@@ -12,7 +12,7 @@ from baseline.release.prepare import find_problems, sound_cases
 from baseline.release.problems import patients_with_errors
 from baseline.work import WorkFolders
 from contract.errors import InputError
-from contract.release.problems import Problem
+from contract.release.tables import Problem
 from tests.baseline.prepared import EDITION
 from tests.baseline.release.planted import Expected, Release, error
 from tests.baseline.release.planted_in_images import IMAGE_FAULTS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baseline.release.problems import as_text, in_order, patients_with_errors, write_problems
-from contract.release.problems import Problem
+from contract.release.tables import Problem
 
 BAD = Problem("error", "suv", "B-2", "Task 1/B-2/B-2__PT.nii.gz", "all voxels are zero", "SUV")
 WORSE = Problem("error", "csv-missing", "", "Task 2", "0 CSV files", "one")

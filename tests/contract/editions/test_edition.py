@@ -104,8 +104,6 @@ NAN = float("nan")
         (["format"], True, ".format: found true"),
         (["colour"], "red", '.colour: found "red"'),
         (["name"], "hecktor2025", ".name: found 'hecktor2025', an edition of the package with other contents"),
-        (["evaluation_profile"], "p.json", ": found a declaration alone, expected the whole edition in one file"),
-        (["tasks"], {}, ": found an evaluation profile alone, expected the whole edition in one file"),
         (["algorithms_of"], "hecktor2025", ".inputs: found beside `algorithms_of`, expected one of them"),
         (["scoring"], {}, ".scoring: found {}, expected at least 1 entries"),
         (["scoring", "other"], {}, ".scoring: found an object, expected some of everything, not 'other'"),

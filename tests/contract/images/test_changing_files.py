@@ -42,13 +42,13 @@ def test_a_change_between_header_and_pixels(
 ) -> None:
     path = tmp_path / "a.mha"
     write_volume(path, Volume(np.zeros((8, 8, 8), np.int16), GRID))
-    real = images.metaimage.read_pixels
+    real = images.metaimage.read_voxels
 
     def changing(*arguments: object) -> object:
         pixels = real(*arguments)  # type: ignore[arg-type]
         change(path)
         return pixels
 
-    monkeypatch.setattr(images.metaimage, "read_pixels", changing)
+    monkeypatch.setattr(images.metaimage, "read_voxels", changing)
     with pytest.raises(InputError, match=r"^a\.mha: changed while it was being read"):
         read_volume(path)

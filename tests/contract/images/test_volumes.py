@@ -69,9 +69,9 @@ def test_read_as_another_type(tmp_path: Path) -> None:
 def test_read_header(tmp_path: Path) -> None:
     write_volume(tmp_path / "a.mha", noise(OBLIQUE))
     header = read_header(tmp_path / "a.mha")
-    assert (header.geometry.size, header.pixel_type, header.is_integer) == ((9, 8, 7), "16-bit signed integer", True)
+    assert (header.geometry.size, header.pixel_type, header.dtype) == ((9, 8, 7), "16-bit signed integer", np.int16)
     write_volume(tmp_path / "b.mha", Volume(noise(OBLIQUE).array.astype(np.float32), OBLIQUE))
-    assert not read_header(tmp_path / "b.mha").is_integer
+    assert read_header(tmp_path / "b.mha").dtype == np.float32
 
 
 @settings(max_examples=25)

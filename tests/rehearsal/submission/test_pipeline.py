@@ -20,7 +20,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import read_json
-from contract.packages import manifest_sha256, package_identity, read_manifest
+from contract.packages import package_identity, read_manifest
 from rehearsal.runners.containers import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
@@ -135,7 +135,7 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     assert [(one["task"], one["time_limit_s"]) for one in record["rehearsals"]] == [
         ("segmentation", 600), ("rfs", 900), ("hpv", 600),
     ]  # fmt: skip
-    assert record["model"]["manifest_sha256"] == manifest_sha256(tiny_package)
+    assert record["model"]["manifest_sha256"] == package_identity(tiny_package).manifest_sha256
     (case,) = record["rehearsals"][1]["cases"]
     assert case["kind"] == "head_and_neck"
     assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.images.volumes import image_suffix
+from contract.images.volumes import image_suffix, list_images
 from contract.patient import listed
-from contract.platform import READABLE_IMAGE_SUFFIXES
+from contract.platform import ONE_FILE_SUFFIXES
 from contract.predictions import case_of
 
-MASK_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # Tables and notes beside the masks.
 _IGNORED_SUFFIXES: Final = (".csv", ".tsv", ".json", ".md", ".txt")
 
@@ -31,15 +30,10 @@ class MaskFolder:
 
 def list_masks(folder: Path) -> MaskFolder:
     """The masks directly in `folder`, and the files of formats that are not read."""
-    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    masks = tuple(path for path in visible if image_suffix(path, MASK_SUFFIXES) is not None)
-    files = (path for path in visible if path not in masks and not path.is_dir())
-    return MaskFolder(masks, tuple(path for path in files if path.suffix.lower() not in _IGNORED_SUFFIXES))
-
-
-def mask_name(path: Path) -> str:
-    """A mask's file name without the suffix of its format: its case."""
-    return path.name[: -len(image_suffix(path, MASK_SUFFIXES) or "") or None]
+    others = (path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and not path.is_dir())
+    others = (path for path in others if path.suffix.lower() not in _IGNORED_SUFFIXES)
+    unread = tuple(path for path in others if image_suffix(path, ONE_FILE_SUFFIXES) is None)
+    return MaskFolder(tuple(list_images(folder, ONE_FILE_SUFFIXES)), unread)
 
 
 def case_of_other(path: Path, cases: Collection[str]) -> str | None:
