@@ -115,13 +115,13 @@ def table(cases: Sequence[Benchmark], timings: Mapping[str, Timing]) -> Iterator
 
 
 def _ratio(case: Benchmark, peer: Benchmark, timings: Mapping[str, Timing]) -> float | None:
-    """The ratio of two times, each without that of the same for fewer patients."""
+    """The ratio of two times, each without that of the same for fewer patients; None if the rest is below the noise."""
     if any(one.less and one.less not in timings for one in (case, peer)):
         return None
     ours, theirs = (
         timings[one.name].median_s - (timings[one.less].median_s if one.less else 0.0) for one in (case, peer)
     )
-    return ours / theirs
+    return ours / theirs if min(ours, theirs) > 0 else None
 
 
 def _aims(case: Benchmark, ratio: float | None, peak_mib: float | None) -> str:
