@@ -20,7 +20,7 @@ from hecktor.phase.readme import GROUND_TRUTH, readme
 from hecktor.phase.settings import SETTINGS, PhaseSettings
 from hecktor.phase.tables import pack_tables
 from rehearsal.jobs.cases import place
-from rehearsal.platform import EvaluationRun, ranked_values, run_evaluation, value_at
+from rehearsal.jobs.evaluation import EvaluationRun, ranked_values, run_evaluation, value_at
 from rehearsal.runners.runner import ProcessRunner, Runner, evaluation_command
 from rehearsal.submission.folder import (
     REHEARSAL,

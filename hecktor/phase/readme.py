@@ -13,7 +13,7 @@ from contract.files import json_text
 from contract.packages import FileEntry, file_entry
 from evaluation.editions.profile import TaskProfile
 from hecktor.phase.settings import PhaseSettings, platform_ranking
-from rehearsal.platform import EVALUATION_LIMITS, EvaluationRun, value_at
+from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, value_at
 from rehearsal.runners.runner import GIB
 from rehearsal.submission.record import size_and_sum
 

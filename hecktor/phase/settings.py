@@ -8,7 +8,7 @@ from typing import Final, Literal
 from contract.documents import Document
 from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, metrics_of_scheme
 from evaluation.editions.profile import TaskProfile
-from rehearsal.platform import EVALUATION_LIMITS, metric_path
+from rehearsal.jobs.evaluation import EVALUATION_LIMITS, metric_path
 from rehearsal.runners.runner import GIB
 
 SETTINGS: Final = "phase.json"

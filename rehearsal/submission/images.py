@@ -13,8 +13,9 @@ from typing import Final
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError
 from contract.files import write_json
-from rehearsal.images import upload_problems
-from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
+from rehearsal.platform.images import upload_problems
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Runner, code_options
 
 SOURCE: Final = Path(__file__).resolve().parents[2]

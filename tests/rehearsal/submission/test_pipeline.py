@@ -21,7 +21,7 @@ from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import read_json
 from contract.packages import manifest_sha256, package_identity, read_manifest
-from rehearsal.runners.containers import ContainerEngine
+from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
 from rehearsal.submission.images import BuiltImages, find_images
