@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.editions.profile import profile_of  # after --help: these take seconds
     from evaluation.options import chosen_task
     from hecktor.phase.pipeline import PhaseOptions, make_phase
-    from hecktor.phase.readme import GROUND_TRUTH
+    from hecktor.phase.settings import GROUND_TRUTH
     from rehearsal.submission.folder import without_archives
     from rehearsal.submission.images import EvaluationImages
 

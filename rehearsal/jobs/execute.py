@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ class JobResult:
     outputs: tuple[CheckedOutput, ...]
     failure: str | None
     warnings: tuple[str, ...]
-    api_method: str = "exec"
+    api_method: ApiMethod
     run_record: RecordedRun | None = None
 
     def as_case(self) -> RehearsedCase:
@@ -166,10 +166,7 @@ def run_job(
     collected = Collected.from_call(call, folder / "collected")
     for used in (call.output_dir, call.tmp_dir, job.input_dir):
         remove_tree(used)
-    checked, failure = outputs_or_failure(failure, collected, case, rehearsal.task)
-    run_record, unusable = read_run_record(collected.record, collected.record_fault)
-    warnings = (*checked.warnings, *unusable, *log_warnings(call.stdout), *log_warnings(call.stderr))
-    return JobResult(job, outcome, checked.outputs, failure, warnings, run_record=run_record)
+    return collected.result(job, outcome, failure, rehearsal.task, (call.stdout, call.stderr), "exec")
 
 
 @dataclass(frozen=True)
@@ -188,20 +185,29 @@ class Collected:
         faults = copy_out(call.output_dir, outputs)
         return cls(outputs, faults, record, copy_file_out(call.tmp_dir, RUN_RECORD, record, MAX_JSON_BYTES))
 
+    def result(
+        self,
+        job: StagedJob,
+        outcome: RunOutcome,
+        failure: str | None,
+        task: Algorithm,
+        logs: Iterable[Path],
+        api_method: ApiMethod,
+    ) -> JobResult:
+        """The checked outputs, or all reasons why the platform would not accept them.
 
-def outputs_or_failure(
-    failure: str | None, collected: Collected, case: CohortCase, task: Algorithm
-) -> tuple[CheckedOutputs, str | None]:
-    """The outputs of a run without a `failure`, or all reasons why the platform would not accept them.
-
-    After a `failure` the outputs that are there are checked as well, so that one rehearsal shows all faults.
-    """
-    ct_geometry = None if task.mask is None else read_header(case.file(task.scan)).geometry
-    try:
-        checked = check_outputs(collected.outputs, task, ct_geometry, collected.faults, is_partial=failure is not None)
-    except OutputError as problem:
-        return CheckedOutputs((), ()), "; ".join(filter(None, (failure, problem.message)))
-    return (checked, None) if failure is None else (CheckedOutputs((), checked.warnings), failure)
+        After a `failure` the outputs that are there are checked as well, so that one rehearsal shows all faults.
+        """
+        geometry = None if task.mask is None else read_header(job.case.file(task.scan)).geometry
+        checked = CheckedOutputs((), ())
+        try:
+            checked = check_outputs(self.outputs, task, geometry, self.faults, is_partial=failure is not None)
+        except OutputError as problem:
+            failure = "; ".join(filter(None, (failure, problem.message)))
+        run_record, unusable = read_run_record(self.record, self.record_fault)
+        warnings = (*checked.warnings, *unusable, *(warning for log in logs for warning in log_warnings(log)))
+        outputs = checked.outputs if failure is None else ()
+        return JobResult(job, outcome, outputs, failure, warnings, api_method, run_record)
 
 
 def listing(folder: Path) -> list[tuple[str, int, int, str]]:
