@@ -29,7 +29,7 @@ from rehearsal.submission.folder import (
     replace_files,
     scratch_folder,
 )
-from rehearsal.submission.images import BuiltImages, save_and_load
+from rehearsal.submission.images import BuiltImages, Torch, save_and_load
 from rehearsal.submission.record import MODEL, RECORD, SubmissionDocument, UploadedImage, UploadedModel, readme
 from rehearsal.submission.tries import KINDS, RehearsedTask, TrialInputs, make_phantoms, try_task
 
@@ -47,7 +47,7 @@ class SubmissionOptions:
     output: Path
     tasks: tuple[Algorithm, ...] = ()
     edition: Edition = field(default_factory=load_edition)
-    torch: str = "cuda"
+    torch: Torch = "cuda"
     with_gpus: bool = False
     kinds: tuple[str, ...] = KINDS
     coarsening: int = 1
