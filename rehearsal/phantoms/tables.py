@@ -25,23 +25,16 @@ PATIENT_ID: Final = "PatientID"
 NO_PRIMARY: Final = "T0"
 # Order of the columns of one answer in the release's tables.
 _ROLES: Final = ("event", "time", "class")
-# Outcomes of phantoms by the role and the `normalised_key` of the column.
-_OUTCOMES: Final[dict[str, dict[str, Callable[[PhantomCase], Cell]]]] = {
-    "event": {"relapse": lambda case: int(case.outcome.relapse)},
-    "time": {"rfs": lambda case: case.outcome.rfs_days},
+_T_STAGES, _N_STAGES = ("T1", "T2", "T3", "T4"), ("N0", "N1", "N2", "N3")
+# Outcomes of phantoms by the role and the `normalised_key` of the column, with the classes that occur.
+_OUTCOMES: Final[dict[str, dict[str, tuple[Callable[[PhantomCase], Cell], Sequence[Cell]]]]] = {
+    "event": {"relapse": (lambda case: int(case.outcome.relapse), ())},
+    "time": {"rfs": (lambda case: case.outcome.rfs_days, ())},
     "class": {
-        "hpv": lambda case: int(case.outcome.hpv_positive),
-        "hpvstatus": lambda case: int(case.outcome.hpv_positive),
-        "tstage": lambda case: t_stage(case.disease) or NO_PRIMARY,
-        "nstage": lambda case: n_stage(case.disease),
+        **dict.fromkeys(("hpv", "hpvstatus"), (lambda case: int(case.outcome.hpv_positive), (0, 1))),
+        "tstage": (lambda case: t_stage(case.disease) or NO_PRIMARY, _T_STAGES),
+        "nstage": (lambda case: n_stage(case.disease), _N_STAGES),
     },
-}
-# Classes of phantoms by the column.
-_CLASSES: Final[dict[str, Sequence[Cell]]] = {
-    "hpv": (0, 1),
-    "hpvstatus": (0, 1),
-    "tstage": ("T1", "T2", "T3", "T4"),
-    "nstage": ("N0", "N1", "N2", "N3"),
 }
 _AGES: Final = (32, 90)
 # The lowest and highest value of each clinical variable of phantoms.
@@ -68,8 +61,9 @@ def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict
 def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
     """The outcome by the role of its column, as tables write it: that of phantoms, or one drawn for this edition."""
     keys = {role: normalised_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
-    if all(key in _OUTCOMES[role] for role, key in keys.items()) and _is_readable(answer, keys.get("class", "")):
-        return {role: _known(answer, _OUTCOMES[role][key](case)) for role, key in keys.items()}
+    found = {role: _OUTCOMES[role].get(key) for role, key in keys.items()}
+    if all(one is not None and _is_readable(answer, one[1]) for one in found.values()):
+        return {role: _known(answer, one[0](case)) for role, one in found.items() if one is not None}
     return _random_times(case, answer) if answer.kind == "risk" else {"class": _random_class(case, answer)}
 
 
@@ -78,11 +72,11 @@ def _known(answer: Answer, value: Cell) -> Cell:
     return None if value == NO_PRIMARY and NO_PRIMARY not in answer.not_counted else value
 
 
-def _is_readable(answer: Answer, key: str) -> bool:
-    """Whether the answer's classes include those that phantoms have in the column."""
+def _is_readable(answer: Answer, values: Sequence[Cell]) -> bool:
+    """Whether the answer's classes include these."""
     classes = (0, 1) if answer.classes == (False, True) else answer.classes
     known = {str(word).lower() for word in (*classes, *answer.words)}
-    return all(str(value).lower() in known for value in _CLASSES.get(key, ()))
+    return all(str(value).lower() in known for value in values)
 
 
 def platform_ehr(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
