@@ -19,7 +19,7 @@ from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Sc
 from evaluation.editions.profile import TaskProfile
 from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, metric_path, value_at
 from rehearsal.runners.runner import GIB
-from rehearsal.submission.record import size_and_sum
+from rehearsal.submission.folder import size_and_sum
 
 SETTINGS: Final = "phase.json"
 GROUND_TRUTH: Final = "ground_truth.tar.gz"

@@ -28,9 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_paths(arguments, "--package", "--code")
     if arguments.model_only:
         refuse_image_options(parser, arguments, "--model-only", "images", "gpus")
-    from rehearsal.submission.folder import without_archives  # after --help: these take seconds
+    from rehearsal.submission.folder import (
+        MODEL,
+        without_archives,  # after --help: these take seconds
+    )
     from rehearsal.submission.pipeline import SubmissionOptions, make_submission
-    from rehearsal.submission.record import MODEL
     from rehearsal.submission.tries import KINDS
 
     edition = chosen_edition(arguments.edition, arguments.package)
