@@ -79,5 +79,5 @@ def _evaluation(data: BenchData, cases: int, scratch: Path) -> tuple[str, ...]:
 
 
 def read_images(paths: Sequence[Path]) -> Call:
-    """Read images without any check."""
+    """Read images without any check, each into memory of its own: in that of an earlier one it takes half the time."""
     return lambda: [sitk.ReadImage(str(path)) for path in paths]
