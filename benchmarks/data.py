@@ -20,7 +20,8 @@ from rehearsal.phantoms.make import make_cohort
 
 SEED: Final = 1
 SIZES: Final = ("head_and_neck", "whole_body")
-DISTINCT_PATIENTS: Final = 5
+# Cases of the small cohort, whose evaluation takes little more than the start of the program.
+FEW_CASES: Final = 2
 # Small masks of the teams that are ranked: voxels along each axis, and their size (x, y, z).
 _EDGE: Final = 16
 _SPACING_MM: Final = (2.0, 2.0, 3.0)
@@ -39,6 +40,11 @@ class BenchData:
         return 6 if self.quick else 50
 
     @property
+    def distinct_patients(self) -> int:
+        """Number of patients whose masks are evaluated, under many names."""
+        return 2 if self.quick else 5
+
+    @property
     def challenge(self) -> tuple[int, int]:
         """Number of teams that are ranked, and of their cases."""
         return (3, 60) if self.quick else (40, 400)
@@ -53,71 +59,53 @@ class BenchData:
         """The folder of the ranking."""
         return self.root / "challenge" / "board"
 
-    @property
-    def evaluation(self) -> Path:
-        """The folder of the evaluated cohort, with `predictions` and `ground_truth`."""
-        return self.root / "evaluation"
+    def evaluation(self, cases: int) -> Path:
+        """The folder of an evaluated cohort, with `predictions` and `ground_truth`."""
+        return self.root / f"evaluation-{cases}"
 
-    def patient(self, size: str) -> str:
-        """The patient of this size that goes through the algorithm."""
-        return cohort_cases(_options(size, self.quick), 1)[0].patient_id
+    def options(self, size: str) -> CohortOptions:
+        """The cohort of this size."""
+        return CohortOptions(SEED, tuple(centre.code for centre in CENTRES), "platform", size, 4 if self.quick else 1)
 
     def input_dir(self, size: str) -> Path:
-        """That patient's `/input`."""
-        return self.root / size / self.patient(size) / "input"
-
-    def reference(self, size: str) -> Path:
-        """The reference mask of that patient."""
-        return self.root / size / "ground_truth" / f"{self.patient(size)}.mha"
-
-    def prediction(self, size: str) -> Path:
-        """A mask that differs from the reference."""
-        return self.root / size / "predictions" / f"{self.patient(size)}.mha"
+        """`/input` of the patient of this size that goes through the algorithm."""
+        return self.root / size / cohort_cases(self.options(size), 1)[0].patient_id / "input"
 
 
 def make_data(data: BenchData) -> Iterator[str]:
-    """Make missing files; yields a line for each patient and for the evaluated cohort."""
-    for size in SIZES:
-        for patient in make_cohort(_options(size, data.quick), _patients(size, data.quick), data.root / size, jobs=1):
-            yield f"{size} {patient}"
-            _make_prediction(data.root / size, patient)
-    _make_evaluation(data)
-    yield f"{data.cases} cases for the evaluation"
+    """Make missing files; yields a line for each patient and for each cohort."""
+    for size, patients in zip(SIZES, (data.distinct_patients, 1), strict=True):
+        yield from (f"{size} {patient}" for patient in make_patients(data, size, patients))
+    for cases in (FEW_CASES, data.cases):
+        _make_evaluation(data, cases)
+        yield f"{cases} cases for the evaluation"
     if not (data.board / "leaderboard.json").is_file():
         _make_challenge(data)
     yield "{} teams with {} cases".format(*data.challenge)
 
 
-def make_patient(size: str, data: BenchData) -> None:
-    """Make the one patient of this size if it is missing."""
-    list(make_cohort(_options(size, data.quick), 1, data.root / size, jobs=1))
+def make_patients(data: BenchData, size: str, patients: int) -> list[str]:
+    """Make the first patients of this size that are missing; returns the IDs of all."""
+    return list(make_cohort(data.options(size), patients, data.root / size, jobs=1))
 
 
-def _options(size: str, quick: bool) -> CohortOptions:
-    return CohortOptions(SEED, tuple(centre.code for centre in CENTRES), "platform", size, 4 if quick else 1)
+def _make_evaluation(data: BenchData, cases: int) -> None:
+    """Hard-link the reference masks under many names, and as predictions the same masks shifted in plane.
 
-
-def _patients(size: str, quick: bool) -> int:
-    return (2 if quick else DISTINCT_PATIENTS) if size == "head_and_neck" else 1
-
-
-def _make_prediction(cohort: Path, patient: str) -> None:
-    """Shift the reference by 2 and 3 voxels in plane: overlaps, misses and unmatched lesions."""
-    target = cohort / "predictions" / f"{patient}.mha"
-    if not target.is_file():
-        reference = images.read_volume(cohort / "ground_truth" / f"{patient}.mha")
-        images.write_mask(target, np.roll(reference.array, (2, 3), axis=(1, 2)), reference.geometry)
-
-
-def _make_evaluation(data: BenchData) -> None:
-    """Hard-link the distinct masks under many names."""
-    cohort = data.root / "head_and_neck"
-    options = _options("head_and_neck", data.quick)
-    distinct = [case.patient_id for case in cohort_cases(options, _patients("head_and_neck", data.quick))]
-    for number in range(data.cases):
-        for kind in ("ground_truth", "predictions"):
-            source = cohort / kind / f"{distinct[number % len(distinct)]}.mha"
-            relink(source, data.evaluation / kind / f"BENCH-{number + 1:03d}.mha")
+    The shift by 2 and 3 voxels makes overlaps, misses and unmatched lesions.
+    """
+    references = sorted((data.root / "head_and_neck" / "ground_truth").glob("*.mha"))
+    for number in range(cases):
+        reference = references[number % len(references)]
+        prediction = data.root / "shifted" / reference.name
+        if not prediction.is_file():
+            mask = images.read_volume(reference)
+            images.write_mask(prediction, np.roll(mask.array, (2, 3), axis=(1, 2)), mask.geometry)
+        for kind, source in (("ground_truth", reference), ("predictions", prediction)):
+            target = data.evaluation(cases) / kind / f"BENCH-{number + 1:03d}.mha"
+            if not target.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                link_or_copy(source, target)
 
 
 def _make_challenge(data: BenchData) -> None:
@@ -142,10 +130,3 @@ def _make_challenge(data: BenchData) -> None:
 def rank_command(data: BenchData, board: Path) -> tuple[str, ...]:
     """The words of the command that ranks the teams."""
     return ("rank", str(data.results), "--output", str(board))
-
-
-def relink(source: Path, target: Path) -> None:
-    """Link `source` as `target`, which may exist."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    link_or_copy(source, target)

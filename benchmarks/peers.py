@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,16 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from benchmarks.stages import mask_rules, read_images, score_pair
+from benchmarks.stages import read_images
 from benchmarks.suite import Benchmark, Call, run_suite, suite_options
+from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.files import parse_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.platform import MASK_FILE_NAME
+from evaluation.editions.profile import load_profile
+from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.concordance import PairCounter
 from evaluation.metrics.lesions import compare_lesions
+from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
+from evaluation.rows.comparison import MaskPair, compare_pair
 
 SPACING_MM: Final = (1.0, 1.0, 2.0)
 IN_PLANE: Final = 512
@@ -35,6 +39,8 @@ BOOTSTRAPS: Final = 1_000
 LABELS: Final = (("gtvp", 1), ("gtvn", 2))
 PYTHON: Final = Path(".venv-peers/bin/python")
 LESIONS: Final = "lesions.npz"
+REFERENCE: Final = Path("reference.mha")
+PREDICTION: Final = Path("prediction") / MASK_FILE_NAME
 CUBES: Final = {"gtvp_hd95_mm": 1.0, "gtvp_surface_dsc": 1.0, "gtvn_hd95_mm": 3.0}
 
 
@@ -43,30 +49,27 @@ def main(argv: Sequence[str]) -> int:
     runner, options = suite_options(("-m", "benchmarks", "--peers"), argv)
     if not options.worker:
         check_values(PYTHON, options.folder, QUICK_SLICES if options.quick else SLICES)
-    run_suite(runner, "peers", list(cases(PYTHON, options.folder, options.quick)))
+    run_suite(runner, "peers", list(cases(PYTHON, options.folder)))
     return 0
 
 
-def cases(python: Path, folder: Path, quick: bool) -> Iterator[Benchmark]:
-    """Each peer, then ours with the aim for its ratio."""
-    slices = QUICK_SLICES if quick else SLICES
-    yield Benchmark("SimpleITK read", partial(_read, slices))
-    yield Benchmark("SimpleITK filters", partial(_filters, slices))
+def cases(python: Path, folder: Path) -> Iterator[Benchmark]:
+    """Each peer, then ours with the aim for its ratio, on the masks that `check_values` wrote."""
+    yield Benchmark("SimpleITK read", partial(read_images, (folder / REFERENCE, folder / PREDICTION)))
+    yield Benchmark("SimpleITK filters", partial(_filters, folder))
     for peer, most in (("SimpleITK read", 1.5), ("SimpleITK filters", 1 / 8)):
-        yield Benchmark(f"row, against {peer}", partial(_row, slices), peer, most)
-    for package, call, most in (("panoptica", _lesions, 1 / 4), ("surface-distance", _surfaces, 1 / 2)):
+        yield Benchmark(f"row, against {peer}", partial(_row, folder), peer, most)
+    for package, call, most in (("panoptica", count_lesions, 1 / 4), ("surface-distance", distances, 1 / 2)):
         yield Benchmark(package, partial(_peer_call, package, python, folder), other_process=True)
-        yield Benchmark(f"ours, against {package}", partial(call, slices), package, most)
+        yield Benchmark(f"ours, against {package}", partial(_on_lesions, call, folder), package, most)
     yield Benchmark("C-index: lifelines", _lifelines)
     yield Benchmark("C-index: ours", _c_index, "C-index: lifelines", 1)
     # One call of lifelines times the number of bootstraps: its calls differ by the sample alone.
-    yield Benchmark(
-        f"C-index: ours, {BOOTSTRAPS} bootstraps", _bootstraps, "C-index: lifelines", BOOTSTRAPS / 20, slow=True
-    )
+    yield Benchmark(f"C-index: ours, {BOOTSTRAPS} bootstraps", _bootstraps, "C-index: lifelines", BOOTSTRAPS / 20)
 
 
-def check_values(python: Path, folder: Path, slices: int = SLICES) -> None:
-    """Write the masks for the peers, lesions on so many slices, and compare their values with ours.
+def check_values(python: Path, folder: Path, slices: int) -> None:
+    """Write the masks to measure, with lesions on `slices` slices, and compare the peers' values with ours.
 
     Raises:
         HecktorError: panoptica counts other lesions, or a distance on cubes is not the derived one.
@@ -75,6 +78,9 @@ def check_values(python: Path, folder: Path, slices: int = SLICES) -> None:
     pair, sharp = lesions(slices), cubes()
     pair.save(folder / LESIONS)
     sharp.save(folder / "cubes.npz")
+    grid = Geometry((IN_PLANE, IN_PLANE, slices), SPACING_MM, (0.0, 0.0, 0.0))
+    write_mask(folder / REFERENCE, pair.reference, grid)
+    write_mask(folder / PREDICTION, pair.predicted, grid)
     counts = count_lesions(pair)
     ours = {"tp": counts.true_positives, "fp": counts.false_positives, "fn": counts.false_negatives}
     with Peer("panoptica", python, folder / LESIONS) as panoptica:
@@ -101,6 +107,13 @@ class LabelPair:
     def save(self, path: Path) -> None:
         """Write both for another environment."""
         np.savez(path, reference=self.reference, predicted=self.predicted, spacing_mm=self.spacing_zyx_mm)
+
+    @classmethod
+    def load(cls, path: Path) -> LabelPair:
+        """Read what `save` wrote."""
+        masks = np.load(path)
+        z, y, x = masks["spacing_mm"].tolist()
+        return cls(masks["reference"], masks["predicted"], (z, y, x))
 
 
 def lesions(slices: int) -> LabelPair:
@@ -131,17 +144,6 @@ def cubes() -> LabelPair:
     reference[20:80, 20:80, 120:180] = 2
     predicted[20:80, 20:80, 123:183] = 2
     return LabelPair(reference, predicted, (1.0, 1.0, 1.0))
-
-
-def write_pair(folder: Path, slices: int) -> tuple[Path, Path]:
-    """Write the lesions; returns the reference's path and the folder that holds the prediction alone."""
-    pair = lesions(slices)
-    grid = Geometry((IN_PLANE, IN_PLANE, slices), SPACING_MM, (0.0, 0.0, 0.0))
-    reference, prediction = folder / "reference.mha", folder / "prediction" / MASK_FILE_NAME
-    prediction.parent.mkdir(parents=True)
-    write_mask(reference, pair.reference, grid)
-    write_mask(prediction, pair.predicted, grid)
-    return reference, prediction.parent
 
 
 class Peer:
@@ -183,27 +185,25 @@ def _peer_call(package: str, python: Path, folder: Path) -> Call:
     return Peer(package, python, folder / LESIONS).values
 
 
-def _pair(slices: int) -> tuple[Path, Path]:
-    """The masks in a folder that this worker process leaves to the system's temporary files."""
-    return write_pair(Path(tempfile.mkdtemp(prefix="hecktor-peers-")), slices)
+def _row(folder: Path) -> Call:
+    """The evaluation's row of one pair of masks."""
+    submitted = SubmittedAnswer("case", folder / PREDICTION.parent)
+    return partial(compare_pair, MaskPair(folder / REFERENCE, submitted, mask_rules()))
 
 
-def _read(slices: int) -> Call:
-    reference, folder = _pair(slices)
-    return read_images([reference, *folder.iterdir()])
+def mask_rules() -> MaskRules:
+    """The default edition's rules for masks."""
+    (rules,) = (answer.rules for answer in load_profile(DEFAULT_EDITION).task("segmentation").answers.values())
+    if not isinstance(rules, MaskRules):
+        raise TypeError("segmentation has other rules")
+    return rules
 
 
-def _row(slices: int) -> Call:
-    return partial(score_pair, *_pair(slices))
-
-
-def _filters(slices: int) -> Call:
+def _filters(folder: Path) -> Call:
     """Overlap and shape filters on each label, and components of the nodes, without matching them: a lower bound."""
-    reference_path, folder = _pair(slices)
-    paths = (reference_path, next(folder.iterdir()))
 
     def filters() -> None:
-        reference, predicted = (sitk.ReadImage(str(path)) for path in paths)
+        reference, predicted = (sitk.ReadImage(str(folder / name)) for name in (REFERENCE, PREDICTION))
         overlap, shape = sitk.LabelOverlapMeasuresImageFilter(), sitk.LabelShapeStatisticsImageFilter()
         overlap.Execute(reference, predicted)
         for _, label in LABELS:
@@ -222,12 +222,8 @@ def count_lesions(pair: LabelPair) -> Any:
     return compare_lesions(pair.reference == 2, pair.predicted == 2, mask_rules()).counts
 
 
-def _lesions(slices: int) -> Call:
-    return partial(count_lesions, lesions(slices))
-
-
-def _surfaces(slices: int) -> Call:
-    return partial(distances, lesions(slices))
+def _on_lesions(measure: Callable[[LabelPair], object], folder: Path) -> Call:
+    return partial(measure, LabelPair.load(folder / LESIONS))
 
 
 def distances(pair: LabelPair) -> dict[str, float]:

@@ -17,7 +17,7 @@ import pyperf
 
 from contract.errors import HecktorError
 
-HEADER: Final = ("measurement", "min", "median", "p90", "peak MiB", "time ratio", "memory ratio", "to", "aim")
+HEADER: Final = ("measurement", "min", "median", "peak MiB", "ratio", "to", "aim")
 
 Call = Callable[[], object]
 
@@ -29,9 +29,11 @@ class Benchmark:
     Attributes:
         name: unique in its suite.
         work: a function that does the untimed preparation and returns the call to time, or a command line.
-        against: name of an earlier case, a peer or a physical limit, to which time and memory are compared.
-        most: largest time ratio that meets the aim.
-        slow: measured once instead of five times.
+        against: name of an earlier case, a peer or a physical limit, to which the time is compared.
+        most: largest ratio of times that meets the aim.
+        most_mib: largest peak memory that meets the aim, in MiB.
+        less: name of an earlier case that does the same for fewer patients. Its time, most of it for the start, is
+            subtracted before this one is compared.
         other_process: another process does the work, so the memory is not measured.
     """
 
@@ -39,7 +41,8 @@ class Benchmark:
     work: Callable[[], Call] | tuple[str, ...]
     against: str = ""
     most: float | None = None
-    slow: bool = False
+    most_mib: float | None = None
+    less: str = ""
     other_process: bool = False
 
 
@@ -61,12 +64,16 @@ def suite_options(program: Sequence[str], arguments: Sequence[str]) -> tuple[pyp
     `program` has the arguments of Python that run the suite again in pyperf's processes.
     """
     sys.argv = ["benchmarks", *arguments]
-    runner = pyperf.Runner(processes=1, loops=1, add_cmdline_args=_pass_options, program_args=tuple(program))
+    runner = pyperf.Runner(
+        values=5, processes=1, loops=1, warmups=1, add_cmdline_args=_pass_options, program_args=tuple(program)
+    )
     add = runner.argparser.add_argument
     add("--quick", action="store_true", help="run each case once on small inputs, only to see it run")
     add("--data", dest="folder", type=Path, default=Path("out/bench"), help="folder for data and JSON (%(default)s)")
     add("--only", default="*", metavar="PATTERN", help="run the cases that match, such as 'rank*'")
     runner.parse_args()
+    if runner.args.quick:
+        runner.args.values, runner.args.warmups = 1, 0
     return runner, runner.args
 
 
@@ -92,22 +99,38 @@ def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Benchmark]) -> N
 
 
 def table(cases: Sequence[Benchmark], timings: Mapping[str, Timing]) -> Iterator[tuple[str, ...]]:
-    """The cells of each case; a ratio is empty without a peer or if the peer was not measured."""
+    """The cells of each case; a ratio is empty without a peer or if one of its times was not measured."""
+    by_name = {case.name: case for case in cases}
     for case in cases:
-        timing, peer = timings[case.name], timings.get(case.against)
-        ratio = None if peer is None else timing.median_s / peer.median_s
-        aim = ""
-        if ratio is not None and case.most is not None:
-            aim = f"at most {case.most:g}: {'held' if ratio <= case.most else '**not held**'}"
+        timing, peer = timings[case.name], by_name.get(case.against)
+        ratio = None if peer is None else _ratio(case, peer, timings)
         yield (
             case.name,
-            *map(shown_seconds, (min(timing.seconds), timing.median_s, float(np.percentile(timing.seconds, 90)))),
+            *map(shown_seconds, (min(timing.seconds), timing.median_s)),
             "" if timing.peak_mib is None else f"{timing.peak_mib:.0f}",
             "" if ratio is None else f"{ratio:.3g}",
-            "" if not (timing.peak_mib and peer and peer.peak_mib) else f"{timing.peak_mib / peer.peak_mib:.3g}",
-            case.against,
-            aim,
+            f"{case.against} (of both the start subtracted)" if case.less and peer else case.against,
+            _aims(case, ratio, timing.peak_mib),
         )
+
+
+def _ratio(case: Benchmark, peer: Benchmark, timings: Mapping[str, Timing]) -> float | None:
+    """The ratio of two times, each without that of the same for fewer patients; None if the rest is below the noise."""
+    if any(one.less and one.less not in timings for one in (case, peer)):
+        return None
+    ours, theirs = (
+        timings[one.name].median_s - (timings[one.less].median_s if one.less else 0.0) for one in (case, peer)
+    )
+    return ours / theirs if min(ours, theirs) > 0 else None
+
+
+def _aims(case: Benchmark, ratio: float | None, peak_mib: float | None) -> str:
+    """Whether the measured ratio and peak memory meet their aims."""
+    aims = []
+    for measured, most, unit in ((ratio, case.most, ""), (peak_mib, case.most_mib, " MiB")):
+        if measured is not None and most is not None:
+            aims.append(f"at most {most:.4g}{unit}: {'held' if measured <= most else '**not held**'}")
+    return ", ".join(aims)
 
 
 def timing_of(case: Benchmark, benchmark: pyperf.Benchmark) -> Timing:
@@ -134,8 +157,6 @@ def shown_seconds(seconds: float) -> str:
 
 def _measure(runner: pyperf.Runner, cases: Sequence[Benchmark]) -> Iterator[tuple[Benchmark, pyperf.Benchmark]]:
     for case in cases:
-        runner.args.values = 1 if case.slow or runner.args.quick else 5
-        runner.args.warmups = 0 if case.slow or runner.args.quick else 1
         if isinstance(case.work, tuple):
             benchmark = runner.bench_command(case.name, list(case.work))
         else:

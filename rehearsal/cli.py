@@ -23,13 +23,14 @@ from contract.options import (
 )
 from contract.packages import chosen_edition
 from contract.processes import usable_cpus
-from rehearsal.images import API_METHODS, is_archive
-from rehearsal.runners.containers import ContainerRunner, find_engine
+from rehearsal.platform.images import API_METHODS, is_archive
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import find_engine
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command, evaluation_command
 
 if TYPE_CHECKING:
     from rehearsal.jobs.execute import JobResult, Rehearsal
-    from rehearsal.record import RehearsalResult
+    from rehearsal.records import RehearsalResult
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -66,7 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         team=options.team,
         parallel=options.jobs,
         only=tuple(options.case),
-        seed=options.seed,
         api_method=options.api_method,
     )
     if not rehearsal.algorithm.is_isolated:
@@ -110,7 +110,7 @@ def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
                 bar.write(printable(f"failed: {job.job.case.case_id}: {job.failure}"), file=sys.stderr)
 
         result = rehearse(rehearsal, on_start=bar.reset, on_job=done)
-    _print_result(result, rehearsal)
+    _print_result(result, rehearsal.output_dir)
     return result
 
 
@@ -119,43 +119,44 @@ def _say(line: str, file: TextIO | None = None) -> None:
     print(printable(line), file=file)
 
 
-def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
-    from rehearsal.record import REHEARSAL_JSON
+def _print_result(result: RehearsalResult, output_dir: Path) -> None:
+    from rehearsal.records import REHEARSAL_JSON
 
     for warning in result.warnings:
         _say(f"warning: {warning}", file=sys.stderr)
     for refusal in result.refusals:
         _say(f"refused: {refusal}", file=sys.stderr)
-    width = max([40, *map(len, result.metrics)])
-    for path, value in result.metrics.items():
+    width = max([40, *map(len, result.ranked)])
+    for path, value in result.ranked.items():
         _say(f"{path:<{width}} {value:.4f}")
     _print_answers(result)
-    seconds = [job.outcome.seconds for job in result.jobs]
-    peaks = [job.outcome.peak_memory_bytes for job in result.jobs if job.outcome.peak_memory_bytes is not None]
+    peaks = [case.peak_memory_bytes for case in result.cases if case.peak_memory_bytes is not None]
     memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""
     _say(
-        f"{len(result.jobs) - len(result.failures)} of {len(result.jobs)} jobs succeeded, "
-        f"{max(seconds):.1f} s the longest (limit {rehearsal.limits.of_case_s(result.api_method):g} s){memory}"
+        f"{len(result.cases) - len(result.failures)} of {len(result.cases)} jobs succeeded, "
+        f"{max(case.seconds for case in result.cases):.1f} s the longest "
+        f"(limit {result.limits.time_limit_s:g} s){memory}"
     )
     if result.startup_s:
         starts = ", ".join(f"{seconds:.1f} s" for seconds in result.startup_s)
         _say(f"one server for all cases, ready after {starts}")
-    if rehearsal.evaluation is None:
+    if result.evaluation is None:
         _say("not scored: no --ground-truth was given")
-    _say(f"written: {rehearsal.output_dir / REHEARSAL_JSON}")
+    _say(f"written: {output_dir / REHEARSAL_JSON}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         _say(f"error: {problem}", file=sys.stderr)
 
 
 def _print_answers(result: RehearsalResult) -> None:
     """Print which package answered, each answer's fallbacks and notices, and the notices."""
-    from rehearsal.jobs.records import notice_lines
+    from rehearsal.records import notice_lines, records_of
 
-    for line in notice_lines(result.records):
+    records = records_of(result.cases)
+    for line in notice_lines(records):
         _say(line, file=sys.stderr)
     if result.package is not None:
         source = "given by --model" if result.package.given else "no --model was given"
-        named = f"named in {result.package.recorded} of {len(result.records)} run records"
+        named = f"named in {result.package.recorded} of {len(records)} run records"
         _say(f"model package: {result.package} ({source}, {named})")
     for answer in result.answers:
         _say(str(answer))
@@ -252,5 +253,4 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--on-failure", choices=("abort", "mark-missing"), default="abort", help=after)
     add("--team", default="team", help="name of the team (default: %(default)s)")
-    add("--seed", type=whole_number(0), default=0, help="seed of the job order in predictions.json (default: 0)")
     return parser

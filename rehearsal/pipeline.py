@@ -17,27 +17,24 @@ from contract.errors import EngineError, OutputError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import Cohort, find_cases
-from rehearsal.jobs.execute import JobResult, Jobs, Rehearsal, run_jobs
+from rehearsal.jobs.evaluation import EvaluationRun, copy_by_case, ranked_values, run_evaluation, stage_predictions
+from rehearsal.jobs.execute import JobResult, Jobs, Rehearsal, choose_api_method, run_jobs
 from rehearsal.jobs.invoke import invoke_jobs
-from rehearsal.jobs.records import (
+from rehearsal.jobs.release import compare_ids, has_release_layout, read_release_cohort, with_ground_truth
+from rehearsal.records import (
+    REHEARSAL_JSON,
+    RehearsalLimits,
+    RehearsalResult,
+    RehearsedCase,
+    RehearsedPackage,
     check_model_exists,
     given_model,
     named_cases,
+    records_of,
     rehearsed_answers,
     rehearsed_package,
 )
-from rehearsal.jobs.references import compare_ids, with_ground_truth
-from rehearsal.jobs.release import has_release_layout, read_release_cohort
-from rehearsal.platform import (
-    EvaluationRun,
-    choose_api_method,
-    copy_by_case,
-    image_findings,
-    ranked_values,
-    run_evaluation,
-    stage_predictions,
-)
-from rehearsal.record import REHEARSAL_JSON, RehearsalRecord, RehearsalResult, records_of
+from rehearsal.runners.containers import ImageFindings, image_findings
 from rehearsal.runners.monitor import ended_by_signals
 from rehearsal.runners.trees import remove_entry, remove_tree
 
@@ -69,11 +66,12 @@ def rehearse(
     """
     output_dir, algorithm, evaluation = rehearsal.output_dir, rehearsal.algorithm, rehearsal.evaluation
     cohort = _cohort(rehearsal)
-    cases, warnings = cohort.cases, (*cohort.warnings, *compare_ids(cohort.cases, rehearsal))
+    cases, warnings = cohort.cases, [*cohort.warnings, *compare_ids(cohort.cases, rehearsal)]
     if rehearsal.model is not None:
         check_model_exists(rehearsal.model)
-    refused, hidden, of_images = image_findings(algorithm, evaluation)
+    images = image_findings(algorithm, evaluation)
     api_method, of_method = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
+    warnings += [*images.warnings, *of_method]
     if evaluation is not None and evaluation.api_method != "exec":
         raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -87,25 +85,50 @@ def rehearse(
         rehearsal, unscored = with_ground_truth(rehearsal, cohort, input_dir.with_name("ground_truth"))
         on_start(len(cases))
         jobs = (invoke_jobs if api_method == "invoke" else run_jobs)(cases, rehearsal, work_dir, on_job)
-        stage_predictions(jobs.results, input_dir, algorithm.description, np.random.default_rng(rehearsal.seed))
+        stage_predictions(jobs.results, input_dir, algorithm.description, np.random.default_rng(0))
         copy_by_case(jobs.results, input_dir, output_dir / "predictions")
         evaluated = _evaluate(rehearsal, jobs, input_dir, work_dir)
-    metrics, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
-    package, mistaken, unknown = rehearsed_package(given, records_of(jobs.results))
-    problems = [
-        *hidden,
-        *mistaken,
-        *_failed_batch(jobs.results, api_method),
-        *(unranked if evaluated.problem is None else [evaluated.problem]),
-    ]
-    of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
-    warnings += (*of_images, *of_method, *unscored, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
-    answers = rehearsed_answers([one.name for one in rehearsal.task.answers], records_of(jobs.results))
-    result = RehearsalResult(
-        jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s, package, answers
-    )
-    write_json(output_dir / REHEARSAL_JSON, RehearsalRecord.of(rehearsal, result).model_dump(mode="json"))
+    result = _result(rehearsal, given, images, jobs, evaluated, api_method, [*warnings, *unscored])
+    write_json(output_dir / REHEARSAL_JSON, result.model_dump(mode="json"))
     return result
+
+
+def _result(
+    rehearsal: Rehearsal,
+    given: RehearsedPackage | None,
+    images: ImageFindings,
+    jobs: Jobs,
+    evaluated: EvaluationRun,
+    api_method: str,
+    warnings: Sequence[str],
+) -> RehearsalResult:
+    """The record of a rehearsal that has ended; `warnings` are those from before its jobs."""
+    limits, evaluation = rehearsal.limits, rehearsal.evaluation
+    cases = tuple(job.as_case() for job in jobs.results)
+    ranked, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
+    package, mistaken, unknown = rehearsed_package(given, records_of(cases))
+    unresolved = unranked if evaluated.problem is None else [evaluated.problem]
+    of_cases = (f"{one.case}: {warning}" for one in cases for warning in one.warnings)
+    return RehearsalResult(
+        team=rehearsal.team,
+        task=rehearsal.task.name,
+        algorithm=rehearsal.algorithm.description,
+        evaluation=None if evaluation is None else evaluation.description,
+        package=package,
+        isolated=rehearsal.algorithm.is_isolated,
+        api_method=api_method,
+        startup_s=tuple(round(seconds, 3) for seconds in jobs.startup_s),
+        limits=RehearsalLimits(
+            memory_bytes=limits.memory_bytes, time_limit_s=limits.of_case_s(api_method), cpus=limits.cpus
+        ),
+        on_failure=rehearsal.on_failure,
+        refusals=images.refused,
+        problems=(*images.hidden, *mistaken, *_failed_batch(cases, api_method), *unresolved),
+        warnings=(*warnings, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings),
+        ranked=ranked,
+        answers=rehearsed_answers([one.name for one in rehearsal.task.answers], records_of(cases)),
+        cases=cases,
+    )
 
 
 @contextmanager
@@ -140,12 +163,12 @@ def _cohort(rehearsal: Rehearsal) -> Cohort:
     return Cohort(find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only))
 
 
-def _failed_batch(jobs: Sequence[JobResult], api_method: str) -> tuple[str, ...]:
+def _failed_batch(cases: Sequence[RehearsedCase], api_method: str) -> tuple[str, ...]:
     """The problem that one failed case of a server means for the whole job; empty without one."""
-    failed = [job.job.case.case_id for job in jobs if job.failure is not None]
+    failed = [one.case for one in cases if one.failure is not None]
     if api_method != "invoke" or not failed:
         return ()
-    return (f"{len(failed)} of {len(jobs)} cases failed ({named_cases(failed)}), so the platform would fail the job",)
+    return (f"{len(failed)} of {len(cases)} cases failed ({named_cases(failed)}), so the platform would fail the job",)
 
 
 def _evaluate(rehearsal: Rehearsal, jobs: Jobs, input_dir: Path, work_dir: Path) -> EvaluationRun:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.data import BenchData, make_patient
+from benchmarks.data import BenchData, make_patients
 from benchmarks.device.packages import write_random_package
 from contract.editions import DEFAULT_EDITION
 from contract.files import write_json
@@ -79,7 +79,7 @@ class CheckJob:
     def input_dir(self, size: str) -> Path:
         """The input of the phantom of this size, made once."""
         data = BenchData(self.folder / "data", self.quick)
-        make_patient(size, data)
+        make_patients(data, size, 1)
         return data.input_dir(size)
 
     def package(self, plan: str) -> Path:

@@ -21,7 +21,8 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.images.volumes import read_volume
-from rehearsal.runners.containers import ContainerRunner, find_engine
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import find_engine
 from rehearsal.runners.runner import GIB, Call, Limits
 
 TASK: Final = load_edition().algorithm("segmentation")

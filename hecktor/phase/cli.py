@@ -21,9 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.editions.profile import profile_of  # after --help: these take seconds
     from evaluation.options import chosen_task
     from hecktor.phase.pipeline import PhaseOptions, make_phase
-    from hecktor.phase.readme import GROUND_TRUTH
+    from hecktor.phase.settings import GROUND_TRUTH
     from rehearsal.submission.folder import without_archives
-    from rehearsal.submission.images import EvaluationImages
 
     edition = load_edition(arguments.edition)
     profile = profile_of(edition)
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = PhaseOptions(edition, profile, task, truth, output, predictions, boxes)
     images, missing = None, None
     if not arguments.no_image:
-        images, missing = images_or_reason(arguments, EvaluationImages)
+        images, missing = images_or_reason(arguments, None)
     make_phase(options, images, lambda line: print(line, flush=True))
     if missing is not None:
         raise without_archives(missing, GROUND_TRUTH, "--no-image")

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition
+from contract.editions.clinical import CENTRE
 from contract.errors import GroundTruthError, HecktorError
+from contract.files import write_csv
 from contract.processes import usable_cpus
 from contract.release.layout import is_release
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
+from evaluation.inputs.tables import (
+    CENTRE_COLUMN,
+    ID_COLUMN,
+    read_table,
+    read_table_with,
+    with_aliases,
+    with_decimal_points,
+)
 from evaluation.pipeline import evaluate_submission, read_references, read_submissions
 from evaluation.request import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from hecktor.phase.predictions import Answers, References, perfect_answers, stage
-from hecktor.phase.readme import GROUND_TRUTH, readme
-from hecktor.phase.settings import SETTINGS, PhaseSettings
-from hecktor.phase.tables import pack_tables
+from hecktor.phase.settings import GROUND_TRUTH, SETTINGS, PhaseSettings, readme
 from rehearsal.jobs.cases import place
-from rehearsal.platform import EvaluationRun, ranked_values, run_evaluation, value_at
+from rehearsal.jobs.evaluation import EvaluationRun, ranked_values, run_evaluation, value_at
 from rehearsal.runners.runner import ProcessRunner, Runner, evaluation_command
 from rehearsal.submission.folder import (
     REHEARSAL,
@@ -121,12 +130,48 @@ def _pack_ground_truth(options: PhaseOptions, references: References, scratch: P
     for path in {path for one in references.values() for path in one.targets.values()}:
         if isinstance(path, Path):
             place(path, scratch / "reference" / path.name)
-    left_out = pack_tables(options.profile, options.task, references, scratch / "reference")
+    left_out = _pack_tables(options.profile, options.task, references, scratch / "reference")
     if options.bounding_boxes is not None:
         place(options.bounding_boxes, scratch / "reference" / BOUNDING_BOXES)
     pack(scratch / "reference", scratch / GROUND_TRUTH)
     unpack(scratch / GROUND_TRUTH, scratch / "ground_truth", error=GroundTruthError)
     return {table: columns for table, columns in left_out.items() if columns}
+
+
+def _pack_tables(
+    profile: EvaluationProfile, task: TaskProfile, references: References, folder: Path
+) -> dict[str, list[str]]:
+    """Put each table into `folder` with the patients, their centres and the scored answers.
+
+    Returns the columns that were left out, by the table's name.
+    """
+    spellings: dict[str, Iterable[str]] = {
+        CENTRE_COLUMN: [name for one in profile.edition.clinical if one.name == CENTRE for name in one.spellings]
+    }
+    columns: dict[Path, dict[str, Iterable[str]]] = {}
+    for name, reference in references.items():
+        for path in reference.tables:
+            columns.setdefault(path, {}).update(task.answers[name].answer.column_aliases)
+    return {path.name: _packed(path, spellings, scored, folder) for path, scored in columns.items()}
+
+
+def _packed(
+    path: Path, centres: Mapping[str, Iterable[str]], scored: Mapping[str, Iterable[str]], folder: Path
+) -> list[str]:
+    aliases = {name: tuple(others) for name, others in {**centres, **scored}.items()}
+    table = with_aliases(read_table_with(path, aliases, GroundTruthError), aliases, GroundTruthError)
+    kept = [column for column in table.header if column in {ID_COLUMN, *aliases}]
+    left_out = [
+        column
+        for column, name in zip(read_table(path, GroundTruthError).header, table.header, strict=True)
+        if name not in kept
+    ]
+    if not left_out and path.suffix.lower() == ".csv":
+        place(path, folder / path.name)
+    else:
+        rows = with_decimal_points(table, list(scored), GroundTruthError).rows
+        write_csv(folder / f"{path.stem}.csv", kept, [{name: row[name] for name in kept} for row in rows])
+    return left_out
 
 
 def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:

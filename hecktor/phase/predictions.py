@@ -19,8 +19,8 @@ from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.masks import read_labels
 from evaluation.inputs.submission import PredictedClass, SubmittedAnswer
 from evaluation.metrics.rules import RiskRules
-from rehearsal.jobs.outputs import CheckedOutput
-from rehearsal.platform import place_output, write_jobs
+from rehearsal.jobs.evaluation import place_output, write_jobs
+from rehearsal.platform.outputs import CheckedOutput
 
 References = Mapping[str, Reference[Any]]
 Answers = Mapping[str, Sequence[SubmittedAnswer]]  # by the answer's name

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from contract.editions import Algorithm, Edition
-from contract.errors import OutputError
+from contract.errors import EngineError, OutputError
 from contract.files import MAX_JSON_BYTES
 from contract.images.volumes import read_header
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
-from rehearsal.jobs.outputs import CheckedOutput, CheckedOutputs, check_outputs
-from rehearsal.jobs.records import RecordedRun, read_run_record
-from rehearsal.runners.failures import log_warnings, run_failure
+from rehearsal.platform.images import API_METHOD_LABEL, API_METHODS
+from rehearsal.platform.outputs import CheckedOutput, CheckedOutputs, check_outputs
+from rehearsal.platform.runs import log_warnings, run_failure
+from rehearsal.records import RecordedRun, RehearsedCase, read_run_record
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import RUN_RECORD, Call, Limits, Runner
 from rehearsal.runners.trees import copy_file_out, copy_out, entries_below, remove_tree
@@ -51,7 +52,6 @@ class Rehearsal:
     team: str = "team"
     parallel: int = 1
     only: tuple[str, ...] = ()
-    seed: int = 0
     api_method: ApiMethod = "auto"
 
     @property
@@ -71,9 +71,24 @@ class JobResult:
     outputs: tuple[CheckedOutput, ...]
     failure: str | None
     warnings: tuple[str, ...]
-    log: Path
-    api_method: str = "exec"
+    api_method: ApiMethod
     run_record: RecordedRun | None = None
+
+    def as_case(self) -> RehearsedCase:
+        """The case's entry in rehearsal.json."""
+        return RehearsedCase(
+            case=self.job.case.case_id,
+            job=self.job.pk,
+            failure=self.failure,
+            warnings=self.warnings,
+            unscored=tuple(f"{one.path.name}: {one.unscored}" for one in self.outputs if one.unscored),
+            exit_code=self.outcome.exit_code,
+            http_status=self.outcome.http_status,
+            timed_out=self.outcome.timed_out,
+            seconds=round(self.outcome.seconds, 3),
+            peak_memory_bytes=self.outcome.peak_memory_bytes,
+            record=self.run_record,
+        )
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,23 @@ class Jobs:
     results: tuple[JobResult, ...]
     startup_s: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:
+    """How the algorithm is called, and a warning if the platform would call it differently.
+
+    For `auto` the image's label decides. Raises EngineError for several (`parallel`) cases at a time for one server,
+    and for an image without the label that `invoke` requires.
+    """
+    labelled = algorithm.api_method if algorithm.api_method in API_METHODS else "exec"  # other labels are refused
+    method = labelled if chosen == "auto" else chosen
+    if method == "invoke" and parallel > 1:
+        raise EngineError(f"{parallel} cases at a time, expected 1", "a server answers one after the other")
+    if method == labelled or not algorithm.is_isolated:
+        return method, ()
+    if method == "invoke":
+        raise EngineError(algorithm.description, f"labelled {labelled}", f"the label {API_METHOD_LABEL}=invoke")
+    return method, (f"the image's label says {labelled}; the platform would call it so, and not by {method}",)
 
 
 def run_jobs(
@@ -134,10 +166,7 @@ def run_job(
     collected = Collected.from_call(call, folder / "collected")
     for used in (call.output_dir, call.tmp_dir, job.input_dir):
         remove_tree(used)
-    checked, failure = outputs_or_failure(failure, collected, case, rehearsal.task)
-    run_record, unusable = read_run_record(collected.record, collected.record_fault)
-    warnings = (*checked.warnings, *unusable, *log_warnings(call.stdout), *log_warnings(call.stderr))
-    return JobResult(job, outcome, checked.outputs, failure, warnings, call.stderr, run_record=run_record)
+    return collected.result(job, outcome, failure, rehearsal.task, (call.stdout, call.stderr), "exec")
 
 
 @dataclass(frozen=True)
@@ -156,20 +185,29 @@ class Collected:
         faults = copy_out(call.output_dir, outputs)
         return cls(outputs, faults, record, copy_file_out(call.tmp_dir, RUN_RECORD, record, MAX_JSON_BYTES))
 
+    def result(
+        self,
+        job: StagedJob,
+        outcome: RunOutcome,
+        failure: str | None,
+        task: Algorithm,
+        logs: Iterable[Path],
+        api_method: ApiMethod,
+    ) -> JobResult:
+        """The checked outputs, or all reasons why the platform would not accept them.
 
-def outputs_or_failure(
-    failure: str | None, collected: Collected, case: CohortCase, task: Algorithm
-) -> tuple[CheckedOutputs, str | None]:
-    """The outputs of a run without a `failure`, or all reasons why the platform would not accept them.
-
-    After a `failure` the outputs that are there are checked as well, so that one rehearsal shows all faults.
-    """
-    ct_geometry = None if task.mask is None else read_header(case.file(task.scan)).geometry
-    try:
-        checked = check_outputs(collected.outputs, task, ct_geometry, collected.faults, is_partial=failure is not None)
-    except OutputError as problem:
-        return CheckedOutputs((), ()), "; ".join(filter(None, (failure, problem.message)))
-    return (checked, None) if failure is None else (CheckedOutputs((), checked.warnings), failure)
+        After a `failure` the outputs that are there are checked as well, so that one rehearsal shows all faults.
+        """
+        geometry = None if task.mask is None else read_header(job.case.file(task.scan)).geometry
+        checked = CheckedOutputs((), ())
+        try:
+            checked = check_outputs(self.outputs, task, geometry, self.faults, is_partial=failure is not None)
+        except OutputError as problem:
+            failure = "; ".join(filter(None, (failure, problem.message)))
+        run_record, unusable = read_run_record(self.record, self.record_fault)
+        warnings = (*checked.warnings, *unusable, *(warning for log in logs for warning in log_warnings(log)))
+        outputs = checked.outputs if failure is None else ()
+        return JobResult(job, outcome, outputs, failure, warnings, api_method, run_record)
 
 
 def listing(folder: Path) -> list[tuple[str, int, int, str]]:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from rehearsal.jobs.cases import CohortCase, stage_job
-from rehearsal.jobs.execute import INPUT_CHANGED, Collected, JobResult, Jobs, Rehearsal, listing, outputs_or_failure
-from rehearsal.jobs.records import read_run_record
-from rehearsal.runners.failures import invoke_failure, log_warnings, start_failure
+from rehearsal.jobs.execute import INPUT_CHANGED, Collected, JobResult, Jobs, Rehearsal, listing
+from rehearsal.platform.runs import invoke_failure, start_failure
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import RUN_RECORD, Call
 from rehearsal.runners.servers import RunningServer
@@ -66,12 +65,9 @@ class _Batch:
             failure = INPUT_CHANGED
         collected = Collected.from_call(call, folder)
         failure = self._emptied(case) or failure
-        checked, failure = outputs_or_failure(failure, collected, case, self._rehearsal.task)
-        run_record, unusable = read_run_record(collected.record, collected.record_fault)
-        logs = {stream: self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
-        server.logs.cut(*logs.values())
-        warnings = (*checked.warnings, *unusable, *(warning for log in logs.values() for warning in log_warnings(log)))
-        return JobResult(job, outcome, checked.outputs, failure, warnings, logs["stderr"], "invoke", run_record)
+        logs = [self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS]
+        server.logs.cut(*logs)
+        return collected.result(job, outcome, failure, self._rehearsal.task, logs, "invoke")
 
     def end(self) -> None:
         """Send SIGTERM, as the platform does after the last case."""
@@ -136,7 +132,6 @@ class _Batch:
     def _unanswered(self, case: CohortCase) -> JobResult:
         """The result of a case without a process that could answer it."""
         job = stage_job(case, self._work_dir / case.case_id / "input")
-        logs = [self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS]
-        for log in logs:
-            log.touch()
-        return JobResult(job, self._ended, (), self._refusal, (), logs[-1], "invoke")
+        for stream in _STREAMS:
+            (self._rehearsal.log_dir / f"{case.case_id}.{stream}").touch()
+        return JobResult(job, self._ended, (), self._refusal, (), "invoke")

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from contract.editions import DEFAULT_EDITION, content_digest, declared_part, load_edition
-from rehearsal.phantoms.anatomy.body import Body, random_body
+from rehearsal.phantoms.anatomy.body import Body, random_body, random_heights
 from rehearsal.phantoms.anatomy.canvas import Frame
-from rehearsal.phantoms.anatomy.heights import random_heights
 from rehearsal.phantoms.anatomy.lesions import Disease, lesion_extent, random_disease
 from rehearsal.phantoms.centres import Centre, centre_named
 from rehearsal.phantoms.outcome import Clinical, Outcome, random_clinical, random_outcome, recorded

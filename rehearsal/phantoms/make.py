@@ -13,7 +13,7 @@ from contract.editions.inputs import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.processes import fresh_processes
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout

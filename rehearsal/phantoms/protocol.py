@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from contract.images.geometry import Geometry
+from rehearsal.phantoms.anatomy.body import BLADDER_BOTTOM, BRAIN_BOTTOM
 from rehearsal.phantoms.anatomy.canvas import Axes, Frame
-from rehearsal.phantoms.anatomy.heights import BLADDER_BOTTOM, BRAIN_BOTTOM
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW, Centre
 
 # A scan ends at least this far beyond the lesions, and radiotherapy images further below.

@@ -12,8 +12,8 @@ from contract import labels
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from rehearsal.phantoms.anatomy.canvas import AIR_HU, Axes, Box, Canvas, regular_axes, sample
-from rehearsal.phantoms.anatomy.head_and_neck import body_parts
 from rehearsal.phantoms.anatomy.lesions import Lesion
+from rehearsal.phantoms.anatomy.parts import body_parts
 from rehearsal.phantoms.anatomy.shapes import Floats
 from rehearsal.phantoms.anatomy.surfaces import Surface
 from rehearsal.phantoms.cohort import PhantomCase

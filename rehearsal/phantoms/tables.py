@@ -1,41 +1,53 @@
-"""Tables of phantoms in an edition's words: `ehr.json` and the release's tables."""
+"""Tables of phantoms in an edition's words: `ehr.json` and the release's tables.
+
+Clinical variables and outcomes that only your own edition declares are drawn for each patient by name. A risk has the
+hazard of the recurrence, a class grows with the tumour's volume, so that heads have something to learn; no outcome
+depends on a clinical variable that is drawn here.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Final
 
 import numpy as np
 
-from contract.editions import Algorithm, Answer, Edition
-from contract.editions.clinical import CENTRE, normalised_key
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from contract.editions import Algorithm, Answer, ClinicalVariable, Edition
+from contract.editions.clinical import CENTRE, ImpossibleValueError, normalised_key
+from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.synthetic import Cell, has_variable, random_class, random_times, random_value
+from rehearsal.phantoms.outcome import random_survival
 
+Cell = int | float | str | None
 PATIENT_ID: Final = "PatientID"
 NO_PRIMARY: Final = "T0"
 # Order of the columns of one answer in the release's tables.
 _ROLES: Final = ("event", "time", "class")
-# Outcomes of phantoms by the role and the `normalised_key` of the column.
-_OUTCOMES: Final[dict[str, dict[str, Callable[[PhantomCase], Cell]]]] = {
-    "event": {"relapse": lambda case: int(case.outcome.relapse)},
-    "time": {"rfs": lambda case: case.outcome.rfs_days},
+_T_STAGES, _N_STAGES = ("T1", "T2", "T3", "T4"), ("N0", "N1", "N2", "N3")
+# Outcomes of phantoms by the role and the `normalised_key` of the column, with the classes that occur.
+_OUTCOMES: Final[dict[str, dict[str, tuple[Callable[[PhantomCase], Cell], Sequence[Cell]]]]] = {
+    "event": {"relapse": (lambda case: int(case.outcome.relapse), ())},
+    "time": {"rfs": (lambda case: case.outcome.rfs_days, ())},
     "class": {
-        "hpv": lambda case: int(case.outcome.hpv_positive),
-        "hpvstatus": lambda case: int(case.outcome.hpv_positive),
-        "tstage": lambda case: t_stage(case.disease) or NO_PRIMARY,
-        "nstage": lambda case: n_stage(case.disease),
+        **dict.fromkeys(("hpv", "hpvstatus"), (lambda case: int(case.outcome.hpv_positive), (0, 1))),
+        "tstage": (lambda case: t_stage(case.disease) or NO_PRIMARY, _T_STAGES),
+        "nstage": (lambda case: n_stage(case.disease), _N_STAGES),
     },
 }
-# Classes of phantoms by the column.
-_CLASSES: Final[dict[str, Sequence[Cell]]] = {
-    "hpv": (0, 1),
-    "hpvstatus": (0, 1),
-    "tstage": ("T1", "T2", "T3", "T4"),
-    "nstage": ("N0", "N1", "N2", "N3"),
+_AGES: Final = (32, 90)
+# The lowest and highest value of each clinical variable of phantoms.
+_LIMITS: Final[dict[str, tuple[Cell, Cell]]] = {
+    "age_years": _AGES,
+    "performance_status": (0, 3),
+    "m_stage": ("M0", "M1"),
+    **dict.fromkeys(("gender", "tobacco", "alcohol", "treatment", "hpv_status"), (0, 1)),
 }
+# Share of patients with a variable missing.
+_MISSING_SHARE: Final = 0.02
+# Median of the tumour's volume in ml, and the standard deviation of its logarithm; that of a class's noise.
+_VOLUME_ML, _VOLUME_SPREAD, _CLASS_NOISE = 15.0, 0.76, 0.3
 
 
 def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict[str, Cell]:
@@ -49,9 +61,10 @@ def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict
 def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
     """The outcome by the role of its column, as tables write it: that of phantoms, or one drawn for this edition."""
     keys = {role: normalised_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
-    if all(key in _OUTCOMES[role] for role, key in keys.items()) and _is_readable(answer, keys.get("class", "")):
-        return {role: _known(answer, _OUTCOMES[role][key](case)) for role, key in keys.items()}
-    return random_times(case, answer) if answer.kind == "risk" else {"class": random_class(case, answer)}
+    found = {role: _OUTCOMES[role].get(key) for role, key in keys.items()}
+    if all(one is not None and _is_readable(answer, one[1]) for one in found.values()):
+        return {role: _known(answer, one[0](case)) for role, one in found.items() if one is not None}
+    return _random_times(case, answer) if answer.kind == "risk" else {"class": _random_class(case, answer)}
 
 
 def _known(answer: Answer, value: Cell) -> Cell:
@@ -59,11 +72,11 @@ def _known(answer: Answer, value: Cell) -> Cell:
     return None if value == NO_PRIMARY and NO_PRIMARY not in answer.not_counted else value
 
 
-def _is_readable(answer: Answer, key: str) -> bool:
-    """Whether the answer's classes include those that phantoms have in the column."""
+def _is_readable(answer: Answer, values: Sequence[Cell]) -> bool:
+    """Whether the answer's classes include these."""
     classes = (0, 1) if answer.classes == (False, True) else answer.classes
     known = {str(word).lower() for word in (*classes, *answer.words)}
-    return all(str(value).lower() in known for value in _CLASSES.get(key, ()))
+    return all(str(value).lower() in known for value in values)
 
 
 def platform_ehr(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
@@ -94,7 +107,7 @@ def suv_factor_rows(cases: Sequence[PhantomCase]) -> list[dict[str, Cell]]:
 def _clinical(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     """Clinical variables as recorded by the centre."""
     return {
-        one.key: case.record[one.name] if has_variable(one) else random_value(case, one)
+        one.key: case.record[one.name] if _has_variable(one) else _random_value(case, one)
         for one in edition.clinical
         if one.name != CENTRE
     }
@@ -125,3 +138,44 @@ def truth_row(case: PhantomCase) -> dict[str, Cell]:
         "field_of_view": case.protocol.field_of_view,
         "suv_factor": round(case.protocol.suv_factor, 4),
     }
+
+
+def _has_variable(variable: ClinicalVariable) -> bool:
+    """Whether phantoms have the variable, with values that the declaration can read."""
+    try:
+        return variable.name in _LIMITS and all(variable.read(value) == value for value in _LIMITS[variable.name])
+    except ImpossibleValueError:
+        return False
+
+
+def _random_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
+    """A value of the variable from a uniform distribution, numbers with three digits; missing for some patients."""
+    rng = _generator(case, variable.name)
+    if rng.random() < _MISSING_SHARE:
+        return None
+    if variable.type == "number":
+        low, high = variable.range
+        return min(max(float(f"{rng.uniform(low, high):.3g}"), low), high)
+    if variable.type == "stage":
+        return variable.stages[int(rng.integers(len(variable.stages)))]
+    return int(rng.integers(*(_AGES if variable.type == "years" else variable.codes), endpoint=True))
+
+
+def _random_class(case: PhantomCase, answer: Answer) -> Cell:
+    """A class as tables write it; larger tumours tend to higher classes, and all classes are about equally frequent."""
+    burden = math.log((case.disease.gtvp_ml + case.disease.gtvn_ml + 1) / (_VOLUME_ML + 1))
+    noise = _generator(case, answer.name).normal(0, _CLASS_NOISE)
+    place = (burden + noise) / math.hypot(_VOLUME_SPREAD, _CLASS_NOISE)
+    share = (1 + math.erf(place / math.sqrt(2))) / 2
+    value = answer.classes[min(int(share * len(answer.classes)), len(answer.classes) - 1)]
+    return int(value) if isinstance(value, bool) else value
+
+
+def _random_times(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
+    """Days to the event or to the end of follow-up, and whether the event occurred, by the role of the column."""
+    event, censoring = random_survival(_generator(case, answer.name), case.outcome.linear_predictor)
+    return {"time": round(min(event, censoring)), "event": int(event <= censoring)}
+
+
+def _generator(case: PhantomCase, name: str) -> np.random.Generator:
+    return np.random.default_rng([case.noise_seed, *name.encode()])

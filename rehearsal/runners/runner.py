@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Protocol
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError
 from contract.platform import RUN_RECORD_VARIABLE
-from rehearsal.images import STRIPPED_PREFIX
+from rehearsal.platform.images import STRIPPED_PREFIX
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
 from rehearsal.runners.servers import RunningServer

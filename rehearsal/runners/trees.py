@@ -7,9 +7,10 @@ path leads elsewhere, even while the program runs.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import secrets
 import stat
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,21 +95,23 @@ def copy_file_out(folder: Path, name: str, target: Path, max_bytes: int) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all its content, whatever its depth and modes are; an absent one is no error.
-
-    Folders move up to the top and are emptied there, so that neither the depth nor the length of a path matters.
-    """
+    """Remove a folder with all its content, whatever its depth and modes are; an absent one is no error."""
     if os.path.lexists(folder):
         empty_folder(folder)
         folder.rmdir()
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove all content of a folder, as `remove_tree` does."""
-    with _opened_folder(folder) as top:
-        while names := os.listdir(top):  # noqa: PTH208 - of a descriptor
-            for name in names:
-                _remove_at(top, name)
+    """Remove all content of a folder, as `remove_tree` does, with programs that take paths of any length.
+
+    Raises OSError if something is left.
+    """
+    subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], capture_output=True, check=False)
+    removed = subprocess.run(
+        ["find", str(folder.absolute()), "-mindepth", "1", "-delete"], capture_output=True, check=False
+    )
+    if removed.returncode != 0:
+        raise OSError(errno.ENOTEMPTY, "some of its content cannot be removed", str(folder))
 
 
 def remove_entry(folder: Path, name: str) -> None:
@@ -188,36 +191,6 @@ def _copied(parent: int, name: str, target: Path, left: int) -> tuple[int, str]:
                 copy.write(file.read(min(_PIECE, status.st_size - start)))
     target.chmod(0o644)
     return left - status.st_size, ""
-
-
-def _remove_at(top: int, name: str) -> None:
-    """Remove a file, or move the folders of a folder up to `top` and remove the rest."""
-    if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
-        os.unlink(name, dir_fd=top)
-        return
-    folder = _opened_at(top, name)
-    try:
-        for inner in os.listdir(folder):  # noqa: PTH208
-            if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
-                os.close(_opened_at(folder, inner))  # a folder moves only if it is writable
-                os.rename(inner, f".moved-{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
-            else:
-                os.unlink(inner, dir_fd=folder)
-    finally:
-        os.close(folder)
-    os.rmdir(name, dir_fd=top)
-
-
-def _opened_at(parent: int, name: str) -> int:
-    """The descriptor of a folder that this user may change; its mode is changed through a descriptor."""
-    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        if os.fstat(handle).st_mode & 0o700 != 0o700:
-            with contextlib.suppress(PermissionError):
-                Path(f"/proc/self/fd/{handle}").chmod(0o700)
-        return os.open(name, _FOLDER, dir_fd=parent)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

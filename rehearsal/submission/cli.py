@@ -15,7 +15,7 @@ from contract.packages import chosen_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
 if TYPE_CHECKING:
-    from rehearsal.submission.images import BuiltImages
+    from rehearsal.submission.images import BuiltImages, Torch
 
 _BUILDS: Final = ("cpu", "cuda")
 _OF_IMAGES: Final = ("engine", "revision", "level")
@@ -28,10 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_paths(arguments, "--package", "--code")
     if arguments.model_only:
         refuse_image_options(parser, arguments, "--model-only", "images", "gpus")
-    from rehearsal.submission.folder import without_archives  # after --help: these take seconds
-    from rehearsal.submission.images import BuiltImages
+    from rehearsal.submission.folder import (
+        MODEL,
+        without_archives,  # after --help: these take seconds
+    )
     from rehearsal.submission.pipeline import SubmissionOptions, make_submission
-    from rehearsal.submission.record import MODEL
     from rehearsal.submission.tries import KINDS
 
     edition = chosen_edition(arguments.edition, arguments.package)
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     images, missing = None, None
     if not arguments.model_only:
-        images, missing = images_or_reason(arguments, BuiltImages, options.torch, with_gpus=arguments.gpus)
+        images, missing = images_or_reason(arguments, options.torch, with_gpus=arguments.gpus)
     if images is not None:
         images = replace(images, code=options.code)
     make_submission(options, images, lambda line: print(printable(line), flush=True))
@@ -111,14 +112,17 @@ def refuse_image_options(
 
 
 def images_or_reason(
-    arguments: argparse.Namespace, made_by: type[BuiltImages], torch: str = "cpu", *, with_gpus: bool = False
+    arguments: argparse.Namespace, torch: Torch | None, *, with_gpus: bool = False
 ) -> tuple[BuiltImages | None, EngineError | None]:
-    """The builder of images, or the reason why this machine has none, which is printed."""
+    """The builder of images, or the reason why this machine has none, which is printed.
+
+    `torch` is the algorithms' build of PyTorch; None is for evaluation images.
+    """
     from rehearsal.submission.images import find_images
 
     level, revision = arguments.level or 5, arguments.revision
     try:
-        return find_images(arguments.engine, torch, with_gpus, level, revision, made_by=made_by), None
+        return find_images(arguments.engine, torch, with_gpus, level, revision), None
     except EngineError as problem:
         print(f"{problem.message}: no image is made; plain processes are used instead", flush=True)
         return None, problem

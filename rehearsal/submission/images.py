@@ -5,36 +5,39 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError
 from contract.files import write_json
-from rehearsal.images import upload_problems
-from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
+from rehearsal.platform.images import upload_problems
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Runner, code_options
 
 SOURCE: Final = Path(__file__).resolve().parents[2]
-TAGS: Final = {"cuda": "cuda-require-model", "cpu": "require-model"}
+Torch = Literal["cpu", "cuda"]
+TAGS: Final[Mapping[Torch, str]] = {"cuda": "cuda-require-model", "cpu": "require-model"}
 _NEEDED: Final = ("scripts/build", "scripts/save", "docker/algorithm.Dockerfile", "requirements/algorithm.txt")
 _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 
 
 @dataclass(frozen=True)
 class BuiltImages:
-    """Makes the image archives of a submission from this source tree; `torch` is cuda or cpu.
+    """Makes the archives of images from this source tree: of algorithms, or of their evaluations.
 
-    `revision` labels the images, so that they differ from earlier ones of equal content; empty for no label. `code` are
-    folders of the user's own code, each of which gets into the images.
+    `torch` is the algorithms' build of PyTorch, cuda or cpu; None makes evaluation images, which have none. `revision`
+    labels the images, so that they differ from earlier ones of equal content; empty for no label. `code` are folders of
+    the user's own code, each of which gets into the images of algorithms.
     The output of the scripts goes to a `log`; a script that fails raises EngineError.
     """
 
     engine: ContainerEngine
     source: Path
-    torch: str
+    torch: Torch | None
     with_gpus: bool
     level: int
     revision: str = ""
@@ -42,17 +45,25 @@ class BuiltImages:
 
     def name(self, task: Algorithm) -> str:
         """The image's name in the engine."""
+        if self.torch is None:
+            return f"{task.evaluation_image}:latest"
         return "-".join((f"{task.image}:{TAGS[self.torch]}", *(folder.resolve().name for folder in self.code)))
 
     def build(self, edition: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
         """Run `scripts/build` for each task; images that are already built take seconds.
 
-        They refuse to answer without a model: the shipped one would answer where the upload of the model was forgotten.
-        An edition of one's own is written beside the log, for the images.
+        Algorithms refuse to answer without a model: the shipped one would answer where the upload of the model was
+        forgotten. An edition of one's own is written beside the log, for the images.
         """
-        flags = ["--require-model", *(["--cuda"] if self.torch == "cuda" else [])]
-        names = [task.image for task in tasks]
-        self._build(edition, names, flags, log)
+        images = [task.evaluation_image if self.torch is None else task.image for task in tasks]
+        flags = [] if self.torch is None else ["--require-model"]
+        flags += ["--cuda"] if self.torch == "cuda" else []
+        flags += ["--revision", self.revision] if self.revision else []
+        custom = log.with_name("edition.json")
+        if edition.content is not None:
+            write_json(custom, edition.content)
+        of_edition = ("--edition", edition.name if edition.content is None else str(custom))
+        self._script("build", *images, *flags, *code_options(self.code), *of_edition, log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`, which fails for an archive larger than the platform allows; returns the archive."""
@@ -71,14 +82,6 @@ class BuiltImages:
             raise EngineError(problems[0])
         return ContainerRunner(self.engine, image, with_gpus=self.with_gpus)
 
-    def _build(self, edition: Edition, images: Sequence[str], flags: Sequence[str], log: Path) -> None:
-        label = ("--revision", self.revision) if self.revision else ()
-        own = log.with_name("edition.json")
-        if edition.content is not None:
-            write_json(own, edition.content)
-        of_edition = ("--edition", edition.name if edition.content is None else str(own))
-        self._script("build", *images, *flags, *label, *code_options(self.code), *of_edition, log=log)
-
     def _script(self, script: str, *arguments: str, log: Path) -> None:
         with log.open("ab") as file:
             done = subprocess.run(
@@ -94,18 +97,6 @@ class BuiltImages:
             raise EngineError(f"scripts/{script} ended with status {done.returncode}", message)
 
 
-class EvaluationImages(BuiltImages):
-    """Makes the archive of an evaluation image, which contains neither PyTorch nor the user's code."""
-
-    def name(self, task: Algorithm) -> str:
-        """The image's name in the engine."""
-        return f"{task.evaluation_image}:latest"
-
-    def build(self, edition: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
-        """Run `scripts/build` for the evaluation image of each task."""
-        self._build(edition, [task.evaluation_image for task in tasks], (), log)
-
-
 def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path) -> Runner:
     """Save the image of a task as `archive` and load it from there."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
@@ -115,18 +106,16 @@ def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path
 
 def find_images(
     engine: str | None,
-    torch: str,
+    torch: Torch | None,
     with_gpus: bool,
     level: int,
     revision: str = "",
     source: Path = SOURCE,
-    made_by: type[BuiltImages] = BuiltImages,
 ) -> BuiltImages:
     """The image builder of this machine, with the engine's client `engine` or the first that can build.
 
-    `torch` is cuda or cpu; `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small);
-    `revision` labels the images; `made_by` is the class of the builder. Raises EngineError if there is no source tree,
-    or no engine that can build.
+    `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small); the others are those of
+    `BuiltImages`. Raises EngineError if there is no source tree, or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
@@ -138,4 +127,4 @@ def find_images(
     if done.returncode != 0:
         tried = "docker, podman" if engine is None else engine
         raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
-    return made_by(find_engine(done.stdout.strip()), source, torch, with_gpus, level, revision)
+    return BuiltImages(find_engine(done.stdout.strip()), source, torch, with_gpus, level, revision)

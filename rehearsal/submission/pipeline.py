@@ -22,15 +22,20 @@ from contract.packages import (
 )
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.folder import (
+    MODEL,
+    RECORD,
     REHEARSAL,
     Reporter,
+    SubmissionDocument,
+    UploadedImage,
+    UploadedModel,
     check_folder,
     failure_keeps_logs,
+    readme,
     replace_files,
     scratch_folder,
 )
-from rehearsal.submission.images import BuiltImages, save_and_load
-from rehearsal.submission.record import MODEL, RECORD, SubmissionDocument, UploadedImage, UploadedModel, readme
+from rehearsal.submission.images import BuiltImages, Torch, save_and_load
 from rehearsal.submission.tries import KINDS, RehearsedTask, TrialInputs, make_phantoms, try_task
 
 
@@ -47,7 +52,7 @@ class SubmissionOptions:
     output: Path
     tasks: tuple[Algorithm, ...] = ()
     edition: Edition = field(default_factory=load_edition)
-    torch: str = "cuda"
+    torch: Torch = "cuda"
     with_gpus: bool = False
     kinds: tuple[str, ...] = KINDS
     coarsening: int = 1

@@ -12,12 +12,12 @@ from contract.documents import Document
 from contract.editions import Algorithm, Edition
 from contract.errors import HecktorError
 from rehearsal.jobs.execute import JobResult, Rehearsal
-from rehearsal.jobs.records import RecordedRun
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import PlatformWriter
 from rehearsal.phantoms.make import render_for
 from rehearsal.pipeline import rehearse
+from rehearsal.records import RecordedRun, RehearsedCase
 from rehearsal.runners.runner import GIB, Limits, Runner
 
 MEMORY_BYTES: Final = 16 * GIB
@@ -106,12 +106,11 @@ def try_task(
     for warning in result.warnings:
         report(f"{task.name}: warning: {warning}")
     problems = [*result.refusals, *result.problems]
-    for job in result.jobs:
-        case = job.job.case.case_id
-        problems += [f"phantom {case} ({inputs.kinds[case]}): {problem}" for problem in _problems(job)]
+    for case in result.cases:
+        problems += [f"phantom {case.case} ({inputs.kinds[case.case]}): {problem}" for problem in _problems(case)]
     if problems:
         raise HecktorError(task.name, problems[0])
-    cases = tuple(_tried_case(job, inputs) for job in result.jobs)
+    cases = tuple(_tried_case(case, inputs) for case in result.cases)
     return RehearsedTask(
         task=task.name,
         how="container" if runner.is_isolated else "process",
@@ -129,15 +128,13 @@ def _progress(job: JobResult, task: Algorithm, inputs: TrialInputs) -> str:
     return f"{task.name}: phantom {case} ({inputs.kinds[case]}) {job.outcome.seconds:.1f} s{ended}"
 
 
-def _problems(job: JobResult) -> list[str]:
-    if job.failure is not None:
-        return [job.failure]
-    return [*(f"{one.path.name}: {one.unscored}" for one in job.outputs if one.unscored), *_fallbacks(job)]
+def _problems(case: RehearsedCase) -> list[str]:
+    return [*case.unscored, *_fallbacks(case)] if case.failure is None else [case.failure]
 
 
-def _fallbacks(job: JobResult) -> list[str]:
+def _fallbacks(case: RehearsedCase) -> list[str]:
     """Answers that did not come from the network and the heads, by the algorithm's run record."""
-    record = job.run_record or RecordedRun()
+    record = case.record or RecordedRun()
     if record.region and record.segmented_by is None:
         return ["neither a body nor uptake was found, expected an answer of the network"]
     if record.passes_done == 0 and record.segmented_by != "contours":
@@ -147,9 +144,8 @@ def _fallbacks(job: JobResult) -> list[str]:
     return []
 
 
-def _tried_case(job: JobResult, inputs: TrialInputs) -> TriedCase:
-    case, record = job.job.case.case_id, job.run_record
-    answered = NO_RECORD
+def _tried_case(case: RehearsedCase, inputs: TrialInputs) -> TriedCase:
+    record, answered = case.record, NO_RECORD
     if record is not None:
         answered = f"{record.method}: {record.passes_done} of {record.passes_planned} passes"
         if not (record.region or {}).get("sure", True):
@@ -157,9 +153,9 @@ def _tried_case(job: JobResult, inputs: TrialInputs) -> TriedCase:
         if record.notices:
             answered += f", warnings: {len(record.notices)}"
     return TriedCase(
-        case=case,
-        kind=inputs.kinds[case],
-        seconds=round(job.outcome.seconds, 1),
-        peak_memory_bytes=job.outcome.peak_memory_bytes,
+        case=case.case,
+        kind=inputs.kinds[case.case],
+        seconds=round(case.seconds, 1),
+        peak_memory_bytes=case.peak_memory_bytes,
         answered=answered,
     )

@@ -23,14 +23,19 @@ def printed(*arguments: str | Path) -> list[list[str]]:
 
 def ratios(rows: list[list[str]]) -> dict[str, float]:
     """The time ratio of each row that has a peer."""
-    return {row[0]: float(row[5]) for row in rows if row[7]}
+    return {row[0]: float(row[4]) for row in rows if row[5]}
 
 
 def test_the_stages(tmp_path: Path) -> None:
-    """Two sizes of patients with four rows each, the evaluation with its limit, rank and report."""
+    """Two sizes of patients with two rows each, evaluation and reading of few and of many cases, rank and report.
+
+    Of a whole body the memory is held against 6 GB.
+    """
     rows = printed("--quick", "--data", tmp_path)
-    assert len(rows) == 2 * 4 + 2 + 2
-    assert len(ratios(rows)) == 2 * 2 + 1
+    assert len(rows) == 2 * 2 + 2 * 2 + 2
+    assert len(ratios(rows)) in (2, 3)  # six coarse cases may take less than the noise of the start
+    (aim,) = (row[6] for row in rows if row[0] == "whole body: algorithm, one pass")
+    assert aim == "at most 5722 MiB: held"
     assert (tmp_path / "bench-quick.json").is_file()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyperf
@@ -13,19 +14,40 @@ from benchmarks.suite import HEADER, Benchmark, Timing, markdown, shown_seconds,
 
 
 def test_ratios_of_medians() -> None:
-    """Medians 4 and 2 s: ratio 2; memory 30 and 10 MiB: ratio 3. The p90 of 1, 4, 5 is 4 + 0.8 x 1 = 4.8."""
+    """Medians 4 and 2 s: ratio 2."""
     timings = {"peer": Timing((2.0, 2.0), 10.0), "ours": Timing((1.0, 4.0, 5.0), 30.0)}
-    cases = [Benchmark("peer", ("true",)), Benchmark("ours", ("true",), "peer", most=2.0)]
-    peer, ours = table(cases, timings)
-    assert ours == ("ours", "1 s", "4 s", "4.8 s", "30", "2", "3", "peer", "at most 2: held")
-    assert peer[4:] == ("10", "", "", "", "")
-    (row,) = table([Benchmark("ours", ("true",), "peer", most=1.9)], timings)
+    reference, measured = Benchmark("peer", ("true",)), Benchmark("ours", ("true",), "peer", most=2.0)
+    peer, ours = table([reference, measured], timings)
+    assert ours == ("ours", "1 s", "4 s", "30", "2", "peer", "at most 2: held")
+    assert peer[3:] == ("10", "", "", "")
+    *_, row = table([reference, replace(measured, most=1.9)], timings)
     assert row[-1] == "at most 1.9: **not held**"
+
+
+def test_the_start_is_subtracted_of_both() -> None:
+    """Ours takes 5 s, of which 2 s for the start; the peer 5 s and 1 s: (5 - 2) / (5 - 1) = 0.75."""
+    cases = [
+        Benchmark("few read", ("true",)),
+        Benchmark("few ours", ("true",)),
+        Benchmark("read", ("true",), less="few read"),
+        Benchmark("ours", ("true",), "read", most=0.8, less="few ours"),
+    ]
+    seconds = {"few read": 1.0, "few ours": 2.0, "read": 5.0, "ours": 5.0}
+    *_, row = table(cases, {name: Timing((value,), None) for name, value in seconds.items()})
+    assert row[4:] == ("0.75", "read (of both the start subtracted)", "at most 0.8: held")
+    *_, row = table(cases[1:], {name: Timing((value,), None) for name, value in seconds.items() if name != "few read"})
+    assert row[4:] == ("", "read (of both the start subtracted)", "")
+
+
+def test_memory_has_an_aim() -> None:
+    case = Benchmark("ours", ("true",), most_mib=100)
+    (row,) = table([case], {"ours": Timing((1.0,), 101.0)})
+    assert row[-1] == "at most 100 MiB: **not held**"
 
 
 def test_without_the_peer_there_is_no_ratio() -> None:
     (row,) = table([Benchmark("ours", ("true",), "peer", most=2.0)], {"ours": Timing((1.0,), None)})
-    assert row == ("ours", "1 s", "1 s", "1 s", "", "", "", "peer", "")
+    assert row == ("ours", "1 s", "1 s", "", "", "peer", "")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(12.34, "12.3 s"), (0.00456, "4.56 ms")])

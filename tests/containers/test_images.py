@@ -13,10 +13,12 @@ from contract.editions.inputs import CT, EHR, PET
 from contract.files import read_json, write_json
 from contract.images.volumes import read_header, read_volume, write_volume
 from contract.packages import package_identity
-from rehearsal.images import upload_problems
 from rehearsal.jobs.execute import Rehearsal
-from rehearsal.pipeline import RehearsalResult, rehearse
-from rehearsal.runners.containers import ContainerEngine, ContainerRunner
+from rehearsal.pipeline import rehearse
+from rehearsal.platform.images import upload_problems
+from rehearsal.records import RehearsalResult
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Limits
 from tests.containers.conftest import build, one_at_a_time
 from tests.evaluation.challenge import ChallengeSize, write_challenge
@@ -198,8 +200,8 @@ def test_masks_of_a_phantom_are_scored(images: ContainerEngine, phantoms: Path, 
     (one, _) = patients(phantoms)
     result = rehearsed(images, SEGMENTATION, phantoms, tmp_path, scored=True, only=(one,), arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures, result.problems)
-    assert all(0 <= value <= 1 for value in result.metrics.values())
-    assert result.metrics["aggregates.gtvp_dsc_mean.value"] > 0
+    assert all(0 <= value <= 1 for value in result.ranked.values())
+    assert result.ranked["aggregates.gtvp_dsc_mean.value"] > 0
 
 
 @pytest.mark.slow
@@ -216,7 +218,7 @@ def test_four_answers_of_2026_are_scored_and_those_of_a_server_are_the_same(
     assert aggregates["c_index"]["value"] in (0.0, 0.5, 1.0)  # of one pair of patients
     result = rehearsed(server_images, COMBINED, phantoms_2026, served, tag="invoke", arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures)
-    assert [job.outcome.http_status for job in result.jobs] == [201, 201]
+    assert [case.http_status for case in result.cases] == [201, 201]
     assert len(result.startup_s) == 1
     answers = [path.relative_to(executed) for path in (executed / "predictions").rglob("*.*")]
     assert len(answers) == 8

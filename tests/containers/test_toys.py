@@ -16,10 +16,12 @@ from contract.errors import EngineError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from rehearsal.images import upload_problems
 from rehearsal.jobs.execute import Rehearsal
-from rehearsal.pipeline import RehearsalResult, rehearse
-from rehearsal.runners.containers import ContainerEngine, ContainerRunner
+from rehearsal.pipeline import rehearse
+from rehearsal.platform.images import upload_problems
+from rehearsal.records import RehearsalResult
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import Limits
 from tests.containers.conftest import build_toy
 
@@ -80,7 +82,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
 def test_rehearsal_and_evaluation_in_containers(rehearse_image, toy_image, toy_evaluation_image, tmp_path: Path):
     result = rehearse_image(toy_image, task="rfs", evaluation=toy_evaluation_image)
     assert result.succeeded, (result.failures, result.problems)
-    assert result.metrics["aggregates.c_index.value"] == 1.0
+    assert result.ranked["aggregates.c_index.value"] == 1.0
     assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
 
 
@@ -96,22 +98,22 @@ def check_surroundings(report: dict) -> None:
     assert "Read-only file system" in report["write-input"]
 
 
-def test_a_container_is_confined(rehearse_image, toy_image):
+def test_a_container_is_confined(rehearse_image, toy_image, tmp_path: Path):
     result = rehearse_image(toy_image, "confined")
     assert result.succeeded, (result.refusals, result.failures)
-    report = json.loads(result.jobs[0].log.read_text().splitlines()[-1])
+    report = json.loads((tmp_path / "out" / "logs" / "A-1.stderr").read_text().splitlines()[-1])
     check_surroundings(report)
     assert report["tmp"] == []
     assert report["output_mode"] == "0o777"
 
 
-def test_a_server_is_confined_and_answers_all_cases(rehearse_image, invoke_image):
+def test_a_server_is_confined_and_answers_all_cases(rehearse_image, invoke_image, tmp_path: Path):
     """One container under the same limits as a container a case; the label decides."""
     result = rehearse_image(invoke_image, "confined", cases=2)
     assert result.succeeded, (result.refusals, result.failures)
     assert result.api_method == "invoke"
     assert len(result.startup_s) == 1
-    reports = [json.loads(job.log.read_text()) for job in result.jobs]
+    reports = [json.loads((tmp_path / "out" / "logs" / f"A-{number}.stderr").read_text()) for number in (1, 2)]
     assert len({report["pid"] for report in reports}) == 1
     for report in reports:
         check_surroundings(report)
@@ -139,7 +141,7 @@ def test_a_root_user_is_refused(rehearse_image, root_image):
 def test_memory_beyond_the_limit_kills(rehearse_image, toy_image):
     result = rehearse_image(toy_image, "memory", memory_mib=64)
     (failure,) = result.failures
-    assert result.jobs[0].outcome.exit_code == 137
+    assert result.cases[0].exit_code == 137
     assert "memory beyond 0.0625 GiB" in failure
 
 
@@ -155,8 +157,8 @@ def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):
     result = rehearse_image(toy_image, "ignore-sigterm", time_limit_s=4)
     (failure,) = result.failures
     assert "still running after 4 s" in failure
-    assert 9 < result.jobs[0].outcome.seconds < 60
-    name = f"hecktor-rehearsal-{result.jobs[0].job.pk}"
+    assert 9 < result.cases[0].seconds < 60
+    name = f"hecktor-rehearsal-{result.cases[0].job}"
     assert engine.command("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
 
 

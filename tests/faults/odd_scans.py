@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from rehearsal.phantoms.anatomy.heights import BLADDER_BOTTOM, BRAIN_BOTTOM, BRAIN_TOP, LIVER_TOP, LUNG_APEX
+from rehearsal.phantoms.anatomy.body import BLADDER_BOTTOM, BRAIN_BOTTOM, BRAIN_TOP, LIVER_TOP, LUNG_APEX
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.protocol import coarsened

@@ -11,7 +11,7 @@ from contract.errors import ModelPackageError
 from contract.files import read_json
 from hecktor import demo
 from hecktor.cli import main
-from rehearsal.platform import ranked_values
+from rehearsal.jobs.evaluation import ranked_values
 
 
 @pytest.mark.slow

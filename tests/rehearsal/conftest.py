@@ -4,17 +4,19 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from contract.editions import load_edition
 from contract.editions.inputs import CT, EHR, PET
-from contract.files import write_json
+from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from rehearsal.jobs.execute import Rehearsal
-from rehearsal.pipeline import RehearsalResult, rehearse
+from rehearsal.pipeline import rehearse
+from rehearsal.records import RehearsalResult
 from rehearsal.runners.runner import Limits, ProcessRunner
 
 HERE = Path(__file__).parent
@@ -44,6 +46,13 @@ def cohort(tmp_path: Path) -> Path:
 
 
 Rehearse = Callable[..., RehearsalResult]
+
+
+def input_entries(output: Path, job: str) -> list[dict[str, Any]]:
+    """The inputs of a job as the evaluation gets them."""
+    jobs: list[dict[str, Any]] = read_json(output / "evaluation" / "input" / "predictions.json")
+    (inputs,) = (one["inputs"] for one in jobs if one["pk"] == job)
+    return list(inputs)
 
 
 @pytest.fixture

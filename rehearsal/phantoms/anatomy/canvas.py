@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rehearsal.phantoms.anatomy.heights import Heights
+from rehearsal.phantoms.anatomy.body import Heights
 from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point, point
 
 AIR_HU = -1000.0

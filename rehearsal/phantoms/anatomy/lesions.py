@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from contract import labels
+from rehearsal.phantoms.anatomy.body import LUNG_APEX
 from rehearsal.phantoms.anatomy.canvas import Frame
-from rehearsal.phantoms.anatomy.heights import LUNG_APEX
 from rehearsal.phantoms.anatomy.shapes import Point, point
 
 GTVP_MEDIAN_ML, GTVP_LOG_SIGMA = 7.0, 1.1

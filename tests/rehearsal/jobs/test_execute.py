@@ -15,8 +15,9 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import read_predictions
 from rehearsal.jobs.execute import listing
-from rehearsal.jobs.outputs import check_outputs
+from rehearsal.platform.outputs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
+from tests.rehearsal.conftest import input_entries
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,8 @@ def test_a_flood_on_the_logs_is_cut(rehearse_toy, api_method, tmp_path):
 def test_the_time_limit_terminates(rehearse_toy):
     result = rehearse_toy("sleep", task="hpv", time_limit_s=1, parallel=2)
     assert all("still running after 1 s" in failure and "SIGTERM" in failure for failure in result.failures)
-    assert all(1 < job.outcome.seconds < 50 for job in result.jobs)
-    assert {job.outcome.exit_code for job in result.jobs} == {-15}
+    assert all(1 < case.seconds < 50 for case in result.cases)
+    assert {case.exit_code for case in result.cases} == {-15}
 
 
 def test_sigkill_follows_an_ignored_sigterm(rehearse_toy, monkeypatch: pytest.MonkeyPatch):
@@ -109,8 +110,8 @@ def test_sigkill_follows_an_ignored_sigterm(rehearse_toy, monkeypatch: pytest.Mo
     """
     monkeypatch.setattr("rehearsal.runners.monitor.GRACE_S", 0.5)
     result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=3, parallel=2)
-    assert {job.outcome.exit_code for job in result.jobs} == {-9}
-    assert all(3.5 < job.outcome.seconds < 50 for job in result.jobs)
+    assert {case.exit_code for case in result.cases} == {-9}
+    assert all(3.5 < case.seconds < 50 for case in result.cases)
 
 
 def test_a_failed_job_prevents_the_evaluation_except_with_mark_missing(rehearse_toy, tmp_path: Path):
@@ -119,7 +120,7 @@ def test_a_failed_job_prevents_the_evaluation_except_with_mark_missing(rehearse_
     assert not (tmp_path / "out" / "metrics.json").exists()
     went_on = rehearse_toy("label-3", evaluation="well", on_failure="mark-missing")
     assert went_on.problems == ()
-    assert set(went_on.metrics.values()) == {0.0}
+    assert set(went_on.ranked.values()) == {0.0}
     jobs = read_predictions(tmp_path / "out" / "evaluation" / "input" / "predictions.json")
     assert [(job.status, job.outputs) for job in jobs] == [("Failed", ())] * 2
 
@@ -165,15 +166,17 @@ def test_files_of_a_rehearsal(rehearse_toy, tmp_path: Path):
 def test_the_input_is_laid_out_as_on_the_platform(rehearse_toy, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("GRAND_CHALLENGE_TOKEN", "secret")
     result = rehearse_toy("report", task="rfs")
-    report = json.loads(result.jobs[0].log.read_text().splitlines()[-1])
+    out = tmp_path / "out"
+    report = json.loads((out / "logs" / "A-1.stderr").read_text().splitlines()[-1])
     assert report["variables"] == []
     assert report["log_level"] == "INFO"
     assert report["output_mode"] == "0o777" or report["uid"] == 0
     ehr, ct, pet, listed = report["inputs"]
     assert (ehr, listed) == ("ehr.json", "inputs.json")
-    image_pks = [entry["image"]["pk"] for entry in result.jobs[0].job.entries if entry["image"]]
+    entries = input_entries(out, result.cases[0].job)
+    image_pks = [entry["image"]["pk"] for entry in entries if entry["image"]]
     assert [ct, pet] == [f"images/ct/{image_pks[0]}.mha", f"images/pet/{image_pks[1]}.mha"]
-    assert result.jobs[0].job.entries[0]["socket"] == result.jobs[0].job.entries[0]["interface"]
+    assert entries[0]["socket"] == entries[0]["interface"]
 
 
 def test_more_than_a_thousand_files_fail(tmp_path: Path):

@@ -10,10 +10,11 @@ import pytest
 
 from contract.errors import EngineError
 from contract.files import read_json
-from rehearsal.platform import choose_api_method
+from rehearsal.jobs.execute import choose_api_method
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.runner import GIB, Limits, ProcessRunner
 from rehearsal.runners.servers import CallResult, RunningServer
+from tests.rehearsal.conftest import input_entries
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 
@@ -24,7 +25,7 @@ def test_a_good_server_passes(rehearse_toy, tmp_path: Path):
     assert all("2 such file(s)" in line for line in result.warnings)  # the toy answers all tasks, and no other warning
     assert result.api_method == "invoke"
     assert len(result.startup_s) == 1
-    assert [(job.outcome.http_status, job.outcome.exit_code) for job in result.jobs] == [(201, None)] * 2
+    assert [(case.http_status, case.exit_code) for case in result.cases] == [(201, None)] * 2
     assert len(list((tmp_path / "out" / "predictions").iterdir())) == 2
 
 
@@ -38,10 +39,12 @@ def test_durations_stand_under_the_api_method(rehearse_toy, tmp_path: Path):
 
 def test_cases_share_a_process_but_not_their_folders(rehearse_toy, tmp_path: Path):
     result = rehearse_toy("report", api_method="invoke")
-    reports = [json.loads(job.log.read_text()) for job in result.jobs]
+    out = tmp_path / "out"
+    logs = [out / "logs" / f"{case.case}.stderr" for case in result.cases]
+    reports = [json.loads(log.read_text()) for log in logs]
     assert len({report["pid"] for report in reports}) == 1
-    for report, job in zip(reports, result.jobs, strict=True):
-        images = [entry["image"]["pk"] for entry in job.job.entries if entry["image"]]
+    for report, case in zip(reports, result.cases, strict=True):
+        images = [entry["image"]["pk"] for entry in input_entries(out, case.job) if entry["image"]]
         assert report["inputs"] == [
             "ehr.json",
             f"images/ct/{images[0]}.mha",
@@ -49,9 +52,8 @@ def test_cases_share_a_process_but_not_their_folders(rehearse_toy, tmp_path: Pat
             "inputs.json",
         ]
         assert report["output"] == []
-    log = tmp_path / "out" / "logs" / "server-1.stderr"
-    assert log.read_text() == "".join(job.log.read_text() for job in result.jobs)
-    report = read_json(tmp_path / "out" / "rehearsal.json")
+    assert (out / "logs" / "server-1.stderr").read_text() == "".join(log.read_text() for log in logs)
+    report = read_json(out / "rehearsal.json")
     assert report["api_method"] == "invoke"
     assert len(report["startup_s"]) == 1
     assert [case["http_status"] for case in report["cases"]] == [201, 201]
@@ -95,7 +97,7 @@ def test_the_next_case_runs_after_a_bad_one(rehearse_toy):
     )
     assert result.problems == ("1 of 2 cases failed (A-1), so the platform would fail the job",)
     assert not result.succeeded
-    assert result.jobs[1].failure is None
+    assert result.cases[1].failure is None
     assert len(result.startup_s) == 1
 
 
@@ -144,11 +146,11 @@ def test_health_is_asked_a_fixed_number_of_times(tmp_path: Path, tries: int, rea
 def test_an_unhealthy_process_is_ended_and_answers_no_further_case(rehearse_toy, behave, first, status, why):
     """One process answers the batch: after the first case of two there is no other one, and the second fails."""
     result = rehearse_toy(behave, task="hpv", api_method="invoke", time_limit_s=1, evaluation="well")
-    failures = [job.failure for job in result.jobs]
+    failures = [case.failure for case in result.cases]
     assert re.match(first, failures[0]), failures
     assert failures[1].startswith(f"503, not answered: the process is unhealthy since case A-1 ({why}")
-    assert [job.outcome.http_status for job in result.jobs] == [status, 503]
-    assert [job.outcome.timed_out for job in result.jobs] == [behave == "sleep", False]
+    assert [case.http_status for case in result.cases] == [status, 503]
+    assert [case.timed_out for case in result.cases] == [behave == "sleep", False]
     assert len(result.startup_s) == 1
     assert "2 of 2 cases failed (A-1, B-2), so the platform would fail the job" in result.problems
 

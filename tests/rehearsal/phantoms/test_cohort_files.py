@@ -24,7 +24,7 @@ from contract.files import read_json, write_json
 from contract.images import volumes as images
 from contract.patient import parse_ehr
 from contract.predictions import read_inputs
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, centre_named
 from rehearsal.phantoms.cli import main
 from rehearsal.phantoms.cohort import Activity, CohortOptions, PhantomCase, cohort_cases, make_case

@@ -8,8 +8,7 @@ import pytest
 from contract.errors import InputError
 from rehearsal.phantoms.anatomy import lesions
 from rehearsal.phantoms.anatomy.lesions import Lesion
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
-from rehearsal.phantoms.anatomy.surfaces import Surface
+from rehearsal.phantoms.anatomy.surfaces import Surface, n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.outcome import HAZARD, HPV, MISSING, hazard_terms

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rehearsal.phantoms.anatomy import heights
+from rehearsal.phantoms.anatomy import body as landmarks
 from rehearsal.phantoms.anatomy.canvas import Canvas, regular_axes
-from rehearsal.phantoms.anatomy.head_and_neck import BRAIN, CEREBELLUM, body_parts
+from rehearsal.phantoms.anatomy.parts import BRAIN, CEREBELLUM, body_parts
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from tests.shared_data import shared
@@ -37,25 +37,25 @@ def measure(case: PhantomCase, areas: Values) -> dict[str, float]:
     """One row in the table's terms, relative to the brain's lower end; brain NaN where none is in view."""
     frame = case.frame
     top = float(case.protocol.ct.corners_mm()[:, 2].max())
-    brain_end = frame.height_mm(heights.BRAIN_BOTTOM)
+    brain_end = frame.height_mm(landmarks.BRAIN_BOTTOM)
     z = frame.origin_mm[2] + frame.heights.to_mm(LEVELS)
     volumes = areas * np.prod(frame.scale) * np.gradient(z) * (z < top - UNSEEN_BRAIN_MM)
     in_view = top - brain_end > 2 * UNSEEN_BRAIN_MM
 
     def below(height: float) -> float:
-        return heights.BRAIN_BOTTOM - float(frame.heights.to_mm(height))
+        return landmarks.BRAIN_BOTTOM - float(frame.heights.to_mm(height))
 
     return {
         "field top": top - brain_end if in_view else np.nan,
         "brain ml": volumes.sum() / 1000 if in_view else np.nan,
         "brain centre": brain_end - np.average(z, weights=volumes) if in_view else np.nan,
-        "glands top": below(heights.GLANDS_TOP),
-        "glands bottom": below(heights.GLANDS_BOTTOM),
-        "lung apex": below(heights.LUNG_APEX),
-        "lungs bottom": below(heights.LUNGS_BOTTOM),
-        "heart top": below(heights.HEART_TOP),
-        "liver top": below(heights.LIVER_TOP),
-        "bladder bottom": below(heights.BLADDER_BOTTOM),
+        "glands top": below(landmarks.GLANDS_TOP),
+        "glands bottom": below(landmarks.GLANDS_BOTTOM),
+        "lung apex": below(landmarks.LUNG_APEX),
+        "lungs bottom": below(landmarks.LUNGS_BOTTOM),
+        "heart top": below(landmarks.HEART_TOP),
+        "liver top": below(landmarks.LIVER_TOP),
+        "bladder bottom": below(landmarks.BLADDER_BOTTOM),
     }
 
 
@@ -119,7 +119,7 @@ def test_organs_lie_where_the_heights_say() -> None:
     body = replace(case.body, uptake=replace(case.body.uptake, brown_fat=0.0, **markers))
     frame = case.frame
     x, y, _ = frame.origin_mm
-    ends = frame.height_mm(heights.BLADDER_BOTTOM - 40), frame.height_mm(heights.BRAIN_TOP + 20)
+    ends = frame.height_mm(landmarks.BLADDER_BOTTOM - 40), frame.height_mm(landmarks.BRAIN_TOP + 20)
     axes = regular_axes((x - 180, y - 120, ends[0]), (x + 180, y + 130, ends[1]), (2.0, 2.0, 2.0))
     canvas = Canvas(axes, frame, np.random.default_rng(0))
     for part in body_parts(body):
@@ -131,19 +131,19 @@ def test_organs_lie_where_the_heights_say() -> None:
     def marked(organ: str) -> NDArray[np.bool_]:
         return np.abs(canvas.suv / markers[organ] - 1) < 0.15
 
-    trunk = (axes.z < frame.height_mm(heights.LUNG_APEX + 20))[:, None, None]
+    trunk = (axes.z < frame.height_mm(landmarks.LUNG_APEX + 20))[:, None, None]
     midline = (np.abs(axes.x - x) < 15)[None, None, :]
     brain = marked("brain") & midline & ~trunk
     lungs = (canvas.hu < -700) & (canvas.suv > 0.3) & ~midline & trunk
     for anatomical, measured, tolerance in (
-        (heights.BRAIN_TOP, end(brain, np.max), 6),
-        (heights.BRAIN_BOTTOM, end(brain, np.min), 6),
-        (heights.GLANDS_TOP, end(marked("parotid"), np.max), 6),
-        (heights.GLANDS_BOTTOM, end(marked("submandibular"), np.min), 6),
-        (heights.LUNG_APEX, end(lungs, np.max), 6),
-        (heights.LUNGS_BOTTOM, end(lungs, np.min), 6),
-        (heights.HEART_TOP, end(marked("heart") & trunk, np.max), 6),
-        (heights.LIVER_TOP, end(marked("liver") & trunk, np.max), 8),
-        (heights.BLADDER_BOTTOM, end(marked("bladder"), np.min), 6),
+        (landmarks.BRAIN_TOP, end(brain, np.max), 6),
+        (landmarks.BRAIN_BOTTOM, end(brain, np.min), 6),
+        (landmarks.GLANDS_TOP, end(marked("parotid"), np.max), 6),
+        (landmarks.GLANDS_BOTTOM, end(marked("submandibular"), np.min), 6),
+        (landmarks.LUNG_APEX, end(lungs, np.max), 6),
+        (landmarks.LUNGS_BOTTOM, end(lungs, np.min), 6),
+        (landmarks.HEART_TOP, end(marked("heart") & trunk, np.max), 6),
+        (landmarks.LIVER_TOP, end(marked("liver") & trunk, np.max), 8),
+        (landmarks.BLADDER_BOTTOM, end(marked("bladder"), np.min), 6),
     ):
         assert measured == pytest.approx(frame.height_mm(anatomical), abs=tolerance), anatomical

@@ -10,8 +10,7 @@ from scipy import ndimage
 from scipy.spatial.distance import pdist
 
 from rehearsal.phantoms.anatomy.lesions import Disease, Lesion
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
-from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm
+from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm, n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.protocol import on_common_grid

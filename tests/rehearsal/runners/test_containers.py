@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.runners.containers import ContainerEngine, ContainerRunner
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Call, Limits
 
 CLIENT = """#!{python}

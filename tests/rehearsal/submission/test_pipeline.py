@@ -21,7 +21,7 @@ from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import read_json
 from contract.packages import package_identity, read_manifest
-from rehearsal.runners.containers import ContainerEngine
+from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
 from rehearsal.submission.images import BuiltImages, find_images
@@ -379,3 +379,8 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     )
     assert read_json(tmp_path / "edition.json") == own.content
     assert images.name(four_answers) == "hecktor-2026:cuda-require-model"
+    evaluation = replace(images, torch=None, revision="")
+    with pytest.raises(EngineError):
+        evaluation.build(load_edition(), (HPV,), tmp_path / "log")
+    assert "toy-client hecktor-evaluation-hpv --edition hecktor2025\n" in (tmp_path / "log").read_text()
+    assert evaluation.name(HPV) == "hecktor-evaluation-hpv:latest"

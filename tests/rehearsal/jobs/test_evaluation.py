@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rehearsal.platform import ranked_values, value_at
+from rehearsal.jobs.evaluation import ranked_values, value_at
 
 
 def test_dotted_paths():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.images import ImageFacts, hidden_problems, is_archive, upload_problems, version_warnings
+from rehearsal.platform.images import ImageFacts, hidden_problems, is_archive, upload_problems, version_warnings
 
 
 def facts(**changes) -> ImageFacts:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.runners.failures import last_line, log_warnings, run_failure
+from rehearsal.platform.runs import last_line, log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Limits
 

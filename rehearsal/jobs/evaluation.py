@@ -1,4 +1,4 @@
-"""The platform's own steps: image checks, choice of the API method, staged predictions, evaluation, ranked values."""
+"""The platform's steps after the jobs: staged predictions, the run of the evaluation, and its ranked values."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import math
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from contract.errors import EngineError, HecktorError, OutputError
+from contract.errors import HecktorError, OutputError
 from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
 from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
-from rehearsal.images import API_METHOD_LABEL, API_METHODS, hidden_problems, upload_problems, version_warnings
 from rehearsal.jobs.cases import place
 from rehearsal.jobs.execute import JobResult
-from rehearsal.jobs.outputs import CheckedOutput
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.failures import log_warnings, run_failure
+from rehearsal.platform.outputs import CheckedOutput
+from rehearsal.platform.runs import log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Call, Limits, Runner
 from rehearsal.runners.trees import MAX_BYTES, copy_file_out
@@ -42,35 +40,6 @@ class EvaluationRun:
     problem: str | None = None
     warnings: tuple[str, ...] = ()
     outcome: RunOutcome | None = None
-
-
-def image_findings(*runners: Runner | None) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Of the runners' images: why the platform would not accept them, why they could not run, and warnings."""
-    images = [runner for runner in runners if isinstance(runner, ContainerRunner)]
-    facts = [
-        replace(one.engine.image_facts(one.image), name=one.title or one.image, wheels=one.engine.wheels(one.image))
-        for one in images
-    ]
-    kinds = (upload_problems, hidden_problems, version_warnings)
-    refused, hidden, warnings = (tuple(line for one in facts for line in kind(one)) for kind in kinds)
-    return refused, hidden, warnings
-
-
-def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:
-    """How the algorithm is called, and a warning if the platform would call it differently.
-
-    For `auto` the image's label decides. Raises EngineError for several (`parallel`) cases at a time for one server,
-    and for an image without the label that `invoke` requires.
-    """
-    labelled = algorithm.api_method if algorithm.api_method in API_METHODS else "exec"  # other labels are refused
-    method = labelled if chosen == "auto" else chosen
-    if method == "invoke" and parallel > 1:
-        raise EngineError(f"{parallel} cases at a time, expected 1", "a server answers one after the other")
-    if method == labelled or not algorithm.is_isolated:
-        return method, ()
-    if method == "invoke":
-        raise EngineError(algorithm.description, f"labelled {labelled}", f"the label {API_METHOD_LABEL}=invoke")
-    return method, (f"the image's label says {labelled}; the platform would call it so, and not by {method}",)
 
 
 def run_evaluation(

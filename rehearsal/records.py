@@ -1,4 +1,4 @@
-"""The algorithm's record of each run: which model package answered, and which answers are fallbacks or have notices."""
+"""The result of a rehearsal, which is `rehearsal.json`: how each case ended, who answered, and what is not scored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from contract.archives import unpack
 from contract.documents import Document, PlatformDocument, read_document
@@ -17,6 +17,7 @@ from contract.packages import MANIFEST, PackageIdentity, package_identity
 # Cases that a message names; rehearsal.json names all of them.
 _SHOWN_CASES: Final = 5
 _MISSING: Final = "missing "
+REHEARSAL_JSON: Final = "rehearsal.json"
 _MODEL: Final = "a model package, as a folder or .tar.gz"
 
 
@@ -33,11 +34,6 @@ class RecordedRun(PlatformDocument):
     fallback_by: dict[str, str] = Field(default_factory=dict)
     fallback_why: dict[str, str] = Field(default_factory=dict)
     notices: tuple[Finding, ...] = ()
-
-    def fallback(self, answer: str) -> str:
-        """Which fallback gave an answer, and why."""
-        by, why = self.fallback_by.get(answer, "not recorded"), self.fallback_why.get(answer)
-        return f"{by} ({why})" if why else by
 
 
 class RehearsedPackage(Document):
@@ -59,29 +55,98 @@ class RehearsedPackage(Document):
 
 
 class RehearsedAnswer(Document):
-    """The origin of one answer of the cases; `unrecorded` are answered cases without a run record."""
+    """The origin of one answer: the cases that a fallback answered, that have notices, or no run record."""
 
     answer: str
     answered: int
-    fallbacks: int
-    fallback_cases: tuple[str, ...]
-    notices: int
-    notice_cases: tuple[str, ...]
+    fallbacks: tuple[str, ...]
+    notices: tuple[str, ...]
     unrecorded: tuple[str, ...]
 
     def __str__(self) -> str:
         if self.unrecorded and len(self.unrecorded) == self.answered:
             return f"{self.answer}: {self.answered} answered; no run records, so fallbacks and notices are unknown"
         parts = [f"{self.answer}: {self.answered} answered"]
-        parts.append(f"{self.fallbacks} by a fallback{_in_brackets(self.fallback_cases)}")
-        parts.append(f"{self.notices} with notices{_in_brackets(self.notice_cases)}")
+        parts.append(f"{len(self.fallbacks)} by a fallback{_in_brackets(self.fallbacks)}")
+        parts.append(f"{len(self.notices)} with notices{_in_brackets(self.notices)}")
         if self.unrecorded:
             parts.append(f"{len(self.unrecorded)} without a run record{_in_brackets(self.unrecorded)}")
         return ", ".join(parts)
 
 
+class RehearsalLimits(Document):
+    """Limits of each case."""
+
+    memory_bytes: int
+    time_limit_s: float
+    cpus: float | None
+
+
+class RehearsedCase(Document):
+    """How one case ended; `failure` is null if the platform would accept its outputs.
+
+    `unscored` are accepted outputs that the evaluation would score as missing, `record` is the algorithm's own record
+    of the run, null where it wrote none.
+    """
+
+    case: str
+    job: str
+    failure: str | None
+    warnings: tuple[str, ...]
+    unscored: tuple[str, ...]
+    exit_code: int | None
+    http_status: int | None
+    timed_out: bool
+    seconds: float
+    peak_memory_bytes: int | None
+    record: RecordedRun | None
+
+
+class RehearsalResult(Document):
+    """The content of `rehearsal.json`.
+
+    `refusals` are reasons why the platform would not accept an image, `problems` reasons why there is no ranked
+    result, `ranked` the ranked metrics by their path in `metrics.json`. `startup_s` has one entry for each server: the
+    seconds until it was ready; it is empty for `exec`. `package` is the model package that was given or answered, null
+    if none is known.
+    """
+
+    team: str
+    task: str
+    algorithm: str
+    evaluation: str | None
+    package: RehearsedPackage | None
+    isolated: bool
+    api_method: str
+    startup_s: tuple[float, ...]
+    limits: RehearsalLimits
+    on_failure: str
+    refusals: tuple[str, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    ranked: dict[str, float]
+    answers: tuple[RehearsedAnswer, ...]
+    cases: tuple[RehearsedCase, ...]
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Failed cases with their reasons."""
+        return tuple(f"{one.case}: {one.failure}" for one in self.cases if one.failure is not None)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def succeeded(self) -> bool:
+        """Whether the platform would show a result."""
+        return not (self.refusals or self.failures or self.problems)
+
+
 # The record of each answered case, None where the algorithm wrote none.
 Records = Mapping[str, RecordedRun | None]
+
+
+def records_of(cases: Iterable[RehearsedCase]) -> Records:
+    """The run record of each answered case."""
+    return {one.case: one.record for one in cases if one.failure is None}
 
 
 def read_run_record(path: Path, fault: str = "") -> tuple[RecordedRun | None, tuple[str, ...]]:
@@ -157,10 +222,8 @@ def rehearsed_answers(answers: Sequence[str], records: Records) -> tuple[Rehears
             RehearsedAnswer(
                 answer=answer,
                 answered=len(records),
-                fallbacks=len(replaced),
-                fallback_cases=replaced,
-                notices=len(noticed),
-                notice_cases=noticed,
+                fallbacks=replaced,
+                notices=noticed,
                 unrecorded=unrecorded,
             )
         )

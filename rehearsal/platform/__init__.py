@@ -1,0 +1,1 @@
+"""The platform's checks: of an image at its upload, of a run, and of the outputs of a job."""
