@@ -12,9 +12,8 @@ from algorithm.heads.head_hook import folders_of_code
 from baseline.fit import check_heads
 from baseline.fitted_features import code_of_fits, fitted_hooks
 from baseline.heads.custom_features import code_of_features
-from baseline.heads.fitting import HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
-from baseline.heads.models.targets import targets_of
-from baseline.heads.record import code_of_heads, metrics_only, read_cross_validation
+from baseline.heads.fitting import fallbacks_of, masks_of, read_heads, smallest_entry
+from baseline.heads.record import read_cross_validation
 from baseline.network.jobs import final_checkpoints
 from baseline.network.plans import read_plan
 from baseline.package.card import DEFAULTS, model_card
@@ -38,11 +37,8 @@ def export_model(
     Raises:
         HecktorError: a step has not been run, or the heads were fitted before another one changed their features.
     """
-    records = work.read(work.heads_json)
     check_heads(work)
-    fitted = {
-        n: one for n, one in read_fitted_heads(records, work.heads_json.name).items() if isinstance(one, HeadRecord)
-    }
+    fitted, document = read_heads(work), read_cross_validation(work)
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     existing = existing_networks(work)
     training = {
@@ -66,11 +62,11 @@ def export_model(
         "fallbacks": fallbacks_of(edition, fitted),
         **smallest_entry(fitted),
         "out_of_fold": out_of_fold,
-        "cross_validation": metrics_only(read_cross_validation(work).targets(), targets_of(edition)),
+        "cross_validation": document.for_manifest(),
     }
     heads = {name: one.head for name, one in fitted.items()}
     if custom := {*folders_of(heads.values()), *folders_of_code(heads.values())}:
-        digests = code_of_features(work) | code_of_fits(work) | code_of_heads(read_cross_validation(work))
+        digests = code_of_features(work) | code_of_fits(work) | document.code()
         manifest["code"] = {name: digest for name, digest in digests.items() if name in custom}
     return _export(work, output, heads, manifest, model_card(work, description), code)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from baseline.heads.cohort import Outcomes
-from baseline.heads.cross_validation import KINDS
+from baseline.heads.record import KINDS, KindRecord
 from baseline.report.models import high_risk
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
@@ -15,7 +15,7 @@ from evaluation.analyses.classes import calibration, confusion
 from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import AnswerRows
 
-Kinds = Mapping[str, Mapping[str, Any]]
+Kinds = Mapping[str, KindRecord]
 # Both kinds of cross-validation as the page names them.
 KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
 # Captions in place of those that speak of teams, by the name of the analysis.
@@ -48,7 +48,7 @@ def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Ana
     return [_by_kind(analysis) for analysis in analyses]
 
 
-def _rows(answer: Answer, outcomes: Outcomes, scored: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(answer: Answer, outcomes: Outcomes, scored: KindRecord) -> list[dict[str, Any]]:
     """Rows as the evaluation has them; a risk is 1 above the median of the outer fold and 0 up to it."""
     if answer.kind == "risk":
         sign = -1.0 if answer.direction == "time" else 1.0
@@ -56,9 +56,9 @@ def _rows(answer: Answer, outcomes: Outcomes, scored: Mapping[str, Any]) -> list
         return [{"rfs_days": days, "relapse": event, "risk": sign * high} for days, event, high in groups]
     truth = [{answer.row_key: answer.classes[value]} for value in outcomes.values]
     if answer.is_binary:
-        more: list[dict[str, Any]] = [{"predicted_probability": value} for value in scored["probability"]]
+        more: list[dict[str, Any]] = [{"predicted_probability": value} for value in scored.probability or ()]
     else:
-        more = [{f"predicted_{answer.row_key}": value} for value in scored["class"]]
+        more = [{f"predicted_{answer.row_key}": value} for value in scored.given or ()]
     return [row | answers for row, answers in zip(truth, more, strict=True)]
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.documents import read_head
-from baseline.heads.cohort import Flags, Outcomes, outcomes_in
-from baseline.heads.cross_validation import KINDS, coefficients_of
+from algorithm.heads.documents import Head
+from baseline.heads.cohort import Flags, Outcomes
+from baseline.heads.cross_validation import coefficients_of
 from baseline.heads.metrics import (
     weighted_balanced_accuracy,
     weighted_c_index,
@@ -18,6 +18,7 @@ from baseline.heads.metrics import (
 )
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
+from baseline.heads.record import KINDS, KindRecord, ModelAnswers, TargetRecord
 from evaluation.metrics.overlap import Difference, WeightedMetric
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 
@@ -49,16 +50,16 @@ class ModelEstimates:
         return {what: vars(estimate) for what, estimate in self.estimates.items()}
 
 
-def estimate_models(target: Target, record: Mapping[str, Any], bootstraps: int, seed: int) -> list[ModelEstimates]:
+def estimate_models(target: Target, record: TargetRecord, bootstraps: int, seed: int) -> list[ModelEstimates]:
     """The heads, then each comparator, of a target's record in `cross_validation.json`.
 
     Intervals come from bootstrap samples of the patients with fixed scores, so they do not show how other training
     patients would change the heads. All models share the samples.
     """
-    outcomes = outcomes_in(target.answer, record["patients"])
+    outcomes = record.outcomes(target.answer)
     metrics: dict[tuple[str, str], WeightedMetric] = {}
-    for kind, scored in available(record).items():
-        for name, answers in {HEADS: scored, **scored["comparators"]}.items():
+    for kind, scored in record.available.items():
+        for name, answers in {HEADS: scored, **scored.comparators}.items():
             metrics[name, kind] = metric_of(target, outcomes, answers)
     if not metrics:
         return []
@@ -70,21 +71,16 @@ def estimate_models(target: Target, record: Mapping[str, Any], bootstraps: int, 
         if (name, nested) in metrics and name != HEADS:
             metrics[name, BEHIND] = Difference(metrics[HEADS, nested], metrics[name, nested])
     flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
-    estimates = estimate_unranked(flat, len(record["patients"]), bootstraps, seed).by_metric
+    estimates = estimate_unranked(flat, len(record.patients), bootstraps, seed).by_metric
     return [
         ModelEstimates(name, {what: estimates[f"{name} {what}"] for other, what in metrics if other == name})
         for name in names
     ]
 
 
-def available(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The kinds of cross-validation that the cohort allowed."""
-    return {kind: record[kind] for kind in KINDS if "why_not" not in record[kind]}
-
-
-def high_risk(scored: Mapping[str, Any]) -> Flags:
+def high_risk(scored: KindRecord) -> Flags:
     """Patients above the median score of their outer fold; scores of different folds come from different models."""
-    scores, fold_of = np.asarray(scored["score"]), np.asarray(scored["fold_of_patient"])
+    scores, fold_of = np.asarray(scored.score), np.asarray(scored.fold_of_patient)
     high = np.zeros(len(scores), dtype=np.bool_)
     for fold in np.unique(fold_of):
         inside = fold_of == fold
@@ -92,17 +88,25 @@ def high_risk(scored: Mapping[str, Any]) -> Flags:
     return high
 
 
-def metric_of(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) -> WeightedMetric:
-    """The target's metric of the answers in a record of `cross_validation.json`."""
+def metric_of(
+    target: Target, outcomes: Outcomes, answers: ModelAnswers, patients: Sequence[int] | None = None
+) -> WeightedMetric:
+    """The target's metric of the answers to some `patients`, by their places, or to all; `outcomes` are theirs."""
+
+    def chosen(values: Sequence[Any] | None) -> list[Any]:
+        values = values or ()
+        return list(values) if patients is None else [values[place] for place in patients]
+
     if target.answer.kind == "risk":
-        return weighted_c_index(outcomes, np.asarray(answers["score"], np.float64))
+        return weighted_c_index(outcomes, np.asarray(chosen(answers.score), np.float64))
     if target.answer.is_binary:
-        return weighted_balanced_accuracy(outcomes, np.asarray(answers["positive"], np.bool_))
-    return weighted_class_accuracy(outcomes, np.array([target.answer.classes.index(one) for one in answers["class"]]))
+        return weighted_balanced_accuracy(outcomes, np.asarray(chosen(answers.positive), np.bool_))
+    numbers = [target.answer.classes.index(one) for one in chosen(answers.given)]
+    return weighted_class_accuracy(outcomes, np.array(numbers))
 
 
 def estimate_on_references(
-    target: Target, automatic: Mapping[str, Any], reference: Mapping[str, Any], bootstraps: int, seed: int
+    target: Target, automatic: TargetRecord, reference: TargetRecord, bootstraps: int, seed: int
 ) -> tuple[int, dict[str, dict[str, Estimate]]]:
     """Heads on automatic and on reference masks: the number of patients of both records, and estimates by kind.
 
@@ -110,28 +114,24 @@ def estimate_on_references(
     these patients. Each head was fitted and cross-validated on masks of its own kind. Empty if no kind has both.
     """
     places = _common(automatic, reference)
-    kinds = [kind for kind in available(automatic) if kind in available(reference)]
+    kinds = [kind for kind in automatic.available if kind in reference.available]
     if not kinds or not places[0]:
         return 0, {}
-    outcomes = outcomes_in(target.answer, [automatic["patients"][place] for place in places[0]])
+    outcomes = automatic.outcomes(target.answer).pick(np.array(places[0]))
     metrics: dict[str, WeightedMetric] = {}
     for kind in kinds:
-        scored = [_picked(record[kind], chosen) for record, chosen in zip((automatic, reference), places, strict=True)]
-        first, second = (metric_of(target, outcomes, one) for one in scored)
+        records = zip((automatic, reference), places, strict=True)
+        first, second = (metric_of(target, outcomes, one.kinds[kind], chosen) for one, chosen in records)
         metrics |= {f"automatic {kind}": first, f"reference {kind}": second, f"cost {kind}": Difference(second, first)}
     estimates = estimate_unranked(metrics, len(places[0]), bootstraps, seed).by_metric
     return len(places[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
 
 
-def _common(*records: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+def _common(*records: TargetRecord) -> tuple[list[int], list[int]]:
     """Places of the patients of both records, in the order of the first."""
-    first, second = ({row["id"]: place for place, row in enumerate(one["patients"])} for one in records)
+    first, second = ({row.id: place for place, row in enumerate(one.patients)} for one in records)
     names = [name for name in first if name in second]
     return [first[name] for name in names], [second[name] for name in names]
-
-
-def _picked(scored: Mapping[str, Any], places: list[int]) -> dict[str, Any]:
-    return {key: [scored[key][n] for n in places] for key in ("score", "positive", "class") if key in scored}
 
 
 @dataclass(frozen=True)
@@ -159,15 +159,9 @@ class Coefficient:
         return max(abs(self.shipped or 0.0), abs(mean))
 
 
-def coefficients(head: Mapping[str, Any] | None, folds: Sequence[Mapping[str, Any]]) -> list[Coefficient]:
-    """Every feature of the shipped head or an outer fold, by decreasing weight.
-
-    `head` is the head as JSON, None without a head; the records of the outer `folds` hold `coefficients`.
-    """
-    shipped = {} if head is None else coefficients_of(read_head(head, "heads.json"))
-    names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold["coefficients"])])
-    weights = [
-        Coefficient(name, shipped.get(name), tuple(float(fold["coefficients"].get(name, 0.0)) for fold in folds))
-        for name in names
-    ]
+def coefficients(head: Head | None, folds: Sequence[Mapping[str, float]]) -> list[Coefficient]:
+    """Every feature of the shipped head, None without one, or of an outer fold's weights, by decreasing weight."""
+    shipped = {} if head is None else coefficients_of(head)
+    names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold)])
+    weights = [Coefficient(name, shipped.get(name), tuple(fold.get(name, 0.0) for fold in folds)) for name in names]
     return sorted(weights, key=lambda one: -one.size)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.fit import check_heads
+from baseline.heads.fitting import read_heads
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import read_cross_validation, stored_targets
+from baseline.heads.record import read_cross_validation, stored_cross_validation
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.keys import key_of
@@ -70,8 +71,9 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     metrics, titles = score_masks(work, scored, edition, splits.seed, jobs), mask_metric_titles(edition)
     figures: dict[str, Any] = {"segmentation": {name: metrics["aggregates"][name] for name in titles}}
     centre_of = {case.patient_id: str(case.centre) for case in cases}
-    targets, records_of = targets_of(edition), read_cross_validation(work).targets()
-    heads, references = work.read(work.heads_json), stored_targets(work.of_reference_masks())
+    targets, records_of = targets_of(edition), read_cross_validation(work).targets
+    heads, on_references = read_heads(work), stored_cross_validation(work.of_reference_masks())
+    references = {} if on_references is None else on_references.targets
     sections = []
     for target in targets:
         name = target.name

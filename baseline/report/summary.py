@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.cross_validation import METRIC_TITLES
 from baseline.heads.models.kinds import Target
+from baseline.heads.record import METRIC_TITLES, TargetRecord
 from baseline.report.masks import WORST, by_mean_dsc
 from baseline.report.models import BEHIND, HEADS, TITLES
 
@@ -18,11 +18,12 @@ _SIMPLER: Final = ("clinical", "tumour_volume")
 # A trait is shared by at least this fraction of the worst cases, and is at least so many times rarer in the others.
 _SHARED, _RARER = 0.5, 2.0
 _NETWORKS: Final = "the networks behind the masks may have seen other patients of the centre"
-# Mappings of report.json and of cross_validation.json, by target.
-ByTarget = Mapping[str, Mapping[str, Any]]
+# Parts of report.json by target, and records of cross_validation.json.
+Figures = Mapping[str, Mapping[str, Any]]
+Records = Mapping[str, TargetRecord]
 
 
-def new_centres(targets: Sequence[Target], figures: ByTarget, records: ByTarget) -> str:
+def new_centres(targets: Sequence[Target], figures: Figures, records: Records) -> str:
     """The metrics to expect at new centres, or why there are none; `figures` as in `report.json`."""
     known, unknown = [], []
     for target in targets:
@@ -31,7 +32,7 @@ def new_centres(targets: Sequence[Target], figures: ByTarget, records: ByTarget)
         if estimate is not None and estimate["value"] is not None:
             known.append(f"a {METRIC_TITLES[target.metric]} of {_figure(estimate)} for {title}")
         else:
-            why = records[target.name]["leave_one_centre_out"].get("why_not", "the metric is undefined")
+            why = records[target.name].leave_one_centre_out.why_not or "the metric is undefined"
             unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{target.name}: ')}.")
     if not targets:
         return f"No estimate for new centres: {_NETWORKS}."
@@ -41,12 +42,12 @@ def new_centres(targets: Sequence[Target], figures: ByTarget, records: ByTarget)
     return " ".join([f"{expected}; {_NETWORKS}.", *unknown])
 
 
-def images_or_not(targets: Sequence[Target], figures: ByTarget, records: ByTarget) -> str:
+def images_or_not(targets: Sequence[Target], figures: Figures, records: Records) -> str:
     """Whether heads that use images beat clinical variables and tumour volume, by the intervals of the differences."""
     parts = []
     for target in targets:
         title, models = _within_sentence(target.title), figures[target.name]["models"]
-        if why := records[target.name]["nested"].get("why_not"):
+        if why := records[target.name].nested.why_not:
             parts.append(f"not compared for {title} ({why.removeprefix(f'{target.name}: ')})")
             continue
         compared = [

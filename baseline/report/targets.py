@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.cohort import outcomes_in
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.fitting import HeadRecord
 from baseline.heads.models.kinds import Target, direction_in_words
-from baseline.heads.record import left_out_text
+from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, left_out_text
 from baseline.report import page
 from baseline.report.figures import KIND_TITLES, Kinds, answer_figures
 from baseline.report.models import (
@@ -21,7 +20,6 @@ from baseline.report.models import (
     MOST_SHOWN,
     Coefficient,
     ModelEstimates,
-    available,
     coefficients,
     estimate_models,
     estimate_on_references,
@@ -39,11 +37,11 @@ _OUT_OF_FOLD: Final = (
 
 def target_section(
     target: Target,
-    record: Mapping[str, Any],
-    shipped: Mapping[str, Any] | None,
+    record: TargetRecord,
+    shipped: HeadRecord | None,
     bootstraps: int,
     seed: int,
-    on_references: Mapping[str, Any] | None = None,
+    on_references: TargetRecord | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Both cross-validations of a target side by side, and the same figures as plain data.
 
@@ -52,30 +50,29 @@ def target_section(
     reference masks, None if there are none.
     """
     models = estimate_models(target, record, bootstraps, seed)
-    about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
-    reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
+    about = f"{len(record.patients)} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
+    reasons = [f"No {KINDS[kind]}: {one.why_not}." for kind, one in record.kinds.items() if one.why_not]
     notes = filter(None, [about, *reasons, left_out_text(record, shipped)])
     text = paragraph(" ".join(notes)) + _shipped(target, shipped)
     plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
     parts: list[str] = []
-    kinds = available(record)
-    if kinds:
+    if kinds := record.available:
         parts += [_models(target, models), _centres(target, record, kinds), *_charts(target, record, kinds)]
     if on_references is not None:
         costs, figures = _on_references(target, record, on_references, bootstraps, seed)
         parts, plain = [*parts, *costs], plain | figures
-    head = None if shipped is None else shipped["head"]
-    parts += _coefficients(target, coefficients(head, record["nested"].get("folds", [])))
+    weights = [fold.coefficients for fold in record.nested.folds]
+    parts += _coefficients(target, coefficients(None if shipped is None else shipped.head, weights))
     return text + page.grid(parts), plain
 
 
-def _shipped(target: Target, shipped: Mapping[str, Any] | None) -> str:
+def _shipped(target: Target, shipped: HeadRecord | None) -> str:
     if shipped is None:
         return paragraph("No head is shipped for this target.")
-    setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items()]
-    chosen = f"Shipped head: {', '.join([shipped['model'], *setting])}, chosen from {len(shipped['tried'])} by "
-    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped['out_of_fold']:.3f}, which is optimistic)."
-    return paragraph(f"{chosen} {direction_in_words(target.answer, shipped['head'])}")
+    setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped.setting.items()]
+    chosen = f"Shipped head: {', '.join([shipped.model, *setting])}, chosen from {len(shipped.tried)} by "
+    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped.out_of_fold:.3f}, which is optimistic)."
+    return paragraph(f"{chosen} {direction_in_words(target.answer, shipped.head)}")
 
 
 def _metric_title(target: Target) -> str:
@@ -91,10 +88,10 @@ def _models(target: Target, models: Sequence[ModelEstimates]) -> str:
     return page.listing("Heads and comparators", table(about, heads, rows), about)
 
 
-def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
-    counts = Counter(str(row["centre"]) for row in record["patients"])
+def _centres(target: Target, record: TargetRecord, kinds: Kinds) -> str:
+    counts = Counter(row.centre for row in record.patients)
     rows = [
-        page.centre_row(centre, [count, *(scored["by_centre"].get(centre) for scored in kinds.values())])
+        page.centre_row(centre, [count, *(scored.by_centre.get(centre) for scored in kinds.values())])
         for centre, count in sorted(counts.items())
     ]
     heads = ["Centre", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
@@ -102,14 +99,14 @@ def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
     return page.listing("By centre", table(caption, heads, rows))
 
 
-def _charts(target: Target, record: Mapping[str, Any], kinds: Kinds) -> list[str]:
+def _charts(target: Target, record: TargetRecord, kinds: Kinds) -> list[str]:
     """The evaluation's figures of the answer."""
-    outcomes = outcomes_in(target.answer, record["patients"])
+    outcomes = record.outcomes(target.answer)
     return [figure(one, f"{target.name}-{one.name}") for one in answer_figures(target.answer, outcomes, kinds)]
 
 
 def _on_references(
-    target: Target, record: Mapping[str, Any], on_references: Mapping[str, Any], bootstraps: int, seed: int
+    target: Target, record: TargetRecord, on_references: TargetRecord, bootstraps: int, seed: int
 ) -> Parts:
     """Heads on automatic and on reference masks with paired intervals: the cost of automatic masks."""
     patients, estimates = estimate_on_references(target, record, on_references, bootstraps, seed)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from baseline.heads.fitting import GIVEN
+from baseline.heads.fitting import GIVEN, read_heads
 from baseline.network.jobs import package_jobs
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.package.existing import existing_networks
@@ -49,7 +49,7 @@ def _has_trained(work: WorkFolders) -> bool:
 
 
 def _masks(work: WorkFolders) -> set[str]:
-    return {head["masks"] for head in work.read(work.heads_json).values()}
+    return {head.masks for head in read_heads(work).values()}
 
 
 def facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 
 from baseline.heads.cohort import Outcomes
 from baseline.heads.models.targets import targets_of
+from baseline.heads.record import KindRecord
 from baseline.report.figures import answer_figures
 from contract.editions import load_edition
 from tests.baseline.prepared import HPV, RFS
@@ -17,7 +18,14 @@ YEAR = 365.25
 # Four patients in one outer fold; the two with the higher scores relapse after one and three years.
 DAYS = np.array([YEAR, 3 * YEAR, 2.5 * YEAR, 4 * YEAR])
 OUTCOMES = Outcomes(np.array([1, 1, 0, 0]), DAYS)
-KINDS = {"nested": {"score": [4, 3, 2, 1], "fold_of_patient": [0] * 4}}
+
+
+def nested(**answers: Any) -> dict[str, KindRecord]:
+    """The nested cross-validation of four patients in one outer fold."""
+    return {"nested": KindRecord(fold_of_patient=[0] * 4, folds=[], comparators={}, **answers)}
+
+
+KINDS = nested(score=[4.0, 3.0, 2.0, 1.0])
 
 
 def column(rows: Any, key: str, **only: Any) -> list[Any]:
@@ -44,7 +52,7 @@ def test_survival_of_both_risk_groups() -> None:
 def test_calibration_of_two_classes() -> None:
     """Five of ten patients at p = 0.9 are positive."""
     outcomes = Outcomes(np.repeat([1, 0], 5), classes=("False", "True"))
-    (analysis,) = answer_figures(HPV.answer, outcomes, {"nested": {"probability": [0.9] * 10}})
+    (analysis,) = answer_figures(HPV.answer, outcomes, nested(probability=[0.9] * 10))
     (row,) = analysis.rows
     assert (row["patients"], row["positive_share"], row["probability_mean"]) == (10, 0.5, pytest.approx(0.9))
 
@@ -53,7 +61,7 @@ def test_confusion_of_many_classes() -> None:
     """Three of four patients of T1 are called T1."""
     target = targets_of(load_edition("hecktor2026"))[0]
     outcomes = Outcomes(np.zeros(4, np.int64), classes=("T1", "T2", "T3", "T4"))
-    (analysis,) = answer_figures(target.answer, outcomes, {"nested": {"class": ["T1", "T1", "T1", "T3"]}})
+    (analysis,) = answer_figures(target.answer, outcomes, nested(**{"class": ["T1", "T1", "T1", "T3"]}))
     assert column(analysis.rows, "patients", actual="T1") == [3, 0, 1, 0]
     assert column(analysis.rows, "fraction", actual="T2") == [None] * 4
 
@@ -66,8 +74,8 @@ def test_no_figure_speaks_of_teams() -> None:
     )
     figures = [
         *answer_figures(RFS.answer, OUTCOMES, KINDS),
-        *answer_figures(HPV.answer, two, {"nested": {"probability": [0.1, 0.2, 0.8, 0.9]}}),
-        *answer_figures(stage, four, {"nested": {"class": ["T1", "T1", "T2", "T3"]}}),
+        *answer_figures(HPV.answer, two, nested(probability=[0.1, 0.2, 0.8, 0.9])),
+        *answer_figures(stage, four, nested(**{"class": ["T1", "T1", "T2", "T3"]})),
     ]
     texts = [
         text for one in figures for text in (one.title, one.caption, one.source, *one.notes, *one.columns.values())

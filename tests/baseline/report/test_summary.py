@@ -11,7 +11,7 @@ from baseline.heads.models.kinds import Target
 from baseline.report.summary import images_or_not, new_centres, worst_patients
 from baseline.report.targets import target_section
 from tests.baseline.prepared import HPV, RFS
-from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, rfs_record
+from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, parsed, rfs_record
 
 NETWORKS = "the networks behind the masks may have seen other patients of the centre"
 ONE_CENTRE = {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}
@@ -19,8 +19,8 @@ ONE_CENTRE = {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}
 
 def section_figures(*targets: tuple[Target, dict[str, Any]]) -> Any:
     """Targets, and their figures and records by name."""
-    figures = {target.name: target_section(target, record, None, 50, 0)[1] for target, record in targets}
-    return [target for target, _ in targets], figures, {target.name: record for target, record in targets}
+    figures = {target.name: target_section(target, parsed(record), None, 50, 0)[1] for target, record in targets}
+    return [target for target, _ in targets], figures, {target.name: parsed(record) for target, record in targets}
 
 
 def interval(value: float | None, low: float | None, high: float | None) -> dict[str, float | None]:
@@ -30,7 +30,7 @@ def interval(value: float | None, low: float | None, high: float | None) -> dict
 def compared(**behind: dict[str, float | None]) -> Any:
     """RFS with the difference of the heads to each comparator."""
     models = {name: {"behind": difference} for name, difference in behind.items()}
-    return [RFS], {"rfs": {"models": models}}, {"rfs": {"nested": {}}}
+    return [RFS], {"rfs": {"models": models}}, {"rfs": parsed(rfs_record(PERFECT, PERFECT))}
 
 
 def test_new_centres_with_every_target() -> None:
@@ -55,7 +55,7 @@ def test_new_centres_without_figures() -> None:
     assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
     assert both.endswith(why)
     undefined = {"rfs": {"models": {"heads": {"leave_one_centre_out": interval(None, None, None)}}}}
-    assert new_centres([RFS], undefined, {"rfs": {"leave_one_centre_out": {}}}) == (
+    assert new_centres([RFS], undefined, {"rfs": parsed(rfs_record(PERFECT, PERFECT))}) == (
         "No estimate for recurrence-free survival at new centres: the metric is undefined."
     )
     assert new_centres([], {}, {}) == f"No estimate for new centres: {NETWORKS}."

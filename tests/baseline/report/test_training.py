@@ -15,8 +15,9 @@ from baseline.network.plans import NetworkPlan
 from baseline.report.training import facts, loss_curves, preset_in_words, training_logs, training_section
 from baseline.work import WorkFolders
 from contract.files import write_json
-from tests.baseline.prepared import planned_work
+from tests.baseline.prepared import head_record, planned_work
 from tests.baseline.report.records import charts_of
+from tests.conftest import head_json
 
 PLAN = NetworkPlan(epochs=2, mirror_axes=())
 # Noon of 3 March 2026.
@@ -30,6 +31,11 @@ def log(training: list[float], validation: list[float]) -> dict[str, list[Any]]:
     return {**losses, "epoch_start_timestamps": [end - 50 for end in ends], "epoch_end_timestamps": ends}
 
 
+def fitted_on(masks: str) -> dict[str, Any]:
+    """A head in `heads.json`."""
+    return head_record(head_json(("age_years", 0.1)), masks=masks).model_dump(mode="json")
+
+
 @pytest.fixture
 def work(tmp_path: Path) -> WorkFolders:
     """Two folds of one network of two epochs, with the losses of the first 1 and 0, of the second 3 and 1."""
@@ -38,7 +44,7 @@ def work(tmp_path: Path) -> WorkFolders:
         planned.final(fold).parent.mkdir(parents=True)
         content = {"network_weights": {"a": torch.ones(2)}, "logging": log(training, [2.0, 2.0])}
         torch.save(content, planned.final(fold))
-    write_json(planned.heads_json, {"rfs": {"masks": "out-of-fold masks"}})
+    write_json(planned.heads_json, {"rfs": fitted_on("out-of-fold masks")})
     return planned
 
 
@@ -84,7 +90,7 @@ def test_a_long_curve_has_a_hundred_points() -> None:
 def test_given_networks_and_masks_have_no_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     """The spacing is that of the prepared images. A plan beside given masks did not make them."""
     work = planned_work(tmp_path, plan=PLAN if given == "masks" else None)
-    write_json(work.heads_json, {"rfs": {"masks": "given masks" if given == "masks" else "out-of-fold masks"}})
+    write_json(work.heads_json, {"rfs": fitted_on("given masks" if given == "masks" else "out-of-fold masks")})
     networks = "none: the masks were given"
     if given == "networks":
         work.networks.mkdir()
