@@ -11,6 +11,7 @@ from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, custom_features
 from algorithm.heads.head_hook import HEAD
 from algorithm.heads.measure import features_version
+from baseline.cache import key_of
 from baseline.fitted_features import fit_over_folds, fits_stamp, forget_other_fits
 from baseline.heads.cross_validation import cross_validations
 from baseline.heads.cubes import cube_files
@@ -26,7 +27,6 @@ from baseline.heads.record import (
     summary,
 )
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.keys import key_of
 from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders

@@ -16,11 +16,10 @@ from algorithm.heads.cube import CHANNELS
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, folds_in, hooks_in
 from algorithm.heads.measure import clinical_features, clinical_names
-from baseline.cache import cache, load_cached
+from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cubes import CubesOf, cut_cubes
 from baseline.network.nnunet import explained_failures
 from baseline.release.cases import ReleaseCase, head_answers, image_paths
-from baseline.release.keys import key_of
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits, seed_of
 from baseline.work import WorkFolders

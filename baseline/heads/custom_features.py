@@ -9,10 +9,9 @@ from typing import Any
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook
 from algorithm.heads.measure import clinical_features
-from baseline.cache import map_items
+from baseline.cache import Sources, keys_of, map_items
 from baseline.heads.cubes import images_of
 from baseline.release.cases import ReleaseCase, image_paths
-from baseline.release.keys import Sources, keys_of
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.documents import Document, read_document

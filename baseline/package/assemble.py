@@ -110,7 +110,7 @@ class _Trained:
     def _checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
         for path in self.results.checkpoints.values():
             checkpoint = _read_checkpoint(path, self.results, trust)
-            check_same_training(checkpoint, self.first, self.results.plans, self.results.dataset)
+            check_same_training(checkpoint, self.first)
             yield checkpoint
 
     def as_json(self, checkpoint: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class _Trained:
     def notes(self) -> Iterator[str]:
         for file, record in (("plans.json", self.first.plans), ("dataset.json", self.first.dataset)):
             if not record:
-                yield f"{file} of {self.results.name} is not verified: {self.first.name} does not record the training's"
+                yield f"{file} of {self.results.name} is taken as it is: {self.first.name} does not record its own"
         if self.first.configuration == "3d_lowres":
             spacing = " x ".join(f"{step:g}" for step in self.configuration["spacing"])
             yield (
@@ -222,9 +222,9 @@ def _trained(
 ) -> _Trained:
     results = read_results(folder, request.folds, request.checkpoint)
     first = _read_checkpoint(next(iter(results.checkpoints.values())), results, request.trust_checkpoint)
-    plans = trained_plans(results.plans, first.configuration)
-    check_same_training(first, first, results.plans, results.dataset)
-    order = trained_order(results.dataset, channels, lesions, names)
+    # What a checkpoint records is what it was trained with, whatever became of the files beside it.
+    plans = trained_plans(first.plans or results.plans, first.configuration)
+    order = trained_order(first.dataset or results.dataset, channels, lesions, names)
     return _Trained(results, first, ordered_plans(plans, order), order)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from algorithm.network.package import INTENSITIES
 from baseline.network.checkpoint import Checkpoint
@@ -35,8 +33,6 @@ _OF_CONFIGURATION: Final = (
     "resampling_fn_probabilities_kwargs",
     "architecture",
 )
-
-Difference = tuple[str, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -156,79 +152,33 @@ def resolved(plans: Mapping[str, Any], name: str, what: str) -> tuple[dict[str, 
         raise ModelPackageError(what, f"not nnU-Net's plans for {name!r} ({problem})") from None
 
 
-def check_same_training(
-    checkpoint: Checkpoint, first: Checkpoint, plans: Mapping[str, Any], dataset: Mapping[str, Any]
-) -> None:
-    """Check that a fold comes from the training of the first one and of the files beside them.
-
-    Plans or data set that a checkpoint does not record are not compared.
-    """
+def check_same_training(checkpoint: Checkpoint, first: Checkpoint) -> None:
+    """Check that a fold comes from the training of the first one; plans that it does not record are not compared."""
     for key in ("configuration", "mirror_axes"):
         found, wanted = getattr(checkpoint, key), getattr(first, key)
         if found != wanted:
             raise ModelPackageError(checkpoint.name, f"{key} {found!r}", f"{wanted!r} as in {first.name}")
-    for file, fields in (
-        ("plans.json", plan_differences(plans, checkpoint)),
-        ("dataset.json", dataset_differences(dataset, checkpoint)),
-    ):
-        for field, found, trained in fields:
-            if checkpoint.name == first.name:
-                expected = f"{_shown(trained)}, with which {checkpoint.name} was trained"
-                raise ModelPackageError(file, f"{field} {_shown(found)}", expected)
-            # The file agrees with the first fold, so this one belongs to another training.
-            fault = f"trained with {field} {_shown(trained)}"
-            raise ModelPackageError(checkpoint.name, fault, f"{_shown(found)} ({file})")
+    given, trained = _entries(checkpoint), _entries(first)
+    for name in given.keys() & trained.keys():
+        if given[name] != trained[name]:
+            raise ModelPackageError(
+                checkpoint.name, f"trained with {name} {given[name]}", f"{trained[name]} as in {first.name}"
+            )
 
 
-def plan_differences(plans: Mapping[str, Any], checkpoint: Checkpoint) -> Iterator[Difference]:
-    """Name, value and trained value of each entry that differs, inherited values filled in on both sides."""
-    if not checkpoint.plans:
-        return
-    name = checkpoint.configuration
-    given, trained = resolved(plans, name, "plans.json"), resolved(checkpoint.plans, name, checkpoint.name)
-    for key in _OF_PLANS:
-        yield from differences(plans.get(key), checkpoint.plans.get(key), key)
-    for key in _OF_CONFIGURATION:
-        yield from differences(given[0].get(key), trained[0].get(key), key)
-    yield from intensity_differences(given[1], trained[1])
-
-
-def dataset_differences(dataset: Mapping[str, Any], checkpoint: Checkpoint) -> Iterator[Difference]:
-    """Name, value and trained value of each entry about channels and labels that differs."""
-    if not checkpoint.dataset:
-        return
-    yield from differences(channel_names(dataset), channel_names(checkpoint.dataset), "channel_names")
-    for key in ("labels", "regions_class_order"):
-        yield from differences(dataset.get(key), checkpoint.dataset.get(key), key)
+def _entries(checkpoint: Checkpoint) -> dict[str, str]:
+    """The recorded entries of plans and data set that change an answer, by name, as JSON."""
+    entries: dict[str, Any] = {}
+    if checkpoint.plans:
+        configuration, intensities = resolved(checkpoint.plans, checkpoint.configuration, checkpoint.name)
+        entries |= {key: configuration.get(key) for key in _OF_CONFIGURATION} | {INTENSITIES: intensities}
+        entries |= {key: checkpoint.plans.get(key) for key in _OF_PLANS}
+    if checkpoint.dataset:
+        entries["channel_names"] = channel_names(checkpoint.dataset)
+        entries |= {key: checkpoint.dataset.get(key) for key in ("labels", "regions_class_order")}
+    return {name: json.dumps(value, sort_keys=True) for name, value in entries.items()}
 
 
 def channel_names(dataset: Mapping[str, Any]) -> Any:
     """`channel_names` of a `dataset.json`, which old data sets call `modality`."""
     return dataset.get("channel_names", dataset.get("modality"))
-
-
-def intensity_differences(given: Mapping[str, Any], trained: Mapping[str, Any]) -> Iterator[Difference]:
-    """Each intensity that differs, named by channel."""
-    for channel in sorted(given.keys() | trained.keys()):
-        title = f"{INTENSITIES} of channel {channel}:"
-        for field, found, expected in differences(given.get(channel), trained.get(channel), title):
-            yield field.replace(":.", ": "), found, expected
-
-
-def differences(given: Any, trained: Any, field: str) -> Iterator[Difference]:
-    """Name and both values of every leaf that differs; an absent entry equals null, a tuple equals a list."""
-    given, trained = _plain(given), _plain(trained)
-    if isinstance(given, dict) and isinstance(trained, dict):
-        for key in sorted(given.keys() | trained.keys()):
-            yield from differences(given.get(key), trained.get(key), f"{field}.{key}")
-    elif json.dumps(given) != json.dumps(trained) and given != trained:  # NaN equals itself only as text
-        yield field, given, trained
-
-
-def _plain(value: Any) -> Any:
-    """The value as JSON would return it; NumPy numbers, which a checkpoint may hold, become plain ones."""
-    return json.loads(json.dumps(value, default=lambda one: one.item() if isinstance(one, np.generic) else str(one)))
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else repr(value)

@@ -14,7 +14,7 @@ from scipy import ndimage
 from algorithm.heads.documents import Features
 from algorithm.masks.postprocessing import apply_rules
 from algorithm.masks.segmentation import REMOVED, Segmentation
-from baseline.cache import cache, load_cached, map_items
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.postprocessing.lesions import measure_patient, read_images, read_logits
 from baseline.postprocessing.record import (
     FORMAT_VERSION,
@@ -26,7 +26,6 @@ from baseline.postprocessing.record import (
 )
 from baseline.postprocessing.volumes import MaskCohort, cross_fitted, gains, minimum_volumes, score_of
 from baseline.release.cases import ReleaseCase, label_path, read_cases
-from baseline.release.keys import key_of
 from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders

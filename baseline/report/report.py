@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from baseline.cache import key_of
 from baseline.fit import check_heads
 from baseline.heads.fitting import read_heads
 from baseline.heads.metrics import mask_metric_titles
@@ -13,7 +14,6 @@ from baseline.heads.models.targets import targets_of
 from baseline.heads.record import read_cross_validation, stored_cross_validation
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.keys import key_of
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
