@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from tqdm import tqdm
 
-from baseline.release.record import MOVED, release_of
+from baseline.preparation import MOVED, release_of
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError, OutputError
 from contract.files import read_json, write_json

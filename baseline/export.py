@@ -19,8 +19,8 @@ from baseline.network.plans import read_plan
 from baseline.package.card import DEFAULTS, model_card
 from baseline.package.existing import existing_networks, networks_record
 from baseline.postprocessing.record import rules_in_use
+from baseline.preparation import edition_of
 from baseline.release.cases import read_cases
-from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code

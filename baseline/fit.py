@@ -26,8 +26,8 @@ from baseline.heads.record import (
     stored_cross_validation,
     summary,
 )
+from baseline.preparation import edition_of, smallest_lesions_of
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code

@@ -19,8 +19,8 @@ from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cubes import CubesOf, cut_cubes
 from baseline.network.nnunet import explained_failures
+from baseline.preparation import edition_of
 from baseline.release.cases import ReleaseCase, head_answers, image_paths
-from baseline.release.record import edition_of
 from baseline.release.splits import read_splits, seed_of
 from baseline.work import WorkFolders
 from contract.code import Code

@@ -15,8 +15,8 @@ from baseline.network.jobs import final_checkpoints
 from baseline.network.planning import plan_key
 from baseline.network.plans import read_plan
 from baseline.package.existing import check_spacing, existing_networks, networks_record
+from baseline.preparation import read_preparation
 from baseline.release.cases import read_cases
-from baseline.release.record import read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code

@@ -11,8 +11,8 @@ from algorithm.heads.feature_hook import FeatureHook
 from algorithm.heads.measure import clinical_features
 from baseline.cache import Sources, keys_of, map_items
 from baseline.heads.cubes import images_of
+from baseline.preparation import edition_of
 from baseline.release.cases import ReleaseCase, image_paths
-from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.documents import Document, read_document
 from contract.errors import HecktorError

@@ -18,8 +18,8 @@ from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment
 from baseline.network.plans import NetworkPlan, differences, read_plan, store_plan, stored_plan
 from baseline.network.progress import end_at_once
+from baseline.preparation import DEFAULT_MM, as_text, read_preparation
 from baseline.release.cases import read_cases
-from baseline.release.record import DEFAULT_MM, as_text, read_preparation
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError, InputError

@@ -22,8 +22,8 @@ from baseline.package.members import CustomMember, EnsembleMember, custom_member
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
 from baseline.package.order import TrainedOrder, axes_of, ordered_plans, trained_order, turned_axes
 from baseline.postprocessing.record import packed_rules
+from baseline.preparation import edition_of
 from baseline.release.cases import head_answers
-from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import Edition, content_digest, declared_part, load_edition

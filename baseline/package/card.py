@@ -21,8 +21,8 @@ from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, left_out_t
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import current_record
+from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
-from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.documents import Document, Text, plain, read_document, section, table

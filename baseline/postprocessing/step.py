@@ -25,8 +25,8 @@ from baseline.postprocessing.record import (
     recorded,
 )
 from baseline.postprocessing.volumes import MaskCohort, cross_fitted, gains, minimum_volumes, score_of
+from baseline.preparation import edition_of, smallest_lesions_of
 from baseline.release.cases import ReleaseCase, label_path, read_cases
-from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.files import write_json

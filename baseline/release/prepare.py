@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from baseline.cache import Sources, cache, digest, keys_of, load_cached, map_items
+from baseline.preparation import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.cases import Release, ReleaseCase, head_answers, outcome_counts, read_release, write_cases
 from baseline.release.checks import check_images, with_suv_factors
 from baseline.release.problems import as_json, in_order, patients_with_errors, write_problems
-from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.work import WorkFolders
 from contract.documents import installed_version

@@ -10,8 +10,8 @@ import numpy as np
 
 from baseline.fit import check_heads
 from baseline.heads.record import ModelAnswers, TargetRecord, read_cross_validation
+from baseline.preparation import edition_of
 from baseline.release.cases import ReleaseCase, head_answers, image_path, read_cases
-from baseline.release.record import edition_of
 from baseline.report.masks import link, write_references
 from baseline.work import WorkFolders
 from contract.editions import Answer

@@ -13,8 +13,8 @@ from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.heads.record import read_cross_validation, stored_cross_validation
 from baseline.postprocessing.record import current_record
+from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
 from baseline.report.page import postprocessing_section, segmentation_section, worst_cases_html

@@ -13,7 +13,7 @@ from baseline.heads.fitting import GIVEN, read_heads
 from baseline.network.jobs import package_jobs
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.package.existing import existing_networks
-from baseline.release.record import read_preparation
+from baseline.preparation import read_preparation
 from baseline.release.splits import read_splits
 from baseline.report import page
 from baseline.work import WorkFolders
