@@ -10,12 +10,11 @@ from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import folders_of
 from algorithm.heads.head_hook import folders_of_code
 from baseline.fit import check_heads
-from baseline.fitted_features import code_of_fits, fitted_hooks
-from baseline.heads.custom_features import code_of_features
 from baseline.heads.fitting import fallbacks_of, masks_of, read_heads, smallest_entry
 from baseline.heads.record import read_cross_validation
 from baseline.network.jobs import final_checkpoints
 from baseline.network.plans import read_plan
+from baseline.own_features import code_of_features, code_of_fits, fitted_hooks
 from baseline.package.card import DEFAULTS, model_card
 from baseline.package.existing import existing_networks, networks_record
 from baseline.postprocessing.record import rules_in_use

@@ -12,10 +12,8 @@ from algorithm.heads.feature_hook import FeatureHook, custom_features
 from algorithm.heads.head_hook import HEAD
 from algorithm.heads.measure import features_version
 from baseline.cache import key_of
-from baseline.fitted_features import fit_over_folds, fits_stamp, forget_other_fits
 from baseline.heads.cross_validation import cross_validations
 from baseline.heads.cubes import cube_files
-from baseline.heads.custom_features import custom_features_stamp, measure_custom_features
 from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, cohort_of, fit_all, read_heads
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import Target
@@ -25,6 +23,13 @@ from baseline.heads.record import (
     read_cross_validation,
     stored_cross_validation,
     summary,
+)
+from baseline.own_features import (
+    custom_features_stamp,
+    fit_over_folds,
+    fits_stamp,
+    forget_other_fits,
+    measure_custom_features,
 )
 from baseline.preparation import edition_of, smallest_lesions_of
 from baseline.release.cases import ReleaseCase, read_cases

@@ -13,9 +13,9 @@ from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
-from baseline.fitted_features import fitted_hooks
 from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
+from baseline.own_features import fitted_hooks
 from baseline.package.card import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import CustomMember, EnsembleMember, custom_member

@@ -1,4 +1,4 @@
-"""Figures of the heads: metrics with intervals, on reference masks too, and coefficients with their stability."""
+"""Figures of the heads: metrics with intervals, coefficients, and the sentences at the top of the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from baseline.heads.metrics import (
 )
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
-from baseline.heads.record import KINDS, KindRecord, ModelAnswers, TargetRecord
+from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, ModelAnswers, TargetRecord
 from evaluation.metrics.overlap import Difference, WeightedMetric
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 
@@ -143,16 +143,6 @@ class Coefficient:
     folds: tuple[float, ...]
 
     @property
-    def used_in(self) -> int:
-        return sum(weight != 0 for weight in self.folds)
-
-    @property
-    def same_sign(self) -> int:
-        """Number of outer folds with the sign of the shipped weight, or of the folds' sum if it is not shipped."""
-        sign = np.sign(sum(self.folds) if self.shipped is None else self.shipped)
-        return sum(bool(np.sign(weight) == sign) for weight in self.folds if weight != 0)
-
-    @property
     def size(self) -> float:
         """The larger absolute value of the shipped weight and the mean over the folds."""
         mean = float(np.mean(self.folds)) if self.folds else 0.0
@@ -165,3 +155,71 @@ def coefficients(head: Head | None, folds: Sequence[Mapping[str, float]]) -> lis
     names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold)])
     weights = [Coefficient(name, shipped.get(name), tuple(fold.get(name, 0.0) for fold in folds)) for name in names]
     return sorted(weights, key=lambda one: -one.size)
+
+
+# What images have to beat.
+_SIMPLER: Final = ("clinical", "tumour_volume")
+_NETWORKS: Final = "the networks behind the masks may have seen other patients of the centre"
+# Parts of report.json by target, and records of cross_validation.json.
+Figures = Mapping[str, Mapping[str, Any]]
+Records = Mapping[str, TargetRecord]
+
+
+def new_centres(targets: Sequence[Target], figures: Figures, records: Records) -> str:
+    """The metrics to expect at new centres, or why there are none; `figures` as in `report.json`."""
+    known, unknown = [], []
+    for target in targets:
+        estimate = figures[target.name]["models"].get(HEADS, {}).get("leave_one_centre_out")
+        title = _within_sentence(target.title)
+        if estimate is not None and estimate["value"] is not None:
+            known.append(f"a {METRIC_TITLES[target.metric]} of {_figure(estimate)} for {title}")
+        else:
+            why = records[target.name].leave_one_centre_out.why_not or "the metric is undefined"
+            unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{target.name}: ')}.")
+    if not targets:
+        return f"No estimate for new centres: {_NETWORKS}."
+    if not known:
+        return " ".join(unknown)
+    expected = f"At a new centre expect {_listed(known)} (each centre predicted by heads that were fitted without it)"
+    return " ".join([f"{expected}; {_NETWORKS}.", *unknown])
+
+
+def images_or_not(targets: Sequence[Target], figures: Figures, records: Records) -> str:
+    """Whether heads that use images beat clinical variables and tumour volume, by the intervals of the differences."""
+    parts = []
+    for target in targets:
+        title, models = _within_sentence(target.title), figures[target.name]["models"]
+        if why := records[target.name].nested.why_not:
+            parts.append(f"not compared for {title} ({why.removeprefix(f'{target.name}: ')})")
+            continue
+        compared = [
+            _comparison(models[name].get(BEHIND), TITLES[name], METRIC_TITLES[target.metric])
+            for name in _SIMPLER
+            if name in models
+        ]
+        parts += [f"{_listed(compared)} for {title}"] if compared else []
+    return f"In nested cross-validation, heads that use images are {'; '.join(parts)}." if parts else ""
+
+
+def _comparison(difference: Mapping[str, Any] | None, name: str, metric: str) -> str:
+    low, high = (None if difference is None else difference[end] for end in ("ci95_low", "ci95_high"))
+    if difference is None or low is None or high is None:
+        known = difference is not None and difference["value"] is not None
+        return f"not comparable with {name} ({'too few patients differ' if known else 'the difference is undefined'})"
+    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not separable from"
+    return f"{verdict} {name} ({metric} {difference['value']:+.3f}, 95% interval {low:+.3f} to {high:+.3f})"
+
+
+def _figure(estimate: Mapping[str, Any]) -> str:
+    low, high = estimate["ci95_low"], estimate["ci95_high"]
+    interval = "no interval" if low is None or high is None else f"95% interval {low:.3f} to {high:.3f}"
+    return f"{estimate['value']:.3f} ({interval})"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def _within_sentence(title: str) -> str:
+    """A title in small letters unless it begins with an abbreviation, such as HPV."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]

@@ -17,8 +17,8 @@ from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
+from baseline.report.models import images_or_not, new_centres
 from baseline.report.page import postprocessing_section, segmentation_section, worst_cases_html
-from baseline.report.summary import images_or_not, new_centres, worst_patients
 from baseline.report.targets import target_section
 from baseline.report.training import facts, training_logs, training_section
 from baseline.work import WorkFolders
@@ -29,7 +29,7 @@ from evaluation.page.html import bullets, paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 12
+FORMAT_VERSION: Final = 13
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 
@@ -93,7 +93,6 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     figures["summary"] = [
         new_centres(targets, figures, records_of),
         images_or_not(targets, figures, records_of),
-        worst_patients(metrics["results"], centre_of),
     ]
     logs = training_logs(work)
     figures["training"] = facts(work, logs)

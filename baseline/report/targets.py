@@ -1,18 +1,19 @@
-"""The training report's section about a target of the heads."""
+"""The training report's section about a target of the heads: tables, and figures as data for the browser."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from baseline.heads.cohort import Outcomes
 from baseline.heads.fitting import HeadRecord
 from baseline.heads.models.kinds import Target, direction_in_words
-from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, left_out_text
+from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, left_out_text
 from baseline.report import page
-from baseline.report.figures import KIND_TITLES, Kinds, answer_figures
 from baseline.report.models import (
     BEHIND,
     GAP,
@@ -23,10 +24,31 @@ from baseline.report.models import (
     coefficients,
     estimate_models,
     estimate_on_references,
+    high_risk,
 )
+from contract.editions import Answer
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.classes import calibration, confusion
+from evaluation.analyses.survival import survival_by_risk
+from evaluation.analyses.tables import AnswerRows
 from evaluation.page.charts import figure
 from evaluation.page.html import Row, paragraph, table
 
+Kinds = Mapping[str, KindRecord]
+# Both kinds of cross-validation as the page names them.
+KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
+# Captions in place of those that speak of teams, by the name of the analysis.
+_CAPTIONS: Final = {
+    "survival": (
+        "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a risk above the "
+        "median of their outer fold and for the others."
+    ),
+    "numbers-at-risk": (
+        "Patients still followed and free of recurrence after each number of years, by predicted group; the two-sided "
+        "p of the log-rank test between the two groups; and the mean time free of recurrence up to the longest "
+        "follow-up that both groups reach."
+    ),
+}
 # Parts of a section, and the same figures as plain data.
 Parts = tuple[list[str], dict[str, Any]]
 _OUT_OF_FOLD: Final = (
@@ -123,7 +145,6 @@ def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
     if not weights:
         return [paragraph("No feature has a weight.")]
     shown = weights[:MOST_SHOWN]
-    folds = len(shown[0].folds)
     about = (
         "Weight of each feature per standard deviation, in the shipped head and in the outer folds of the nested "
         "cross-validation. Weights of different models (Cox, signs) are on different scales."
@@ -139,11 +160,49 @@ def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
                 page.signed(one.shipped),
                 page.signed(float(np.mean(one.folds)) if one.folds else None),
                 float(np.std(one.folds)) if one.folds else None,
-                f"{one.used_in} of {folds}",
-                f"{one.same_sign} of {folds}",
             ]
         )
         for one in shown
     ]
-    heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds", "Used in", "Same sign in"]
+    heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds"]
     return [page.listing("Features", table("Weights, and their stability over the outer folds", heads, rows), about)]
+
+
+def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
+    """The evaluation's figures of an answer, for each kind of cross-validation in place of a team.
+
+    Survival of the patients above and up to the median risk of their outer fold, calibration of two classes, or
+    confusion matrices of more.
+    """
+    rows = {KIND_TITLES[kind]: _rows(answer, outcomes, scored) for kind, scored in kinds.items()}
+    cases = tuple(str(number) for number in range(len(outcomes.values)))
+    table = AnswerRows(answer, "", tuple(rows), cases, tuple(map(tuple, rows.values())), {})
+    if answer.kind == "risk":
+        analyses = survival_by_risk(table)
+    else:
+        analyses = calibration(table) if answer.is_binary else confusion(table)
+    return [_by_kind(analysis) for analysis in analyses]
+
+
+def _rows(answer: Answer, outcomes: Outcomes, scored: KindRecord) -> list[dict[str, Any]]:
+    """Rows as the evaluation has them; a risk is 1 above the median of the outer fold and 0 up to it."""
+    if answer.kind == "risk":
+        sign = -1.0 if answer.direction == "time" else 1.0
+        groups = zip(outcomes.times_days, outcomes.positive, high_risk(scored), strict=True)
+        return [{"rfs_days": days, "relapse": event, "risk": sign * high} for days, event, high in groups]
+    truth = [{answer.row_key: answer.classes[value]} for value in outcomes.values]
+    if answer.is_binary:
+        more: list[dict[str, Any]] = [{"predicted_probability": value} for value in scored.probability or ()]
+    else:
+        more = [{f"predicted_{answer.row_key}": value} for value in scored.given or ()]
+    return [row | answers for row, answers in zip(truth, more, strict=True)]
+
+
+def _by_kind(analysis: Analysis) -> Analysis:
+    """The analysis with the kind of cross-validation in place of the team."""
+    columns = {("kind" if key == "team" else key): title for key, title in analysis.columns.items()}
+    rows = [{("kind" if key == "team" else key): value for key, value in row.items()} for row in analysis.rows]
+    chart = {key: "kind" if value == "team" else value for key, value in analysis.chart.items()}
+    caption = _CAPTIONS.get(analysis.name, analysis.caption)
+    columns |= {"kind": "Cross-validation"}
+    return replace(analysis, caption=caption, columns=columns, rows=rows, chart=chart, source="", notes=())

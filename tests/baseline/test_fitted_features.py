@@ -15,8 +15,8 @@ from algorithm.heads.feature_hook import FeatureImages
 from algorithm.network.package import load_package
 from baseline import fitted_features
 from baseline.cli import main
-from baseline.fitted_features import fits_stamp
 from baseline.network.given_masks import measure_masks
+from baseline.own_features import fits_stamp
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
 from baseline.release.splits import read_splits, seed_of
