@@ -195,7 +195,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         masks = averaged_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
-        from baseline.package.fold_masks import fold_masks  # imports torch
+        from baseline.package.nnunet_results import fold_masks  # imports torch
 
         held_out = fold_masks(work, arguments.nnunet, arguments.labels)
         _show(held_out.origin)

@@ -1,4 +1,4 @@
-"""Read nnU-Net's results folder, compare it with its checkpoints, and check that the algorithm can run its networks."""
+"""Read nnU-Net's results folder: plans, checkpoints of one training, and the masks of each fold's validation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import Any, Final
 
 from algorithm.network.package import INTENSITIES
 from baseline.network.checkpoint import Checkpoint
-from contract.errors import ModelPackageError
+from baseline.package.order import channel_names, lesion_numbers
+from baseline.release.cases import read_cases
+from baseline.work import WorkFolders
+from contract.errors import InputError, ModelPackageError
 from contract.files import read_json
 from contract.packages import MANIFEST
+from contract.patient import difference_of_ids, listed
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
@@ -179,6 +183,53 @@ def _entries(checkpoint: Checkpoint) -> dict[str, str]:
     return {name: json.dumps(value, sort_keys=True) for name, value in entries.items()}
 
 
-def channel_names(dataset: Mapping[str, Any]) -> Any:
-    """`channel_names` of a `dataset.json`, which old data sets call `modality`."""
-    return dataset.get("channel_names", dataset.get("modality"))
+_MOST_NAMES: Final = 5
+
+
+@dataclass(frozen=True)
+class FoldMasks:
+    """Out-of-fold masks by patient ID, the numbers of GTVp and GTVn in them, and a line on their origin."""
+
+    paths: Mapping[str, Path]
+    lesions: tuple[int, ...]
+    origin: str
+
+
+def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None) -> FoldMasks:
+    """A mask of each prepared patient by the network of a finished training that held the patient out.
+
+    Args:
+        work: the prepared working directory.
+        folder: nnU-Net's results folder, whose `fold_*/validation` hold the masks.
+        lesions: numbers of GTVp and GTVn; None if `dataset.json` has these names.
+
+    Raises:
+        HecktorError: no numbered folds, or a patient has no mask or several.
+    """
+    check_folder(folder)
+    name, dataset = folder.resolve().name, read_json(folder / "dataset.json")
+    masks = _validation_masks(folder, name, str(dataset.get("file_ending", ".nii.gz")))
+    wanted = {case.patient_id for case in read_cases(work)}
+    others = sorted(masks.keys() - wanted)
+    if absent := sorted(wanted - masks.keys()):
+        expected = "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val` writes a fold's)"
+        found = f"no mask of {listed(absent, _MOST_NAMES)}"
+        raise InputError(f"{name}/fold_*/validation", found, expected + difference_of_ids(others, absent))
+    rest = f"; {listed(others, _MOST_NAMES)} not prepared, left out" if others else ""
+    origin = f"masks of nnU-Net's own validation, {name}/fold_*/validation{rest}"
+    return FoldMasks({patient: masks[patient] for patient in wanted}, lesion_numbers(dataset, lesions), origin)
+
+
+def _validation_masks(folder: Path, name: str, ending: str) -> dict[str, Path]:
+    """nnU-Net's own masks of the patients whom each fold held out, by patient ID."""
+    masks: dict[str, Path] = {}
+    for fold in folds_of(folder):
+        if fold == "all":  # it is validated on its own training patients
+            raise InputError(name, "found fold_all alone", "numbered folds, whose networks held patients out")
+        for path in sorted((folder / f"fold_{fold}" / "validation").glob(f"*{ending}")):
+            patient = path.name.removesuffix(ending)
+            if patient in masks:
+                twice = f"{patient} in the validation of fold {masks[patient].parts[-3][5:]} and of fold {fold}"
+                raise InputError(name, twice, "each patient held out by one fold")
+            masks[patient] = path
+    return masks

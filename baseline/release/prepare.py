@@ -192,7 +192,7 @@ def _preparation(
             for one in data.prepared
             if one.reference_inside is not None and one.reference_inside < 1
         },
-        mended={one.patient_id: one.notices for one in data.prepared if one.notices},
+        corrections={one.patient_id: one.notices for one in data.prepared if one.notices},
         smallest_lesions=smallest_lesions(data.prepared),
         data=digest({one.patient_id: one.key for one in data.prepared}),
         own_edition=load_edition(options.edition).content,

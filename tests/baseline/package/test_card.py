@@ -90,7 +90,7 @@ def work(tmp_path: Path) -> WorkFolders:
     centres = {"CHA": ids[:3], "CHB": ids[3:]}
     write_json(work.splits_json, {"format_version": 1, "seed": 7, "folds": [ids[:2], ids[2:]], "centres": centres})
     prepared = {
-        "options": {"release": "r"}, "left_out": ["CHA-004", "CHA-005"], "mended": {}, "mask_outside_region": {"CHA-001": 0.9},
+        "options": {"release": "r"}, "left_out": ["CHA-004", "CHA-005"], "corrections": {}, "mask_outside_region": {"CHA-001": 0.9},
         "versions": {"python": "3.11.2", "torch": "2.13.0"},
     }  # fmt: skip
     write_json(work.prepare_json, prepared)
