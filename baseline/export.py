@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import folders_of
@@ -24,6 +24,9 @@ from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.packages import edition_entries
+
+if TYPE_CHECKING:  # imports torch
+    from baseline.package.members import EnsembleMember
 
 
 def export_model(
@@ -85,7 +88,7 @@ def _export(
     card: str | None,
     code: Code | None = None,
 ) -> Path:
-    from baseline.package.export import PackageContents, export_contents, export_package
+    from baseline.package.export import PackageContents, export_contents  # torch takes seconds
 
     existing = existing_networks(work)
     if code:
@@ -94,14 +97,26 @@ def _export(
     if existing is not None:
         if code:
             code.use(existing.manifest.code)
-        return export_contents(
-            output, PackageContents(existing, heads, manifest, card, features, code, work.custom_heads)
-        )
-    from baseline.network.checkpoint import read_checkpoint
+        contents = PackageContents(existing, heads, manifest, card, features, code, work.custom_heads)
+    else:
+        members, entries = _trained(work)
+        described = {**manifest, **entries}
+        contents = PackageContents(members, heads, described, card, features, None, work.custom_heads)
+    return export_contents(output, contents)
 
-    channels = list(edition_of(work).algorithms[0].channels)
+
+def _trained(work: WorkFolders) -> tuple[list[EnsembleMember], dict[str, Any]]:
+    """The trained networks, fold 0 first as `ModelPackage.numbers_of` expects, and their entries of the manifest."""
+    from baseline.network.checkpoint import read_checkpoint
+    from baseline.package.members import EnsembleMember
+    from baseline.package.nnunet_results import trained_plans
+
     plans, final = work.read(work.plans), final_checkpoints(work)
+    members = [
+        EnsembleMember(trained_plans(plans, name), name, map(read_checkpoint, paths)) for name, paths in final.items()
+    ]
     # The plan's, unless its trainer mirrors nothing.
     mirror_axes = read_checkpoint(next(iter(final.values()))[0]).mirror_axes
-    described = {**manifest, "channels": channels, "mirror_axes": list(mirror_axes)}
-    return export_package(output, plans, final, heads, described, card, features, work.custom_heads)
+    # docs/formats.md compares the averages.
+    channels = list(edition_of(work).algorithms[0].channels)
+    return members, {"channels": channels, "mirror_axes": list(mirror_axes), "average": "probabilities"}

@@ -121,12 +121,6 @@ class _Trained:
         for file, record in (("plans.json", self.first.plans), ("dataset.json", self.first.dataset)):
             if not record:
                 yield f"{file} of {self.results.name} is taken as it is: {self.first.name} does not record its own"
-        if self.first.configuration == "3d_lowres":
-            spacing = " x ".join(f"{step:g}" for step in self.configuration["spacing"])
-            yield (
-                f"3d_lowres is the coarse first stage of nnU-Net's cascade, here at {spacing} mm: small lesions may be "
-                "lost; 3d_fullres works at the images' own resolution"
-            )
 
 
 def package_training(request: PackageRequest) -> WrittenPackage:
@@ -134,7 +128,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = _edition(request).for_training(request.task)
     channels = edition.algorithms[0].channels
     code = Code.of(request.code or ())
-    heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
+    heads, of_heads = ({}, {}) if request.heads is None else packed_heads(request.heads, edition, code)
     masks_of_heads, about_masks = _masks_of_heads(request, of_heads.pop("training", {}))
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     custom = custom_member(code, request.network, request.weights or (), channels)
@@ -260,7 +254,7 @@ def _edition(request: PackageRequest) -> Edition:
     return edition
 
 
-def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
+def packed_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
     """Heads by name, and their entries of the manifest, from a JSON object of heads or a training's `heads.json`.
 
     `code` measures the entrant's own features that the heads name; it must be given for them.

@@ -60,15 +60,3 @@ def test_a_training_without_a_record_is_noted(
     notes = [line for line in capsys.readouterr().out.splitlines() if "is taken as it is" in line]
     assert len(notes) == 1
     assert re.search(rf"^note: {file} of Dataset001_Tiny.*: fold_0/checkpoint_final\.pth does not record", notes[0])
-
-
-def test_a_coarse_training_is_noted(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit_training("plans.json", lambda p: p["configurations"].update({"3d_lowres": {"inherits_from": "3d_fullres"}}))(
-        results
-    )
-    for fold in (0, 1):
-        edit_checkpoint(lambda content: content["init_args"].update(configuration="3d_lowres"), fold)(results)
-    assert package(results, tmp_path / "model") == 0
-    assert "note: 3d_lowres is the coarse first stage of nnU-Net's cascade, here at 18 x 6 x 4.5 mm" in (
-        capsys.readouterr().out
-    )
