@@ -32,26 +32,21 @@ MOST_SHOWN: Final = 20
 
 
 @dataclass(frozen=True)
-class ModelEstimates:
-    """One model's metric in each kind of cross-validation.
+class TargetEstimates:
+    """A target, its record in `cross_validation.json`, and the metric of each model by name: the heads, comparators.
 
-    `gap` is the metric in nested cross-validation minus that with centres left out; of a comparator, `behind` is the
-    heads' metric minus its own in nested cross-validation. A kind that the cohort does not allow is absent.
+    `models` holds it in each kind of cross-validation. `gap` is the metric in nested cross-validation minus that with
+    centres left out; of a comparator, `behind` is the heads' metric minus its own in nested cross-validation. A kind
+    that the cohort does not allow is absent.
     """
 
-    name: str
-    estimates: Mapping[str, Estimate]
-
-    @property
-    def title(self) -> str:
-        return TITLES.get(self.name, self.name)
-
-    def as_json(self) -> dict[str, Any]:
-        return {what: vars(estimate) for what, estimate in self.estimates.items()}
+    target: Target
+    record: TargetRecord
+    models: Mapping[str, Mapping[str, Estimate]]
 
 
-def estimate_models(target: Target, record: TargetRecord, bootstraps: int, seed: int) -> list[ModelEstimates]:
-    """The heads, then each comparator, of a target's record in `cross_validation.json`.
+def estimate_target(target: Target, record: TargetRecord, bootstraps: int, seed: int) -> TargetEstimates:
+    """The heads and each comparator of a target.
 
     Intervals come from bootstrap samples of the patients with fixed scores, so they do not show how other training
     patients would change the heads. All models share the samples.
@@ -61,21 +56,19 @@ def estimate_models(target: Target, record: TargetRecord, bootstraps: int, seed:
     for kind, scored in record.available.items():
         for name, answers in {HEADS: scored, **scored.comparators}.items():
             metrics[name, kind] = metric_of(target, outcomes, answers)
-    if not metrics:
-        return []
-    names = list(dict.fromkeys(name for name, _ in metrics))
     nested, left_out = KINDS
-    for name in names:
+    for name in list(dict.fromkeys(name for name, _ in metrics)):
         if (name, nested) in metrics and (name, left_out) in metrics:
             metrics[name, GAP] = Difference(metrics[name, nested], metrics[name, left_out])
         if (name, nested) in metrics and name != HEADS:
             metrics[name, BEHIND] = Difference(metrics[HEADS, nested], metrics[name, nested])
-    flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
-    estimates = estimate_unranked(flat, len(record.patients), bootstraps, seed).by_metric
-    return [
-        ModelEstimates(name, {what: estimates[f"{name} {what}"] for other, what in metrics if other == name})
-        for name in names
-    ]
+    models: dict[str, dict[str, Estimate]] = {}
+    if metrics:
+        flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
+        estimates = estimate_unranked(flat, len(record.patients), bootstraps, seed).by_metric
+        for name, what in metrics:
+            models.setdefault(name, {})[what] = estimates[f"{name} {what}"]
+    return TargetEstimates(target, record, models)
 
 
 def high_risk(scored: KindRecord) -> Flags:
@@ -160,22 +153,18 @@ def coefficients(head: Head | None, folds: Sequence[Mapping[str, float]]) -> lis
 # What images have to beat.
 _SIMPLER: Final = ("clinical", "tumour_volume")
 _NETWORKS: Final = "the networks behind the masks may have seen other patients of the centre"
-# Parts of report.json by target, and records of cross_validation.json.
-Figures = Mapping[str, Mapping[str, Any]]
-Records = Mapping[str, TargetRecord]
 
 
-def new_centres(targets: Sequence[Target], figures: Figures, records: Records) -> str:
-    """The metrics to expect at new centres, or why there are none; `figures` as in `report.json`."""
+def new_centres(targets: Sequence[TargetEstimates]) -> str:
+    """The metrics to expect at new centres, or why there are none."""
     known, unknown = [], []
-    for target in targets:
-        estimate = figures[target.name]["models"].get(HEADS, {}).get("leave_one_centre_out")
-        title = _within_sentence(target.title)
-        if estimate is not None and estimate["value"] is not None:
-            known.append(f"a {METRIC_TITLES[target.metric]} of {_figure(estimate)} for {title}")
+    for one in targets:
+        estimate, title = one.models.get(HEADS, {}).get("leave_one_centre_out"), _within_sentence(one.target.title)
+        if estimate is not None and estimate.value is not None:
+            known.append(f"a {METRIC_TITLES[one.target.metric]} of {_figure(estimate)} for {title}")
         else:
-            why = records[target.name].leave_one_centre_out.why_not or "the metric is undefined"
-            unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{target.name}: ')}.")
+            why = one.record.leave_one_centre_out.why_not or "the metric is undefined"
+            unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{one.target.name}: ')}.")
     if not targets:
         return f"No estimate for new centres: {_NETWORKS}."
     if not known:
@@ -184,36 +173,34 @@ def new_centres(targets: Sequence[Target], figures: Figures, records: Records) -
     return " ".join([f"{expected}; {_NETWORKS}.", *unknown])
 
 
-def images_or_not(targets: Sequence[Target], figures: Figures, records: Records) -> str:
+def images_or_not(targets: Sequence[TargetEstimates]) -> str:
     """Whether heads that use images beat clinical variables and tumour volume, by the intervals of the differences."""
     parts = []
-    for target in targets:
-        title, models = _within_sentence(target.title), figures[target.name]["models"]
-        if why := records[target.name].nested.why_not:
-            parts.append(f"not compared for {title} ({why.removeprefix(f'{target.name}: ')})")
+    for one in targets:
+        title, metric = _within_sentence(one.target.title), METRIC_TITLES[one.target.metric]
+        if why := one.record.nested.why_not:
+            parts.append(f"not compared for {title} ({why.removeprefix(f'{one.target.name}: ')})")
             continue
-        compared = [
-            _comparison(models[name].get(BEHIND), TITLES[name], METRIC_TITLES[target.metric])
-            for name in _SIMPLER
-            if name in models
-        ]
+        models = [name for name in _SIMPLER if name in one.models]
+        compared = [_comparison(one.models[name].get(BEHIND), TITLES[name], metric) for name in models]
         parts += [f"{_listed(compared)} for {title}"] if compared else []
     return f"In nested cross-validation, heads that use images are {'; '.join(parts)}." if parts else ""
 
 
-def _comparison(difference: Mapping[str, Any] | None, name: str, metric: str) -> str:
-    low, high = (None if difference is None else difference[end] for end in ("ci95_low", "ci95_high"))
-    if difference is None or low is None or high is None:
-        known = difference is not None and difference["value"] is not None
-        return f"not comparable with {name} ({'too few patients differ' if known else 'the difference is undefined'})"
+def _comparison(difference: Estimate | None, name: str, metric: str) -> str:
+    if difference is None or difference.value is None:
+        return f"not comparable with {name} (the difference is undefined)"
+    low, high = difference.ci95_low, difference.ci95_high
+    if low is None or high is None:
+        return f"not comparable with {name} (too few patients differ)"
     verdict = "better than" if low > 0 else "worse than" if high < 0 else "not separable from"
-    return f"{verdict} {name} ({metric} {difference['value']:+.3f}, 95% interval {low:+.3f} to {high:+.3f})"
+    return f"{verdict} {name} ({metric} {difference.value:+.3f}, 95% interval {low:+.3f} to {high:+.3f})"
 
 
-def _figure(estimate: Mapping[str, Any]) -> str:
-    low, high = estimate["ci95_low"], estimate["ci95_high"]
+def _figure(estimate: Estimate) -> str:
+    low, high = estimate.ci95_low, estimate.ci95_high
     interval = "no interval" if low is None or high is None else f"95% interval {low:.3f} to {high:.3f}"
-    return f"{estimate['value']:.3f} ({interval})"
+    return f"{estimate.value:.3f} ({interval})"
 
 
 def _listed(parts: Sequence[str]) -> str:

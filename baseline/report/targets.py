@@ -19,10 +19,10 @@ from baseline.report.models import (
     GAP,
     MASK_KINDS,
     MOST_SHOWN,
+    TITLES,
     Coefficient,
-    ModelEstimates,
+    TargetEstimates,
     coefficients,
-    estimate_models,
     estimate_on_references,
     high_risk,
 )
@@ -33,6 +33,7 @@ from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import AnswerRows
 from evaluation.page.charts import figure
 from evaluation.page.html import Row, paragraph, table
+from evaluation.statistics.bootstrap import Estimate
 
 Kinds = Mapping[str, KindRecord]
 # Both kinds of cross-validation as the page names them.
@@ -58,8 +59,7 @@ _OUT_OF_FOLD: Final = (
 
 
 def target_section(
-    target: Target,
-    record: TargetRecord,
+    estimates: TargetEstimates,
     shipped: HeadRecord | None,
     bootstraps: int,
     seed: int,
@@ -67,16 +67,17 @@ def target_section(
 ) -> tuple[str, dict[str, Any]]:
     """Both cross-validations of a target side by side, and the same figures as plain data.
 
-    `record` and `shipped` are the target's parts of `cross_validation.json` and `heads.json` (None without a head);
-    `bootstraps` samples of patients are drawn with `seed`. `on_references` is the record of heads that were fitted on
-    reference masks, None if there are none.
+    `shipped` is the target's part of `heads.json`, None without a head; `bootstraps` samples of patients are drawn with
+    `seed`. `on_references` is the record of heads that were fitted on reference masks, None if there are none.
     """
-    models = estimate_models(target, record, bootstraps, seed)
+    target, record, models = estimates.target, estimates.record, estimates.models
     about = f"{len(record.patients)} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
     reasons = [f"No {KINDS[kind]}: {one.why_not}." for kind, one in record.kinds.items() if one.why_not]
     notes = filter(None, [about, *reasons, left_out_text(record, shipped)])
     text = paragraph(" ".join(notes)) + _shipped(target, shipped)
-    plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
+    plain: dict[str, Any] = {
+        "models": {name: {what: vars(one) for what, one in model.items()} for name, model in models.items()}
+    }
     parts: list[str] = []
     if kinds := record.available:
         parts += [_models(target, models), _centres(target, record, kinds), *_charts(target, record, kinds)]
@@ -102,9 +103,10 @@ def _metric_title(target: Target) -> str:
     return f"{title[0].upper()}{title[1:]}"
 
 
-def _models(target: Target, models: Sequence[ModelEstimates]) -> str:
+def _models(target: Target, models: Mapping[str, Mapping[str, Estimate]]) -> str:
     heads = ["Model", *KIND_TITLES.values(), "Nested less left out", "Heads less this model, nested"]
-    rows = [Row([model.title, *map(model.estimates.get, (*KINDS, GAP, BEHIND))]) for model in models]
+    columns = (*KINDS, GAP, BEHIND)
+    rows = [Row([TITLES.get(name, name), *map(model.get, columns)]) for name, model in models.items()]
     chance = 1 / max(2, len(target.answer.classes))
     about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:.3g}."
     return page.listing("Heads and comparators", table(about, heads, rows), about)

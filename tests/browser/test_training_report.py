@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from baseline.heads.models.targets import targets_of
 from baseline.report.masks import WorstCase
+from baseline.report.models import estimate_target
 from baseline.report.page import segmentation_section, worst_cases_html
 from baseline.report.targets import target_section
 from baseline.report.training import training_section
@@ -53,7 +54,9 @@ def heads() -> list[Section]:
         (stage, stage_record(), None),
     )
     return [
-        Section(target.name, target.title, target_section(target, parsed(record), head, 20, 0)[0])
+        Section(
+            target.name, target.title, target_section(estimate_target(target, parsed(record), 20, 0), head, 20, 0)[0]
+        )
         for target, record, head in records
     ]
 

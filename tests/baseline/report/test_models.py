@@ -14,14 +14,15 @@ from baseline.heads.record import KindRecord
 from baseline.report.models import (
     BEHIND,
     GAP,
+    TargetEstimates,
     coefficients,
-    estimate_models,
     estimate_on_references,
+    estimate_target,
     high_risk,
     images_or_not,
     new_centres,
 )
-from baseline.report.targets import target_section
+from evaluation.statistics.bootstrap import Estimate
 from tests.baseline.prepared import HPV, RFS
 from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, parsed, rfs_record
 from tests.conftest import class_head_json, head_json
@@ -32,27 +33,28 @@ def test_both_kinds_side_by_side() -> None:
 
     A difference that no sample changes has no deviation, and so no interval.
     """
-    heads, volume = estimate_models(RFS, parsed(rfs_record(PERFECT, np.zeros(PATIENTS))), bootstraps=50, seed=0)
+    record = parsed(rfs_record(PERFECT, np.zeros(PATIENTS)))
+    heads, volume = estimate_target(RFS, record, bootstraps=50, seed=0).models.values()
     exactly = {"nested": 1.0, "leave_one_centre_out": 0.5, GAP: 0.5}
     for model, expected in (
         (heads, exactly),
         (volume, {"nested": 0.5, "leave_one_centre_out": 0.5, GAP: 0, BEHIND: 0.5}),
     ):
-        assert {what: found.value for what, found in model.estimates.items()} == pytest.approx(expected)
-        for what, found in model.estimates.items():
+        assert {what: found.value for what, found in model.items()} == pytest.approx(expected)
+        for what, found in model.items():
             ends = (None, None) if what in (GAP, BEHIND) else pytest.approx((expected[what], expected[what]))
             assert (found.ci95_low, found.ci95_high) == ends
-    (hpv,) = estimate_models(HPV, parsed(hpv_record()), bootstraps=50, seed=0)
-    assert {what: found.value for what, found in hpv.estimates.items()} == pytest.approx(exactly)
+    (hpv,) = estimate_target(HPV, parsed(hpv_record()), bootstraps=50, seed=0).models.values()
+    assert {what: found.value for what, found in hpv.items()} == pytest.approx(exactly)
 
 
 def test_a_kind_that_was_not_possible_is_absent() -> None:
     record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
-    heads, volume = estimate_models(RFS, parsed(record), bootstraps=10, seed=0)
-    assert set(heads.estimates) == {"nested"}
-    assert set(volume.estimates) == {"nested", BEHIND}
+    heads, volume = estimate_target(RFS, parsed(record), bootstraps=10, seed=0).models.values()
+    assert set(heads) == {"nested"}
+    assert set(volume) == {"nested", BEHIND}
     both = {kind: {"why_not": "rfs: no relapse"} for kind in ("nested", "leave_one_centre_out")}
-    assert estimate_models(RFS, parsed(record | both), bootstraps=10, seed=0) == []
+    assert estimate_target(RFS, parsed(record | both), bootstraps=10, seed=0).models == {}
 
 
 def test_risk_groups_are_dealt_within_each_outer_fold() -> None:
@@ -105,20 +107,14 @@ NETWORKS = "the networks behind the masks may have seen other patients of the ce
 ONE_CENTRE = {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}
 
 
-def section_figures(*targets: tuple[Target, dict[str, Any]]) -> Any:
-    """Targets, and their figures and records by name."""
-    figures = {target.name: target_section(target, parsed(record), None, 50, 0)[1] for target, record in targets}
-    return [target for target, _ in targets], figures, {target.name: parsed(record) for target, record in targets}
+def estimated(*targets: tuple[Target, dict[str, Any]]) -> list[TargetEstimates]:
+    return [estimate_target(target, parsed(record), 50, 0) for target, record in targets]
 
 
-def interval(value: float | None, low: float | None, high: float | None) -> dict[str, float | None]:
-    return {"value": value, "ci95_low": low, "ci95_high": high}
-
-
-def compared(**behind: dict[str, float | None]) -> Any:
+def compared(**behind: Estimate) -> list[TargetEstimates]:
     """RFS with the difference of the heads to each comparator."""
-    models = {name: {"behind": difference} for name, difference in behind.items()}
-    return [RFS], {"rfs": {"models": models}}, {"rfs": parsed(rfs_record(PERFECT, PERFECT))}
+    models = {name: {BEHIND: difference} for name, difference in behind.items()}
+    return [TargetEstimates(RFS, parsed(rfs_record(PERFECT, PERFECT)), models)]
 
 
 def test_new_centres_with_every_target() -> None:
@@ -127,8 +123,8 @@ def test_new_centres_with_every_target() -> None:
     Of 40 positives 40 are right, of 20 negatives none; Wilson's limits are 40 / 43.84 and 3.84 / 23.84. Half of each
     distance, below and above 0.5: 0.456 and 0.581.
     """
-    everything = section_figures((RFS, rfs_record(PERFECT, np.zeros(PATIENTS))), (HPV, hpv_record()))
-    assert new_centres(*everything) == (
+    everything = estimated((RFS, rfs_record(PERFECT, np.zeros(PATIENTS))), (HPV, hpv_record()))
+    assert new_centres(everything) == (
         "At a new centre expect a C-index of 0.500 (95% interval 0.500 to 0.500) for recurrence-free survival and a "
         "balanced accuracy of 0.500 (95% interval 0.456 to 0.581) for HPV status (each centre predicted by "
         f"heads that were fitted without it); {NETWORKS}."
@@ -138,15 +134,15 @@ def test_new_centres_with_every_target() -> None:
 def test_new_centres_without_figures() -> None:
     single = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": ONE_CENTRE}
     why = "No estimate for recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
-    assert new_centres(*section_figures((RFS, single))) == why
-    both = new_centres(*section_figures((RFS, single), (HPV, hpv_record())))
+    assert new_centres(estimated((RFS, single))) == why
+    both = new_centres(estimated((RFS, single), (HPV, hpv_record())))
     assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
     assert both.endswith(why)
-    undefined = {"rfs": {"models": {"heads": {"leave_one_centre_out": interval(None, None, None)}}}}
-    assert new_centres([RFS], undefined, {"rfs": parsed(rfs_record(PERFECT, PERFECT))}) == (
+    undefined = {"heads": {"leave_one_centre_out": Estimate(None, None, None)}}
+    assert new_centres([TargetEstimates(RFS, parsed(rfs_record(PERFECT, PERFECT)), undefined)]) == (
         "No estimate for recurrence-free survival at new centres: the metric is undefined."
     )
-    assert new_centres([], {}, {}) == f"No estimate for new centres: {NETWORKS}."
+    assert new_centres([]) == f"No estimate for new centres: {NETWORKS}."
 
 
 @pytest.mark.parametrize(
@@ -155,34 +151,34 @@ def test_new_centres_without_figures() -> None:
 )
 def test_images_against_clinical_variables(low: float, high: float, verdict: str) -> None:
     value = (low + high) / 2
-    assert images_or_not(*compared(clinical=interval(value, low, high))) == (
+    assert images_or_not(compared(clinical=Estimate(value, low, high))) == (
         f"In nested cross-validation, heads that use images are {verdict} clinical variables alone "
         f"(C-index {value:+.3f}, 95% interval {low:+.3f} to {high:+.3f}) for recurrence-free survival."
     )
 
 
 def test_images_against_both_comparators_and_undefined_differences() -> None:
-    clinical, volume = interval(0.1, 0.05, 0.15), interval(0.0, -0.05, 0.05)
-    found = images_or_not(*compared(clinical=clinical, tumour_volume=volume, suv_max=clinical))
+    clinical, volume = Estimate(0.1, 0.05, 0.15), Estimate(0.0, -0.05, 0.05)
+    found = images_or_not(compared(clinical=clinical, tumour_volume=volume, suv_max=clinical))
     assert "better than clinical variables alone (C-index +0.100, 95% interval +0.050 to +0.150) and not" in found
     assert "not separable from tumour volume alone (C-index +0.000" in found
     assert "SUVmax" not in found
     assert "not comparable with clinical variables alone (the difference is undefined)" in images_or_not(
-        *compared(clinical=interval(None, None, None))
+        compared(clinical=Estimate(None, None, None))
     )
-    assert images_or_not(*compared(suv_max=clinical)) == images_or_not([], {}, {}) == ""
+    assert images_or_not(compared(suv_max=clinical)) == images_or_not([]) == ""
 
 
 def test_images_by_the_records_of_a_cross_validation() -> None:
     """The perfect risk has a C-index of 1 for every draw, a constant volume 0.5: no draw changes the difference."""
     record = rfs_record(PERFECT, PERFECT)
-    found = images_or_not(*section_figures((RFS, record), (HPV, hpv_record())))
+    found = images_or_not(estimated((RFS, record), (HPV, hpv_record())))
     assert found == (
         "In nested cross-validation, heads that use images are not comparable with tumour volume alone "
         "(too few patients differ) for recurrence-free survival."
     )
     without = {"why_not": "rfs: 1 training patients with a relapse, expected at least 3"}
-    assert images_or_not(*section_figures((RFS, record | {"nested": without}))) == (
+    assert images_or_not(estimated((RFS, record | {"nested": without}))) == (
         "In nested cross-validation, heads that use images are not compared for recurrence-free survival "
         "(1 training patients with a relapse, expected at least 3)."
     )
