@@ -17,8 +17,16 @@ import numpy.typing as npt
 
 from algorithm.heads.documents import CustomHead, EnsembleHead, Head
 from baseline.cache import map_items
-from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers, outcome_rows
-from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
+from baseline.heads.cohort import (
+    Flags,
+    Floats,
+    HeadCohort,
+    Numbers,
+    balanced_accuracy,
+    c_index,
+    class_accuracy,
+    outcome_rows,
+)
 from baseline.heads.models.classes import predicted, trend
 from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, make_ensemble, scale_of
 from baseline.heads.models.kinds import ClassRule, Target, only

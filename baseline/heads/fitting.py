@@ -16,8 +16,7 @@ import numpy as np
 
 from algorithm.heads.documents import Features, Head, read_head
 from baseline.cache import map_items
-from baseline.heads.cohort import HeadCohort, Images, feature_table, outcomes_of, possible_classes
-from baseline.heads.metrics import balanced_accuracy
+from baseline.heads.cohort import HeadCohort, Images, balanced_accuracy, feature_table, outcomes_of, possible_classes
 from baseline.heads.models.ensemble import ExpertRecord, fit_ensemble, make_ensemble
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.selection import candidates_of

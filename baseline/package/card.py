@@ -14,13 +14,13 @@ from string import Template
 from typing import Any, Final
 
 from baseline.heads.fitting import HeadRecord, masks_of, read_heads
-from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import targets_of
 from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, left_out_text, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import current_record
+from baseline.postprocessing.volumes import mask_metric_titles
 from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
 from baseline.release.splits import read_splits

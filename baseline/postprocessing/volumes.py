@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.masks.postprocessing import LesionMeasures, removal_reasons
-from baseline.heads.metrics import mask_task
 from baseline.postprocessing.record import SCORE, GainInterval, RuleGain
 from contract import labels
 from contract.editions import Edition
+from contract.errors import HecktorError
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.editions.document import Lexicographic, Scheme
 from evaluation.editions.profile import TaskProfile, profile_of
@@ -117,6 +117,22 @@ class MaskScore:
     weights: Mapping[str, float]
     titles: Mapping[str, str]
     rules: MaskRules
+
+
+def mask_task(edition: Edition) -> str:
+    """Name of the edition's first task that segments."""
+    for algorithm in edition.algorithms:
+        if algorithm.mask is not None:
+            return algorithm.name
+    raise HecktorError(f"edition {edition.name}: found no mask among its answers, expected one")
+
+
+def mask_metric_titles(edition: Edition) -> dict[str, str]:
+    """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
+    task = profile_of(edition).task(mask_task(edition))
+    profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
+    names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
+    return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}
 
 
 def score_of(edition: Edition) -> MaskScore:

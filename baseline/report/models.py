@@ -9,13 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import Head
-from baseline.heads.cohort import Flags, Outcomes
+from baseline.heads.cohort import Flags, Outcomes, weighted_balanced_accuracy, weighted_c_index, weighted_class_accuracy
 from baseline.heads.cross_validation import coefficients_of
-from baseline.heads.metrics import (
-    weighted_balanced_accuracy,
-    weighted_c_index,
-    weighted_class_accuracy,
-)
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
 from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, ModelAnswers, TargetRecord

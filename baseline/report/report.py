@@ -9,10 +9,10 @@ from typing import Any, Final
 from baseline.cache import key_of
 from baseline.fit import check_heads
 from baseline.heads.fitting import read_heads
-from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.heads.record import read_cross_validation, stored_cross_validation
 from baseline.postprocessing.record import current_record
+from baseline.postprocessing.volumes import mask_metric_titles
 from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits

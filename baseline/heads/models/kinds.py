@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads.documents import Head, LinearHead
-from baseline.heads.cohort import Floats, HeadCohort, Numbers
-from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
+from baseline.heads.cohort import Floats, HeadCohort, Numbers, area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import platt, predicted, stable_threshold
 from baseline.heads.models.risk import baseline_survival, log_hazard_slope, slope_notice
 from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, stratified_folds

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import LinearHead
-from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.cohort import HeadCohort, Outcomes, area_under_curve, balanced_accuracy, c_index
 from baseline.heads.cross_validation import (
     OutOfSample,
     cross_validations,
@@ -22,7 +22,6 @@ from baseline.heads.cross_validation import (
     out_of_sample,
 )
 from baseline.heads.fitting import fit_target
-from baseline.heads.metrics import area_under_curve, balanced_accuracy, c_index
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import Family
