@@ -18,9 +18,15 @@ from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
 from baseline.report.models import estimate_target, images_or_not, new_centres
-from baseline.report.page import postprocessing_section, segmentation_section, worst_cases_html
+from baseline.report.page import (
+    facts,
+    postprocessing_section,
+    segmentation_section,
+    training_logs,
+    training_section,
+    worst_cases_html,
+)
 from baseline.report.targets import target_section
-from baseline.report.training import facts, training_logs, training_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, whole_folder, write_bytes, write_json, write_text

@@ -12,9 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from baseline.heads.models.targets import targets_of
 from baseline.report.masks import WorstCase
 from baseline.report.models import estimate_target
-from baseline.report.page import segmentation_section, worst_cases_html
+from baseline.report.page import segmentation_section, training_section, worst_cases_html
 from baseline.report.targets import target_section
-from baseline.report.training import training_section
 from contract.editions import load_edition
 from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.html import bullets
