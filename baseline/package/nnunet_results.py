@@ -20,6 +20,7 @@ from contract.patient import difference_of_ids, listed
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
+_MOST_NAMES: Final = 5
 _EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 
 # Entries that change an answer; others concern training alone, such as batch_size and resampling_fn_seg.
@@ -163,7 +164,7 @@ def check_same_training(checkpoint: Checkpoint, first: Checkpoint) -> None:
         if found != wanted:
             raise ModelPackageError(checkpoint.name, f"{key} {found!r}", f"{wanted!r} as in {first.name}")
     given, trained = _entries(checkpoint), _entries(first)
-    for name in given.keys() & trained.keys():
+    for name in sorted(given.keys() & trained.keys()):
         if given[name] != trained[name]:
             raise ModelPackageError(
                 checkpoint.name, f"trained with {name} {given[name]}", f"{trained[name]} as in {first.name}"
@@ -181,9 +182,6 @@ def _entries(checkpoint: Checkpoint) -> dict[str, str]:
         entries["channel_names"] = channel_names(checkpoint.dataset)
         entries |= {key: checkpoint.dataset.get(key) for key in ("labels", "regions_class_order")}
     return {name: json.dumps(value, sort_keys=True) for name, value in entries.items()}
-
-
-_MOST_NAMES: Final = 5
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,7 @@ def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None)
         raise InputError(f"{name}/fold_*/validation", found, expected + difference_of_ids(others, absent))
     rest = f"; {listed(others, _MOST_NAMES)} not prepared, left out" if others else ""
     origin = f"masks of nnU-Net's own validation, {name}/fold_*/validation{rest}"
-    return FoldMasks({patient: masks[patient] for patient in wanted}, lesion_numbers(dataset, lesions), origin)
+    return FoldMasks({patient: masks[patient] for patient in sorted(wanted)}, lesion_numbers(dataset, lesions), origin)
 
 
 def _validation_masks(folder: Path, name: str, ending: str) -> dict[str, Path]:
