@@ -153,6 +153,7 @@ def heads_are_current(work: WorkFolders) -> bool:
 
 def check_heads(work: WorkFolders) -> None:
     """Raise HecktorError unless the heads are current."""
-    work.read(work.cross_validation_json)  # names the step without which there is none
+    for path in (work.heads_json, work.cross_validation_json):
+        work.read(path)  # names the step without which there is none
     if not heads_are_current(work):
         raise HecktorError(work.heads_json.name, OUTDATED, "`hecktor train heads` again")
