@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from baseline.network.planning import plan_networks
     from baseline.network.plans import PRESETS, NetworkPlan
     from baseline.pipeline import TrainingOptions, train, train_networks
+    from baseline.preparation import PrepareOptions
     from baseline.release.prepare import check_release, prepare_release
-    from baseline.release.record import PrepareOptions
     from baseline.report.report import make_report
     from baseline.work import WorkFolders
 
@@ -28,7 +28,7 @@ _HOMES = {
     "PRESETS": "network.plans",
     "Machine": "network.nnunet",
     "NetworkPlan": "network.plans",
-    "PrepareOptions": "release.record",
+    "PrepareOptions": "preparation",
     "WorkFolders": "work",
     "check_release": "release.prepare",
     "export_model": "export",

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser().parse_args(argv)
     is_begun = arguments.step not in ("all", "prepare")
-    given = ("--release", "--networks", "--nnunet", "--splits", "--average", "--masks", "--code", "--suv-factors")
+    given = ("--release", "--networks", "--nnunet", "--average", "--masks", "--code", "--suv-factors")
     require_paths(arguments, *given, *(["--work"] if is_begun else []))
     if not is_begun:
         require_release(arguments.release.absolute(), load_edition(arguments.edition))
@@ -124,7 +124,6 @@ def _add_heads(step: _AddStep) -> None:
         help="out-of-fold masks of a finished nnU-Net training, DatasetXXX/Trainer__Plans__3d_fullres: those of "
         "fold_*/validation",
     )
-    heads.add_argument("--splits", type=Path, metavar="FILE", help="splits_final.json of that training")
     step("report", [], "write the training report")
     step("export", [_export(), code], "write the model package")
     answers = step("answers", [], "write held-out masks, risks and classes as plain files, to compare trainings")

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import folders_of
 from algorithm.heads.head_hook import folders_of_code
 from baseline.fit import check_heads
-from baseline.fitted_features import code_of_fits, fitted_hooks
-from baseline.heads.custom_features import code_of_features
-from baseline.heads.fitting import HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
-from baseline.heads.models.targets import targets_of
-from baseline.heads.record import code_of_heads, metrics_only, read_cross_validation
+from baseline.heads.fitting import fallbacks_of, masks_of, read_heads, smallest_entry
+from baseline.heads.record import read_cross_validation
 from baseline.network.jobs import final_checkpoints
 from baseline.network.plans import read_plan
+from baseline.own_features import code_of_features, code_of_fits, fitted_hooks
 from baseline.package.card import DEFAULTS, model_card
 from baseline.package.existing import existing_networks, networks_record
 from baseline.postprocessing.record import rules_in_use
+from baseline.preparation import edition_of
 from baseline.release.cases import read_cases
-from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.packages import edition_entries
+
+if TYPE_CHECKING:  # imports torch
+    from baseline.package.members import EnsembleMember
 
 
 def export_model(
@@ -38,11 +39,8 @@ def export_model(
     Raises:
         HecktorError: a step has not been run, or the heads were fitted before another one changed their features.
     """
-    records = work.read(work.heads_json)
     check_heads(work)
-    fitted = {
-        n: one for n, one in read_fitted_heads(records, work.heads_json.name).items() if isinstance(one, HeadRecord)
-    }
+    fitted, document = read_heads(work), read_cross_validation(work)
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     existing = existing_networks(work)
     training = {
@@ -66,11 +64,11 @@ def export_model(
         "fallbacks": fallbacks_of(edition, fitted),
         **smallest_entry(fitted),
         "out_of_fold": out_of_fold,
-        "cross_validation": metrics_only(read_cross_validation(work).targets(), targets_of(edition)),
+        "cross_validation": document.for_manifest(),
     }
     heads = {name: one.head for name, one in fitted.items()}
     if custom := {*folders_of(heads.values()), *folders_of_code(heads.values())}:
-        digests = code_of_features(work) | code_of_fits(work) | code_of_heads(read_cross_validation(work))
+        digests = code_of_features(work) | code_of_fits(work) | document.code()
         manifest["code"] = {name: digest for name, digest in digests.items() if name in custom}
     return _export(work, output, heads, manifest, model_card(work, description), code)
 
@@ -90,7 +88,7 @@ def _export(
     card: str | None,
     code: Code | None = None,
 ) -> Path:
-    from baseline.package.export import PackageContents, export_contents, export_package
+    from baseline.package.export import PackageContents, export_contents  # torch takes seconds
 
     existing = existing_networks(work)
     if code:
@@ -99,14 +97,26 @@ def _export(
     if existing is not None:
         if code:
             code.use(existing.manifest.code)
-        return export_contents(
-            output, PackageContents(existing, heads, manifest, card, features, code, work.custom_heads)
-        )
-    from baseline.network.checkpoint import read_checkpoint
+        contents = PackageContents(existing, heads, manifest, card, features, code, work.custom_heads)
+    else:
+        members, entries = _trained(work)
+        described = {**manifest, **entries}
+        contents = PackageContents(members, heads, described, card, features, None, work.custom_heads)
+    return export_contents(output, contents)
 
-    channels = list(edition_of(work).algorithms[0].channels)
+
+def _trained(work: WorkFolders) -> tuple[list[EnsembleMember], dict[str, Any]]:
+    """The trained networks, fold 0 first as `ModelPackage.numbers_of` expects, and their entries of the manifest."""
+    from baseline.network.checkpoint import read_checkpoint
+    from baseline.package.members import EnsembleMember
+    from baseline.package.nnunet_results import trained_plans
+
     plans, final = work.read(work.plans), final_checkpoints(work)
+    members = [
+        EnsembleMember(trained_plans(plans, name), name, map(read_checkpoint, paths)) for name, paths in final.items()
+    ]
     # The plan's, unless its trainer mirrors nothing.
     mirror_axes = read_checkpoint(next(iter(final.values()))[0]).mirror_axes
-    described = {**manifest, "channels": channels, "mirror_axes": list(mirror_axes)}
-    return export_package(output, plans, final, heads, described, card, features, work.custom_heads)
+    # docs/formats.md compares the averages.
+    channels = list(edition_of(work).algorithms[0].channels)
+    return members, {"channels": channels, "mirror_axes": list(mirror_axes), "average": "probabilities"}

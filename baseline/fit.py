@@ -11,24 +11,28 @@ from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, custom_features
 from algorithm.heads.head_hook import HEAD
 from algorithm.heads.measure import features_version
-from baseline.fitted_features import fit_over_folds, fits_stamp, forget_other_fits
+from baseline.cache import key_of
+from baseline.heads.cross_validation import cross_validations
 from baseline.heads.cubes import cube_files
-from baseline.heads.custom_features import custom_features_stamp, measure_custom_features
-from baseline.heads.fitting import OUT_OF_FOLD, cohort_of, fit_all
+from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, cohort_of, fit_all, read_heads
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.heads.record import (
     FORMAT_VERSION,
-    checked_document,
-    cross_validation_document,
     read_cross_validation,
     stored_cross_validation,
     summary,
 )
+from baseline.own_features import (
+    custom_features_stamp,
+    fit_over_folds,
+    fits_stamp,
+    forget_other_fits,
+    measure_custom_features,
+)
+from baseline.preparation import edition_of, smallest_lesions_of
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.keys import key_of
-from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code
@@ -102,7 +106,7 @@ def fit_heads(
     stored = stored_cross_validation(work) if work.heads_json.is_file() else None
     if stored is None or stored.made_from != heads_key(work, cases, heads.record() if heads else {}):
         _fit(work, cases, table, targets, heads, jobs if len(cases) >= LEAST_FOR_PROCESSES else 1, masks)
-    return summary(work.read(work.heads_json), read_cross_validation(work).as_json(), targets)
+    return summary(read_heads(work), read_cross_validation(work), targets)
 
 
 def _fit(
@@ -114,16 +118,17 @@ def _fit(
     jobs: int,
     masks: str,
 ) -> None:
-    record, seed = heads.record() if heads else {}, read_splits(work).seed
+    code, seed = heads.record() if heads else {}, read_splits(work).seed
     save = None if heads is None else partial(heads.saved, folder=work.custom_heads)
     with cube_files(work, cases, () if heads is None else heads.cube_sizes(), jobs) as images:
         cohorts = [(target, cohort_of(target, cases, table.rows, images)) for target in targets]
         fitted = fit_all(cohorts, seed, jobs, save)
-        document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
-    measured = {"smallest_lesions": smallest_lesions_of(work).model_dump(), "masks": masks}
-    write_json(work.heads_json, {name: head | measured for name, head in fitted.as_json().items()})
-    document |= {"made_from": heads_key(work, cases, record)} | ({"custom": record} if record else {})
-    write_json(work.cross_validation_json, checked_document(document).as_json())
+        document = cross_validations(cohorts, seed, fitted.why_not, jobs)
+    smallest = smallest_lesions_of(work)
+    records = {n: HeadRecord(**dict(one), smallest_lesions=smallest, masks=masks) for n, one in fitted.heads.items()}
+    write_json(work.heads_json, {name: record.model_dump(mode="json") for name, record in records.items()})
+    made_from = {"made_from": heads_key(work, cases, code)} | ({"custom": code} if code else {})
+    write_json(work.cross_validation_json, document.model_copy(update=made_from).as_json())
 
 
 def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], custom: Mapping[str, str] | None = None) -> str:
@@ -148,6 +153,7 @@ def heads_are_current(work: WorkFolders) -> bool:
 
 def check_heads(work: WorkFolders) -> None:
     """Raise HecktorError unless the heads are current."""
-    work.read(work.cross_validation_json)  # names the step without which there is none
+    for path in (work.heads_json, work.cross_validation_json):
+        work.read(path)  # names the step without which there is none
     if not heads_are_current(work):
         raise HecktorError(work.heads_json.name, OUTDATED, "`hecktor train heads` again")

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
-from baseline.cache import cache, load_cached
+from baseline.cache import cache, key_of, load_cached
 from baseline.export import export_networks
 from baseline.network.jobs import final_checkpoints
 from baseline.network.planning import plan_key
 from baseline.network.plans import read_plan
 from baseline.package.existing import check_spacing, existing_networks, networks_record
+from baseline.preparation import read_preparation
 from baseline.release.cases import read_cases
-from baseline.release.keys import key_of
-from baseline.release.record import read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code

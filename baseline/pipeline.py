@@ -24,10 +24,10 @@ from baseline.network.progress import duration
 from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.postprocessing.record import postprocessing_lines
+from baseline.preparation import PrepareOptions, chosen_spacing, require_phantoms
 from baseline.release.cases import read_release
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
-from baseline.release.record import PrepareOptions, chosen_spacing, require_phantoms
 from baseline.report.report import make_report
 from baseline.work import WorkFolders
 from contract.code import Code

@@ -24,9 +24,9 @@ from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.postprocessing.record import postprocessing_lines
+from baseline.preparation import PrepareOptions, chosen_spacing, release_of, require_phantoms
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
-from baseline.release.record import PrepareOptions, chosen_spacing, release_of, require_phantoms
 from baseline.report.answers import write_answers
 from baseline.report.report import make_report
 from baseline.work import REFERENCE, WorkFolders
@@ -195,9 +195,9 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         masks = averaged_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
-        from baseline.package.fold_masks import fold_masks  # imports torch
+        from baseline.package.nnunet_results import fold_masks  # imports torch
 
-        held_out = fold_masks(work, arguments.nnunet, arguments.splits, arguments.labels)
+        held_out = fold_masks(work, arguments.nnunet, arguments.labels)
         _show(held_out.origin)
         features = _measure_masks(work, held_out.paths, jobs, held_out.lesions)
     else:
@@ -215,10 +215,6 @@ def _check_masks_options(arguments: argparse.Namespace) -> None:
         raise HecktorError(f"--{origins[0]}", f"found with --{origins[1]}", "one of them")
     if arguments.labels is not None and arguments.masks in (None, REFERENCE) and arguments.nnunet is None:
         raise HecktorError("--labels", "found without masks of your own", "--masks DIR or --nnunet RESULTS")
-    if arguments.nnunet is None and arguments.splits is not None:
-        raise HecktorError("--splits", "found without --nnunet", "both")
-    if arguments.nnunet is not None and arguments.splits is None:
-        raise HecktorError("--nnunet", "found without --splits", "splits_final.json of the training, to know its folds")
 
 
 def _measure_masks(

@@ -44,7 +44,7 @@ class WorkFolders:
         self.checks = root / "checks"  # problems of each patient's images
         self.problems_json = root / "problems.json"
         self.cases_json = root / "cases.json"
-        self.digests_json = root / "digests.json"  # of files that were read once, see `baseline/release/keys.py`
+        self.digests_json = root / "digests.json"  # of files that were read once, see `baseline/cache.py`
         self.splits_json = root / "splits.json"
         self.prepare_json = root / "prepare.json"  # options, versions, counts, excluded patients
         self.plan_json = root / "plan.json"

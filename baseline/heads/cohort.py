@@ -1,4 +1,4 @@
-"""Patients whose outcome is known, with features and outcomes, in one order."""
+"""Patients whose outcome is known, with features and outcomes, in one order; the evaluation's metrics on them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from algorithm.heads.documents import Cubes, Features
 from algorithm.heads.values import absent_structures, classes_left
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import Answer
+from contract.errors import MetricError
+from evaluation.metrics.classification import auc_metric, binary_metrics, many_classes_metrics
+from evaluation.metrics.overlap import WeightedMetric
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -138,3 +142,59 @@ def possible_classes(answer: Answer, rows: Sequence[Features]) -> Flags:
     left = [classes_left(answer, absent_structures(row)) for row in rows]
     possible = np.array([[value in one for value in answer.classes] for one in left], dtype=np.bool_)
     return np.zeros((0, 0), dtype=np.bool_) if possible.all() else possible
+
+
+def weighted_c_index(outcomes: Outcomes, risks: Floats) -> WeightedMetric:
+    """Harrell's C-index of risks (higher for earlier recurrence) as a function of case weights."""
+    return c_index_metric(SurvivalCohort(outcomes.times_days, outcomes.positive, risks), "non_concordant")
+
+
+def weighted_balanced_accuracy(outcomes: Outcomes, answers: Flags) -> WeightedMetric:
+    """Balanced accuracy of binary answers as a function of case weights."""
+    return binary_metrics(outcomes.positive, answers == outcomes.positive)["balanced_accuracy"]
+
+
+def weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMetric:
+    """Balanced accuracy of class numbers, the mean recall of the classes that occur, as a function of case weights."""
+    codes = answers.astype(np.intp)
+    metrics = many_classes_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
+    return metrics["balanced_accuracy"]
+
+
+def c_index(outcomes: Outcomes, risks: Floats) -> float:
+    """Harrell's C-index of risks (higher for earlier recurrence); ties of risks count half.
+
+    Raises:
+        MetricError: no two patients are comparable.
+    """
+    value = _of_everyone(weighted_c_index(outcomes, risks), len(risks))
+    if np.isnan(value):
+        raise MetricError("C-index", f"no comparable pair among {len(risks)} patients")
+    return value
+
+
+def balanced_accuracy(outcomes: Outcomes, answers: Flags) -> float:
+    """Mean of sensitivity and specificity; NaN without both classes."""
+    return _of_everyone(weighted_balanced_accuracy(outcomes, answers), len(answers))
+
+
+def class_accuracy(outcomes: Outcomes, answers: Numbers) -> float:
+    """Mean recall of the classes that occur; NaN for a single class."""
+    return _of_everyone(weighted_class_accuracy(outcomes, answers), len(answers))
+
+
+def area_under_curve(outcomes: Outcomes, scores: Floats) -> float:
+    """Probability that a positive patient scores higher than a negative one; ties count half.
+
+    Raises:
+        MetricError: one of the classes is empty.
+    """
+    positive = outcomes.positive
+    value = _of_everyone(auc_metric(positive, scores), len(scores))
+    if np.isnan(value):
+        raise MetricError("area under the curve", f"{int(positive.sum())} of {len(positive)} positive", "both classes")
+    return value
+
+
+def _of_everyone(metric: WeightedMetric, patients: int) -> float:
+    return float(metric(np.ones((1, patients)))[0])

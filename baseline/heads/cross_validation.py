@@ -7,29 +7,47 @@ are left out, since each of them has learnt from patients who are held out here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.documents import CustomHead, EnsembleHead, Head
-from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
-from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
+from baseline.cache import map_items
+from baseline.heads.cohort import (
+    Flags,
+    Floats,
+    HeadCohort,
+    Numbers,
+    balanced_accuracy,
+    c_index,
+    class_accuracy,
+    outcome_rows,
+)
 from baseline.heads.models.classes import predicted, trend
 from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, make_ensemble, scale_of
 from baseline.heads.models.kinds import ClassRule, Target, only
 from baseline.heads.models.selection import Family, candidates_of, centre_folds, with_scores
+from baseline.heads.record import (
+    FORMAT_VERSION,
+    KINDS,
+    CrossValidation,
+    KindRecord,
+    ModelAnswers,
+    OutcomeRow,
+    OuterFoldRecord,
+    TargetRecord,
+)
 from contract.errors import MetricError
 from evaluation.metrics.classification import confusion_matrix
 
 OUTER_FOLDS: Final = 5
 # Minimum number of patients with the scarcer outcome; with fewer an inner fold could lack it.
 LEAST_SCARCE: Final = 3
-# Both kinds of cross-validation by their keys in `cross_validation.json`.
-KINDS: Final = {"nested": "nested cross-validation", "leave_one_centre_out": "leave one centre out"}
-METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced accuracy"}
+_Cohorts = Sequence[tuple[Target, HeadCohort]]
 
 
 @dataclass(frozen=True)
@@ -159,7 +177,27 @@ def _defined(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[str, Any]:
+def cross_validations(cohorts: _Cohorts, seed: int, why_not: Mapping[str, str], jobs: int = 1) -> CrossValidation:
+    """A record for each target, and the reasons for missing heads. `jobs` is the number of processes."""
+    # The slowest targets are often the last, so that one kind is started for all targets at once.
+    items = [(target, cohort, kind) for kind in KINDS for target, cohort in cohorts]
+    results = dict(map_items(partial(_part, seed=seed), items, jobs, "cross-validate heads", "part"))
+    records: dict[str, Any] = {}
+    for target, cohort in cohorts:
+        patients = zip(cohort.ids, cohort.centres, outcome_rows(target.answer, cohort.outcomes), strict=True)
+        rows = [OutcomeRow(id=patient, centre=centre, **row) for patient, centre, row in patients]
+        fields: dict[str, Any] = {kind: results[target.name, kind] for kind in KINDS}
+        fields |= {"left_out_features": list(target.fitted)} if target.fitted else {}
+        records[target.name] = TargetRecord(metric=target.metric, patients=rows, **fields)
+    return CrossValidation(format_version=FORMAT_VERSION, seed=seed, no_head=dict(why_not), **records)
+
+
+def _part(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[tuple[str, str], KindRecord]:
+    target, cohort, kind = item
+    return (target.name, kind), cross_validated(target, cohort, kind, seed)
+
+
+def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) -> KindRecord:
     """One kind of cross-validation with its comparators, which use the same outer folds.
 
     A kind that the cohort does not allow holds only `why_not`.
@@ -169,40 +207,39 @@ def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) ->
     try:
         scored = estimate(target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
-        return {"why_not": str(problem)}
+        return KindRecord(why_not=str(problem))
     outer = [fold.held_out for fold in scored.folds]
 
-    def alone(family: Family) -> dict[str, Any]:
+    def alone(family: Family) -> ModelAnswers:
         patients = cohort if family.sees_mask else cohort.without_mask()
         rng = np.random.default_rng(seed)
-        return _answers(target, patients, out_of_sample(only(target, [family]), patients, outer, rng))
+        alone = out_of_sample(only(target, [family]), patients, outer, rng)
+        return ModelAnswers(**_answers(target, patients, alone))
 
     comparators = {name: alone(family) for name, family in target.comparators.items()}
-    rules = {name: by_rule(cohort, outer, rule) for name, rule in target.rules.items()}
-    return {
-        "fold_of_patient": scored.fold_of().tolist(),
-        "folds": [_fold_record(target, cohort, scored, fold) for fold in scored.folds],
+    for name, rule in target.rules.items():
+        comparators[name] = ModelAnswers(**_class_answers(target, cohort, by_rule(cohort, outer, rule)))
+    return KindRecord(
+        fold_of_patient=scored.fold_of().tolist(),
+        folds=[_fold_record(target, cohort, scored, fold) for fold in scored.folds],
+        comparators=comparators,
         **_answers(target, cohort, scored),
-        "comparators": comparators | {name: _class_record(target, cohort, codes) for name, codes in rules.items()},
-    }
+    )
 
 
 def _answers(target: Target, cohort: HeadCohort, scored: OutOfSample) -> dict[str, Any]:
-    """The metric over all patients and by centre, and each patient's score, answer and probability."""
+    """Fields of `ModelAnswers`: the metric over all patients and by centre, and each patient's answers."""
     if scored.answers is not None and scored.positive is None:
-        return _class_record(target, cohort, scored.answers) | {"score": scored.scores.tolist()}
+        return _class_answers(target, cohort, scored.answers) | {"score": scored.scores.tolist()}
     by_centre = {cohort.centres[fold[0]]: metric(cohort, scored, fold) for fold in centre_folds(cohort)}
-    record = {target.metric: metric(cohort, scored), "by_centre": by_centre, "score": scored.scores.tolist()}
+    fields = {target.metric: metric(cohort, scored), "by_centre": by_centre, "score": scored.scores.tolist()}
     if scored.positive is not None and scored.probability is not None:
-        record |= {"positive": scored.positive.tolist(), "probability": scored.probability.tolist()}
-    return record
+        fields |= {"positive": scored.positive.tolist(), "probability": scored.probability.tolist()}
+    return fields
 
 
-def _class_record(target: Target, cohort: HeadCohort, answers: Numbers) -> dict[str, Any]:
-    """Metric over all patients and by centre, recall of each class, confusion matrix, and each patient's class.
-
-    Rows of the confusion matrix are reference classes, columns the given ones.
-    """
+def _class_answers(target: Target, cohort: HeadCohort, answers: Numbers) -> dict[str, Any]:
+    """Fields of `ModelAnswers`: metric over all patients and by centre, recalls, confusion matrix, and classes."""
 
     def accuracy(numbers: Numbers) -> float | None:
         return _defined(class_accuracy(cohort.outcomes.pick(numbers), answers[numbers]))
@@ -221,18 +258,20 @@ def _class_record(target: Target, cohort: HeadCohort, answers: Numbers) -> dict[
     }
 
 
-def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: OuterFold) -> dict[str, Any]:
-    return {
-        "held_out": [cohort.ids[number] for number in fold.held_out],
-        "model": fold.ensemble.name,
-        "setting": dict(fold.ensemble.setting),
-        "experts": fold.ensemble.experts_as_json(),
-        "tried": dict(fold.ensemble.tried),
-        "threshold": fold.head.threshold,
-        "coefficients": coefficients_of(fold.head),
-        **({"notice": fold.notice} if fold.notice else {}),
-        target.metric: metric(cohort, scored, fold.held_out),
-    }
+def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: OuterFold) -> OuterFoldRecord:
+    ensemble = fold.ensemble
+    fields: dict[str, Any] = {target.metric: metric(cohort, scored, fold.held_out)}
+    fields |= {"notice": fold.notice} if fold.notice else {}
+    return OuterFoldRecord(
+        held_out=[cohort.ids[number] for number in fold.held_out],
+        model=ensemble.name,
+        setting=ensemble.setting,
+        experts=ensemble.records,
+        tried=ensemble.tried,
+        threshold=fold.head.threshold,
+        coefficients=coefficients_of(fold.head),
+        **fields,
+    )
 
 
 def coefficients_of(head: Head) -> dict[str, float]:

@@ -18,8 +18,8 @@ from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
 from baseline.cache import map_items
+from baseline.preparation import edition_of
 from baseline.release.cases import ReleaseCase, image_paths
-from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.images.volumes import read_volume
 from contract.packages import CHANNELS

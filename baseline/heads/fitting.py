@@ -16,12 +16,12 @@ import numpy as np
 
 from algorithm.heads.documents import Features, Head, read_head
 from baseline.cache import map_items
-from baseline.heads.cohort import HeadCohort, Images, feature_table, outcomes_of, possible_classes
-from baseline.heads.metrics import balanced_accuracy
-from baseline.heads.models.ensemble import fit_ensemble, make_ensemble
+from baseline.heads.cohort import HeadCohort, Images, balanced_accuracy, feature_table, outcomes_of, possible_classes
+from baseline.heads.models.ensemble import ExpertRecord, fit_ensemble, make_ensemble
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.selection import candidates_of
 from baseline.release.cases import ReleaseCase, head_answers
+from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Edition
 from contract.editions.declaration import ClassValue
@@ -34,14 +34,6 @@ CLINICAL_SUFFIX: Final = "_clinical"
 OUT_OF_FOLD, REFERENCE, GIVEN = "out-of-fold masks", "reference masks", "given masks"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
 SaveOwn = Callable[[Head, HeadCohort], Head]
-
-
-class ExpertRecord(Document):
-    """Name, setting and selection metric of an expert."""
-
-    name: str
-    setting: Mapping[str, float]
-    metric: float
 
 
 class FittedHead(Document):
@@ -80,9 +72,6 @@ class FittedHeads:
 
     heads: Mapping[str, FittedHead]
     why_not: Mapping[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: fitted.model_dump(mode="json") for name, fitted in self.heads.items()}
 
 
 def cohort_of(
@@ -134,7 +123,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
         metric=target.metric,
         out_of_fold=metric,
         fallback=target.fallback(head, cohort, ensemble.scores),
-        experts=tuple(ExpertRecord(**expert) for expert in ensemble.experts_as_json()),
+        experts=ensemble.records,
     )
 
 
@@ -165,6 +154,12 @@ def _fit_one(item: tuple[Target, HeadCohort, str], seed: int, save: SaveOwn | No
     if save is not None:
         fitted = fitted.model_copy(update={"head": save(fitted.head, cohort)})
     return f"{target.name}{suffix}", fitted
+
+
+def read_heads(work: WorkFolders) -> dict[str, HeadRecord]:
+    """The records of `heads.json` by name. Raises HecktorError: the step `heads` has not been run."""
+    heads = read_fitted_heads(work.read(work.heads_json), work.heads_json.name)
+    return {name: one for name, one in heads.items() if isinstance(one, HeadRecord)}
 
 
 def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head | HeadRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ import pandas as pd
 
 from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
-from baseline.heads.cross_validation import coefficients_of
+from baseline.heads.cross_validation import coefficients_of, cross_validations
 from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
@@ -20,7 +20,7 @@ from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTar
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family
 from baseline.heads.models.terms import Transforms, unchanged
-from baseline.heads.record import cross_validation_document
+from baseline.heads.record import CrossValidation
 from baseline.heads.record import summary as metrics_summary
 from contract.code import Code
 from contract.editions import Answer
@@ -46,7 +46,7 @@ class FittedTable:
     target: Target
     features: tuple[str, ...]
     fitted: FittedHead
-    cross_validation: Mapping[str, Any]
+    cross_validation: CrossValidation
     rows: int
     scarce: int
 
@@ -93,8 +93,7 @@ class FittedTable:
         is_risk = self.target.answer.kind == "risk"
         counted = f"{self.scarce} {'events' if is_risk else self.target.scarce_outcome}"
         lines = [f"{self.rows} rows, {counted}, {len(self.features)} features"]
-        record = self.fitted.model_dump(mode="json")
-        lines.append(metrics_summary({name: record}, self.cross_validation, [self.target]))
+        lines.append(metrics_summary({name: self.fitted}, self.cross_validation, [self.target]))
         ratio = "change from class to class" if head.classes else "hazard ratio" if is_risk else "odds ratio"
         weights = self.coefficients() if head.classes else np.exp(self.coefficients())
         lines.append(f"{ratio} per SD: {', '.join(f'{key} {value:.2f}' for key, value in weights.items())}")
@@ -152,7 +151,7 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
     goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.offered(HEAD)))
     own.check_used()
     fitted = fit_target(goal, cohort, np.random.default_rng(seed))
-    document = cross_validation_document([(goal, cohort)], seed, {}, jobs)
+    document = cross_validations([(goal, cohort)], seed, {}, jobs)
     return FittedTable(goal, tuple(used), fitted, document, len(frame), goal.scarce(cohort))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -72,7 +73,7 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     arguments = content.get("init_args", {})
     axes = content.get("inference_allowed_mirroring_axes")
     try:
-        plans, dataset = (dict(arguments.get(key, {})) for key in ("plans", "dataset_json"))
+        plans, dataset = (_plain(dict(arguments.get(key, {}))) for key in ("plans", "dataset_json"))
         configuration, trainer = str(arguments.get("configuration", "")), str(content.get("trainer_name", ""))
         log = dict(content.get("logging", {}))
         return Checkpoint(name, weights, configuration, trainer, _mirror_axes(axes), plans, dataset, log)
@@ -110,6 +111,16 @@ def _unknown_types(path: Path) -> str:
     with torch.serialization.safe_globals(_NUMBERS):
         names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path)))
     return ", ".join(names[:3]) or "unknown objects"
+
+
+def _plain(content: dict[str, Any]) -> dict[str, Any]:
+    """The content as JSON would return it; NumPy numbers become plain ones, other objects text."""
+
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else str(value)
+
+    result: dict[str, Any] = json.loads(json.dumps(content, default=plain))
+    return result
 
 
 def _mirror_axes(axes: Any) -> tuple[int, ...]:

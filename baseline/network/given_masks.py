@@ -13,11 +13,10 @@ import numpy.typing as npt
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version
 from algorithm.region.grids import restore_labels
-from baseline.cache import cache, load_cached, map_items
+from baseline.cache import Sources, cache, contents_of, digest, keys_of, load_cached, map_items
 from baseline.network.out_of_fold import features_of_mask
+from baseline.preparation import smallest_lesions_of
 from baseline.release.cases import ReleaseCase, image_path, image_paths, read_cases
-from baseline.release.keys import Sources, contents_of, digest, keys_of
-from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import HecktorError, InputError

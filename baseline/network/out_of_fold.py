@@ -27,11 +27,10 @@ from algorithm.network.preprocessing import normalise, scan_channels
 from algorithm.network.tiles import NetworkImage, Pass, planned_passes
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
-from baseline.cache import cache, load_cached, map_items
+from baseline.cache import Sources, cache, keys_of, load_cached, map_items
+from baseline.preparation import smallest_lesions_of
 from baseline.release.cases import ReleaseCase, image_path, image_paths
 from baseline.release.data_set import prepared_ct_and_pet, read_dose, read_training_case
-from baseline.release.keys import Sources, keys_of
-from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError

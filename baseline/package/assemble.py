@@ -13,17 +13,17 @@ from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
-from baseline.fitted_features import fitted_hooks
 from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
+from baseline.own_features import fitted_hooks
 from baseline.package.card import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import CustomMember, EnsembleMember, custom_member
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
 from baseline.package.order import TrainedOrder, axes_of, ordered_plans, trained_order, turned_axes
 from baseline.postprocessing.record import packed_rules
+from baseline.preparation import edition_of
 from baseline.release.cases import head_answers
-from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import Edition, content_digest, declared_part, load_edition
@@ -110,7 +110,7 @@ class _Trained:
     def _checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
         for path in self.results.checkpoints.values():
             checkpoint = _read_checkpoint(path, self.results, trust)
-            check_same_training(checkpoint, self.first, self.results.plans, self.results.dataset)
+            check_same_training(checkpoint, self.first)
             yield checkpoint
 
     def as_json(self, checkpoint: str) -> dict[str, Any]:
@@ -120,13 +120,7 @@ class _Trained:
     def notes(self) -> Iterator[str]:
         for file, record in (("plans.json", self.first.plans), ("dataset.json", self.first.dataset)):
             if not record:
-                yield f"{file} of {self.results.name} is not verified: {self.first.name} does not record the training's"
-        if self.first.configuration == "3d_lowres":
-            spacing = " x ".join(f"{step:g}" for step in self.configuration["spacing"])
-            yield (
-                f"3d_lowres is the coarse first stage of nnU-Net's cascade, here at {spacing} mm: small lesions may be "
-                "lost; 3d_fullres works at the images' own resolution"
-            )
+                yield f"{file} of {self.results.name} is taken as it is: {self.first.name} does not record its own"
 
 
 def package_training(request: PackageRequest) -> WrittenPackage:
@@ -134,7 +128,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = _edition(request).for_training(request.task)
     channels = edition.algorithms[0].channels
     code = Code.of(request.code or ())
-    heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
+    heads, of_heads = ({}, {}) if request.heads is None else packed_heads(request.heads, edition, code)
     masks_of_heads, about_masks = _masks_of_heads(request, of_heads.pop("training", {}))
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     custom = custom_member(code, request.network, request.weights or (), channels)
@@ -222,9 +216,9 @@ def _trained(
 ) -> _Trained:
     results = read_results(folder, request.folds, request.checkpoint)
     first = _read_checkpoint(next(iter(results.checkpoints.values())), results, request.trust_checkpoint)
-    plans = trained_plans(results.plans, first.configuration)
-    check_same_training(first, first, results.plans, results.dataset)
-    order = trained_order(results.dataset, channels, lesions, names)
+    # What a checkpoint records is what it was trained with, whatever became of the files beside it.
+    plans = trained_plans(first.plans or results.plans, first.configuration)
+    order = trained_order(first.dataset or results.dataset, channels, lesions, names)
     return _Trained(results, first, ordered_plans(plans, order), order)
 
 
@@ -260,7 +254,7 @@ def _edition(request: PackageRequest) -> Edition:
     return edition
 
 
-def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
+def packed_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
     """Heads by name, and their entries of the manifest, from a JSON object of heads or a training's `heads.json`.
 
     `code` measures the entrant's own features that the heads name; it must be given for them.

@@ -13,17 +13,16 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from algorithm.heads.documents import read_head
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES
-from baseline.heads.metrics import mask_metric_titles
+from baseline.heads.fitting import HeadRecord, masks_of, read_heads
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import CrossValidation, left_out_text, read_cross_validation
+from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, left_out_text, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import current_record
+from baseline.postprocessing.volumes import mask_metric_titles
+from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
-from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.documents import Document, Text, plain, read_document, section, table
@@ -113,9 +112,12 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     centres = sorted(Counter(case.centre for case in cases).items())
     figures = table(
         ["", "Patients", "Held out", "At new centres"],
-        [*_mask_rows(work, edition, report), *(_head_row(one, document, report) for one in targets)],
+        [*_mask_rows(work, edition, report), *(_head_row(one, document.targets[one.name], report) for one in targets)],
     )
-    shipped = [_head(work, one, document) for one in targets]
+    heads = read_heads(work)
+    shipped = [
+        _head(one, document.targets[one.name], heads.get(one.name), document.no_head.get(one.name)) for one in targets
+    ]
     summary = [] if report is None else report["summary"][1:2]  # images against simpler models
     return _CARD.substitute(
         {key: _sentence(value) for key, value in description.items()},
@@ -161,11 +163,10 @@ def _training(work: WorkFolders) -> str:
             f"ensemble's masks. The figures below hold only if {CONDITION}."
         )
     splits = read_splits(work)
-    masks = sorted({one["masks"] for one in work.read(work.heads_json).values()})
-    networks = " and ".join(read_plan(work).backbones)
+    networks, masks = " and ".join(read_plan(work).backbones), masks_of(read_heads(work))
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
-        f"{splits.seed}); the manifest lists the plan's options. Heads were fitted on features of {', '.join(masks)}."
+        f"{splits.seed}); the manifest lists the plan's options. Heads were fitted on features of {masks}."
     )
 
 
@@ -184,10 +185,10 @@ def _report(work: WorkFolders) -> Record | None:
     if not work.report_json.is_file():
         return None
     report: Record = read_json(work.report_json)
-    records = read_cross_validation(work).targets()
-    for target, kind in itertools.product(targets_of(edition_of(work)), KINDS):
-        reported = report.get(target.name, {}).get("models", {}).get("heads", {}).get(kind, {}).get("value")
-        value = records[target.name][kind].get(target.metric)
+    records = read_cross_validation(work).targets
+    for name, kind in itertools.product(records, KINDS):
+        reported = report.get(name, {}).get("models", {}).get("heads", {}).get(kind, {}).get("value")
+        value = records[name].kinds[kind].value(records[name].metric)
         if (reported is None) != (value is None) or not math.isclose(reported or 0, value or 0, abs_tol=1e-6):
             return None
     return report
@@ -203,31 +204,28 @@ def _mask_rows(work: WorkFolders, edition: Edition, report: Record | None) -> li
     return [[title, patients, _estimate(scored["aggregates"][name]), "-"] for name, title in titles.items()]
 
 
-def _head_row(target: Target, document: CrossValidation, report: Record | None) -> list[object]:
-    record = document.targets()[target.name]
+def _head_row(target: Target, record: TargetRecord, report: Record | None) -> list[object]:
     reported = {} if report is None else report[target.name]["models"].get("heads", {})
     cells = [
-        "-" if "why_not" in record[kind] else _estimate(reported.get(kind) or {"value": record[kind][target.metric]})
-        for kind in KINDS
+        "-" if scored.why_not else _estimate(reported.get(kind) or {"value": scored.value(target.metric)})
+        for kind, scored in record.kinds.items()
     ]
-    return [f"{target.title}, {METRIC_TITLES[target.metric]}", len(record["patients"]), *cells]
+    return [f"{target.title}, {METRIC_TITLES[target.metric]}", len(record.patients), *cells]
 
 
-def _head(work: WorkFolders, target: Target, document: CrossValidation) -> str:
+def _head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head: str | None) -> str:
     """What the head is, how to read its answers, and which figures are missing for what reason."""
-    record, head = document.targets()[target.name], work.read(work.heads_json).get(target.name)
     if head is None:
         has_fallback = target.answer.fallback is not None
         instead = "its fallback is written" if has_fallback else "its task ends with an error"
-        shipped = f"There is no head: {document.no_head.get(target.name, 'not fitted')}; {instead}."
+        shipped = f"There is no head: {no_head or 'not fitted'}; {instead}."
     else:
-        features = len(read_head(head["head"], "heads.json").features)
-        answers = direction_in_words(target.answer, head["head"])
-        shipped = f"Model: {head['model']}, {features} feature{'s' * (features != 1)}. {answers}"
+        features, answers = len(head.head.features), direction_in_words(target.answer, head.head)
+        shipped = f"Model: {head.model}, {features} feature{'s' * (features != 1)}. {answers}"
     missing = [
-        f"{title.capitalize()}: not computed ({record[kind]['why_not']})."
-        for kind, title in KINDS.items()
-        if "why_not" in record[kind]
+        f"{KINDS[kind].capitalize()}: not computed ({scored.why_not})."
+        for kind, scored in record.kinds.items()
+        if scored.why_not
     ]
     return section(3, target.title, " ".join(filter(None, [shipped, *missing, left_out_text(record, head)])))
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.network.package import ModelPackage, load_package
-from baseline.release.record import read_preparation
+from baseline.preparation import read_preparation
 from baseline.work import WorkFolders
 from contract.archives import unpack
 from contract.errors import HecktorError

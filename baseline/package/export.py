@@ -21,9 +21,7 @@ from algorithm.network.custom import CustomNetwork, HookFailedError
 from algorithm.network.networks import Networks
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.network.preprocessing import normalise
-from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import CustomMember, EnsembleMember, copy_networks, write_networks
-from baseline.package.nnunet_results import trained_plans
 from contract import labels
 from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
@@ -54,30 +52,6 @@ class PackageContents:
     features: Sequence[FeatureHook] = ()
     code: Code | None = None
     custom_folder: Path | None = None
-
-
-def export_package(
-    target: Path,
-    plans: Mapping[str, Any],
-    checkpoints: Mapping[str, Sequence[Path]],
-    heads: Mapping[str, Head],
-    description: Mapping[str, Any],
-    card: str | None = None,
-    features: Sequence[FeatureHook] = (),
-    custom_folder: Path | None = None,
-) -> Path:
-    """Write a package from nnU-Net's final checkpoints to `target`, a folder or `.tar.gz`.
-
-    `plans` are from nnU-Net; `checkpoints` by configuration, fold 0 first, as `ModelPackage.numbers_of` expects. The
-    other arguments are as in `PackageContents`. Inference averages the passes' probabilities; docs/formats.md
-    compares them with logits.
-    """
-    members = [
-        EnsembleMember(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
-        for name, paths in checkpoints.items()
-    ]
-    described = {**description, "average": "probabilities"}
-    return export_contents(target, PackageContents(members, heads, described, card, features, None, custom_folder))
 
 
 def export_contents(target: Path, contents: PackageContents) -> Path:

@@ -18,7 +18,6 @@ from algorithm.network.networks import own_tensors
 from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_custom
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.declaration import NetworkDeclaration, declaration_of
-from baseline.package.nnunet_results import intensity_differences
 from baseline.package.order import (
     IDENTITY,
     OWN_ORDER,
@@ -108,7 +107,7 @@ def _merged_plans(members: Sequence[EnsembleMember | CustomMember]) -> tuple[dic
         else:
             own_name = member.configuration
             turned = turned_configuration(member.plans["configurations"][own_name], axes_of(member.plans))
-            if any(intensity_differences(member.plans[INTENSITIES], first[INTENSITIES])):
+            if member.plans[INTENSITIES] != first[INTENSITIES]:
                 turned = {**turned, INTENSITIES: member.plans[INTENSITIES]}
         # Different plans may use one name for different configurations.
         others = (f"{own_name}_{number}" for number in itertools.count(2))

@@ -1,23 +1,26 @@
-"""Read nnU-Net's results folder, compare it with its checkpoints, and check that the algorithm can run its networks."""
+"""Read nnU-Net's results folder: plans, checkpoints of one training, and the masks of each fold's validation."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from algorithm.network.package import INTENSITIES
 from baseline.network.checkpoint import Checkpoint
-from contract.errors import ModelPackageError
+from baseline.package.order import channel_names, lesion_numbers
+from baseline.release.cases import read_cases
+from baseline.work import WorkFolders
+from contract.errors import InputError, ModelPackageError
 from contract.files import read_json
 from contract.packages import MANIFEST
+from contract.patient import difference_of_ids, listed
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
+_MOST_NAMES: Final = 5
 _EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 
 # Entries that change an answer; others concern training alone, such as batch_size and resampling_fn_seg.
@@ -35,8 +38,6 @@ _OF_CONFIGURATION: Final = (
     "resampling_fn_probabilities_kwargs",
     "architecture",
 )
-
-Difference = tuple[str, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -156,79 +157,77 @@ def resolved(plans: Mapping[str, Any], name: str, what: str) -> tuple[dict[str, 
         raise ModelPackageError(what, f"not nnU-Net's plans for {name!r} ({problem})") from None
 
 
-def check_same_training(
-    checkpoint: Checkpoint, first: Checkpoint, plans: Mapping[str, Any], dataset: Mapping[str, Any]
-) -> None:
-    """Check that a fold comes from the training of the first one and of the files beside them.
-
-    Plans or data set that a checkpoint does not record are not compared.
-    """
+def check_same_training(checkpoint: Checkpoint, first: Checkpoint) -> None:
+    """Check that a fold comes from the training of the first one; plans that it does not record are not compared."""
     for key in ("configuration", "mirror_axes"):
         found, wanted = getattr(checkpoint, key), getattr(first, key)
         if found != wanted:
             raise ModelPackageError(checkpoint.name, f"{key} {found!r}", f"{wanted!r} as in {first.name}")
-    for file, fields in (
-        ("plans.json", plan_differences(plans, checkpoint)),
-        ("dataset.json", dataset_differences(dataset, checkpoint)),
-    ):
-        for field, found, trained in fields:
-            if checkpoint.name == first.name:
-                expected = f"{_shown(trained)}, with which {checkpoint.name} was trained"
-                raise ModelPackageError(file, f"{field} {_shown(found)}", expected)
-            # The file agrees with the first fold, so this one belongs to another training.
-            fault = f"trained with {field} {_shown(trained)}"
-            raise ModelPackageError(checkpoint.name, fault, f"{_shown(found)} ({file})")
+    given, trained = _entries(checkpoint), _entries(first)
+    for name in sorted(given.keys() & trained.keys()):
+        if given[name] != trained[name]:
+            raise ModelPackageError(
+                checkpoint.name, f"trained with {name} {given[name]}", f"{trained[name]} as in {first.name}"
+            )
 
 
-def plan_differences(plans: Mapping[str, Any], checkpoint: Checkpoint) -> Iterator[Difference]:
-    """Name, value and trained value of each entry that differs, inherited values filled in on both sides."""
-    if not checkpoint.plans:
-        return
-    name = checkpoint.configuration
-    given, trained = resolved(plans, name, "plans.json"), resolved(checkpoint.plans, name, checkpoint.name)
-    for key in _OF_PLANS:
-        yield from differences(plans.get(key), checkpoint.plans.get(key), key)
-    for key in _OF_CONFIGURATION:
-        yield from differences(given[0].get(key), trained[0].get(key), key)
-    yield from intensity_differences(given[1], trained[1])
+def _entries(checkpoint: Checkpoint) -> dict[str, str]:
+    """The recorded entries of plans and data set that change an answer, by name, as JSON."""
+    entries: dict[str, Any] = {}
+    if checkpoint.plans:
+        configuration, intensities = resolved(checkpoint.plans, checkpoint.configuration, checkpoint.name)
+        entries |= {key: configuration.get(key) for key in _OF_CONFIGURATION} | {INTENSITIES: intensities}
+        entries |= {key: checkpoint.plans.get(key) for key in _OF_PLANS}
+    if checkpoint.dataset:
+        entries["channel_names"] = channel_names(checkpoint.dataset)
+        entries |= {key: checkpoint.dataset.get(key) for key in ("labels", "regions_class_order")}
+    return {name: json.dumps(value, sort_keys=True) for name, value in entries.items()}
 
 
-def dataset_differences(dataset: Mapping[str, Any], checkpoint: Checkpoint) -> Iterator[Difference]:
-    """Name, value and trained value of each entry about channels and labels that differs."""
-    if not checkpoint.dataset:
-        return
-    yield from differences(channel_names(dataset), channel_names(checkpoint.dataset), "channel_names")
-    for key in ("labels", "regions_class_order"):
-        yield from differences(dataset.get(key), checkpoint.dataset.get(key), key)
+@dataclass(frozen=True)
+class FoldMasks:
+    """Out-of-fold masks by patient ID, the numbers of GTVp and GTVn in them, and a line on their origin."""
+
+    paths: Mapping[str, Path]
+    lesions: tuple[int, ...]
+    origin: str
 
 
-def channel_names(dataset: Mapping[str, Any]) -> Any:
-    """`channel_names` of a `dataset.json`, which old data sets call `modality`."""
-    return dataset.get("channel_names", dataset.get("modality"))
+def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None) -> FoldMasks:
+    """A mask of each prepared patient by the network of a finished training that held the patient out.
+
+    Args:
+        work: the prepared working directory.
+        folder: nnU-Net's results folder, whose `fold_*/validation` hold the masks.
+        lesions: numbers of GTVp and GTVn; None if `dataset.json` has these names.
+
+    Raises:
+        HecktorError: no numbered folds, or a patient has no mask or several.
+    """
+    check_folder(folder)
+    name, dataset = folder.resolve().name, read_json(folder / "dataset.json")
+    masks = _validation_masks(folder, name, str(dataset.get("file_ending", ".nii.gz")))
+    wanted = {case.patient_id for case in read_cases(work)}
+    others = sorted(masks.keys() - wanted)
+    if absent := sorted(wanted - masks.keys()):
+        expected = "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val` writes a fold's)"
+        found = f"no mask of {listed(absent, _MOST_NAMES)}"
+        raise InputError(f"{name}/fold_*/validation", found, expected + difference_of_ids(others, absent))
+    rest = f"; {listed(others, _MOST_NAMES)} not prepared, left out" if others else ""
+    origin = f"masks of nnU-Net's own validation, {name}/fold_*/validation{rest}"
+    return FoldMasks({patient: masks[patient] for patient in sorted(wanted)}, lesion_numbers(dataset, lesions), origin)
 
 
-def intensity_differences(given: Mapping[str, Any], trained: Mapping[str, Any]) -> Iterator[Difference]:
-    """Each intensity that differs, named by channel."""
-    for channel in sorted(given.keys() | trained.keys()):
-        title = f"{INTENSITIES} of channel {channel}:"
-        for field, found, expected in differences(given.get(channel), trained.get(channel), title):
-            yield field.replace(":.", ": "), found, expected
-
-
-def differences(given: Any, trained: Any, field: str) -> Iterator[Difference]:
-    """Name and both values of every leaf that differs; an absent entry equals null, a tuple equals a list."""
-    given, trained = _plain(given), _plain(trained)
-    if isinstance(given, dict) and isinstance(trained, dict):
-        for key in sorted(given.keys() | trained.keys()):
-            yield from differences(given.get(key), trained.get(key), f"{field}.{key}")
-    elif json.dumps(given) != json.dumps(trained) and given != trained:  # NaN equals itself only as text
-        yield field, given, trained
-
-
-def _plain(value: Any) -> Any:
-    """The value as JSON would return it; NumPy numbers, which a checkpoint may hold, become plain ones."""
-    return json.loads(json.dumps(value, default=lambda one: one.item() if isinstance(one, np.generic) else str(one)))
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else repr(value)
+def _validation_masks(folder: Path, name: str, ending: str) -> dict[str, Path]:
+    """nnU-Net's own masks of the patients whom each fold held out, by patient ID."""
+    masks: dict[str, Path] = {}
+    for fold in folds_of(folder):
+        if fold == "all":  # it is validated on its own training patients
+            raise InputError(name, "found fold_all alone", "numbered folds, whose networks held patients out")
+        for path in sorted((folder / f"fold_{fold}" / "validation").glob(f"*{ending}")):
+            patient = path.name.removesuffix(ending)
+            if patient in masks:
+                twice = f"{patient} in the validation of fold {masks[patient].parts[-3][5:]} and of fold {fold}"
+                raise InputError(name, twice, "each patient held out by one fold")
+            masks[patient] = path
+    return masks

@@ -20,8 +20,6 @@ from torch import nn
 
 from algorithm.network.backbones import backbone_of
 from algorithm.network.package import INTENSITIES
-from baseline.package.nnunet_results import channel_names
-from baseline.package.options import mapping_text
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.labels import LESIONS
@@ -85,6 +83,11 @@ def trained_order(
     sees = tuple(place for place, name in enumerate(wanted) if name in numbers)
     order = tuple(numbers[wanted[place]] for place in sees)
     return TrainedOrder(order, (labels.BACKGROUND, *lesion_numbers(dataset, lesions)), wanted, sees)
+
+
+def channel_names(dataset: Mapping[str, Any]) -> Any:
+    """`channel_names` of a `dataset.json`, which old data sets call `modality`."""
+    return dataset.get("channel_names", dataset.get("modality"))
 
 
 def lesion_numbers(dataset: Mapping[str, Any], chosen: tuple[int, ...] | None) -> tuple[int, ...]:

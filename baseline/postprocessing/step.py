@@ -12,10 +12,9 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.heads.documents import Features
-from algorithm.masks.postprocessing import apply_rules
+from algorithm.masks.postprocessing import apply_rules, measure_lesions, pet_in_suv
 from algorithm.masks.segmentation import REMOVED, Segmentation
-from baseline.cache import cache, load_cached, map_items
-from baseline.postprocessing.lesions import measure_patient, read_images, read_logits
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.postprocessing.record import (
     FORMAT_VERSION,
     SCORE,
@@ -24,21 +23,34 @@ from baseline.postprocessing.record import (
     change_text,
     recorded,
 )
-from baseline.postprocessing.volumes import MaskCohort, cross_fitted, gains, minimum_volumes, score_of
+from baseline.postprocessing.volumes import (
+    MaskCohort,
+    PatientLesions,
+    cross_fitted,
+    gains,
+    lesion_table,
+    minimum_volumes,
+    score_of,
+)
+from baseline.preparation import edition_of, smallest_lesions_of
 from baseline.release.cases import ReleaseCase, label_path, read_cases
-from baseline.release.keys import key_of
-from baseline.release.record import edition_of, smallest_lesions_of
+from baseline.release.data_set import prepared_ct_and_pet
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
+from contract import labels
+from contract.errors import InputError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from contract.packages import NO_RULES, PostprocessingRules
 
 _Labels = npt.NDArray[np.uint8]
+_Float = npt.NDArray[np.float32]
 
 # With fewer patients a single lesion changes the score by more than any minimum volume gains.
 LEAST_PATIENTS: Final = 30
+# Probabilities are stored in steps of 1 / 255; half a step stands for 0.
+_STEPS: Final = 255.0
 
 
 def postprocess(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
@@ -127,6 +139,40 @@ def _why_not(scored: Sequence[ReleaseCase]) -> str:
     if len({case.centre for case in scored}) < 2:
         return "all patients are from one centre, but a minimum volume must hold with a centre left out"
     return ""
+
+
+def measure_patient(case: ReleaseCase, work: WorkFolders) -> PatientLesions:
+    """Measure the lesions of one patient with a reference."""
+    logits, (ct, pet) = read_logits(work, case.patient_id), read_images(work, case)
+    reference = read_volume(label_path(work.raw, case), np.uint8).array
+    table = lesion_table(measure_lesions(logits, pet, ct.geometry), reference)
+    gtvp, gtvn = (int(np.count_nonzero(reference == label)) for label in labels.FOREGROUND)
+    nodes = table.node_iou.shape[1]
+    return PatientLesions(case.patient_id, case.centre, ct.geometry.voxel_volume_mm3, gtvp, gtvn, nodes, table)
+
+
+def read_logits(work: WorkFolders, patient_id: str) -> _Float:
+    """Logarithms of the stored probabilities, (label, z, y, x).
+
+    Raises:
+        InputError: not the file that the measurement writes.
+    """
+    path = work.probabilities(patient_id)
+    try:
+        with np.load(path) as content:
+            gtvp, gtvn = content["gtvp"], content["gtvn"]
+    except (OSError, ValueError, KeyError, EOFError) as problem:
+        expected = "probabilities, as `hecktor train heads` writes"
+        raise InputError(path.name, f"unreadable ({problem})", expected) from None
+    background = _STEPS - np.minimum(gtvp.astype(np.float32) + gtvn, _STEPS)
+    whole = np.stack([background, gtvp.astype(np.float32), gtvn.astype(np.float32)])
+    return np.asarray(np.log(np.maximum(whole, np.float32(0.5)) / np.float32(_STEPS)))
+
+
+def read_images(work: WorkFolders, case: ReleaseCase) -> tuple[Volume, _Float | None]:
+    """The patient's prepared CT, and its PET in SUV; an empty PET counts as absent."""
+    ct, pet = prepared_ct_and_pet(work.raw, case)
+    return ct, pet_in_suv(pet)
 
 
 def fitted_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:

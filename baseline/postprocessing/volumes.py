@@ -1,21 +1,26 @@
-"""Minimum volumes of lesions by the edition's own score, and their gains for patients that did not choose them."""
+"""Minimum volumes of lesions by the edition's own score, and their gains for patients that did not choose them.
+
+The lesions of the out-of-fold masks are measured once, so that their removal needs no images.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from baseline.heads.metrics import mask_task
-from baseline.postprocessing.lesions import COUNTS, Floats, PatientLesions
+from algorithm.masks.postprocessing import LesionMeasures, removal_reasons
 from baseline.postprocessing.record import SCORE, GainInterval, RuleGain
+from contract import labels
 from contract.editions import Edition
+from contract.errors import HecktorError
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.editions.document import Lexicographic, Scheme
 from evaluation.editions.profile import TaskProfile, profile_of
-from evaluation.metrics.lesions import f1_agg_metric
+from evaluation.metrics.lesions import f1_agg_metric, label_components, match_one_to_one
 from evaluation.metrics.overlap import (
     Difference,
     Overlap,
@@ -29,6 +34,12 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 from evaluation.statistics.bootstrap import estimate
 
+_Labels = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
+
+# Columns of `PatientLesions.counts`.
+COUNTS: Final = ("gtvp_common", "gtvp_predicted", "gtvn_common", "gtvn_predicted", "nodes", "true_nodes")
+_CONNECTIVITY: Final = 26
 _MEASURED: Final = ("gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_dsc_agg", "gtvn_dsc_agg", "gtvn_f1_agg")
 _PARTS: Final = {"dsc_agg_mean": {"gtvp_dsc_agg": 0.5, "gtvn_dsc_agg": 0.5}}
 # A minimum volume must raise the score by this much, and by more than the standard deviation of its gain.
@@ -36,6 +47,62 @@ LEAST_GAIN: Final = 0.001
 VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
 _LIMITS: Final = ("gtvp_volume_ml", "gtvn_volume_ml")
 _SEED, _DRAWS = 2025, 200
+
+
+@dataclass(frozen=True)
+class LesionTable:
+    """Measures of each lesion, and its overlap with the reference.
+
+    Attributes:
+        measures: without the voxels.
+        common: voxels in the same label of the reference, (lesions,).
+        node_iou: IoU with each reference node; 0 for a GTVp, (lesions, nodes).
+    """
+
+    measures: LesionMeasures
+    common: npt.NDArray[np.intp]
+    node_iou: Floats
+
+
+@dataclass(frozen=True)
+class PatientLesions:
+    """The lesions of one patient, and the size of its reference: voxels, nodes, mm3 of a voxel."""
+
+    patient_id: str
+    centre: str
+    voxel_mm3: float
+    gtvp_voxels: int
+    gtvn_voxels: int
+    nodes: int
+    table: LesionTable
+
+    def counts(self, rules: PostprocessingRules, mask_rules: MaskRules) -> tuple[float, ...]:
+        """`COUNTS` of the mask after the rules; nodes are matched as in the evaluation."""
+        table, measures = self.table, self.table.measures
+        kept = np.array([not reason for reason in removal_reasons(measures, rules)], dtype=np.bool_)
+        primary, node = (kept & (measures.label == label) for label in labels.FOREGROUND)
+        iou = table.node_iou[node]
+        limit = mask_rules.iou_threshold
+        lesion, reference = np.nonzero(iou > limit if mask_rules.iou_strict else iou >= max(limit, 1e-9))
+        unique = max(len(lesion) - len(set(lesion)), len(reference) - len(set(reference))) == 0
+        true = len(lesion) if unique else len(match_one_to_one(reference, lesion, iou[lesion, reference]))
+        voxels = ((table.common[one].sum(), measures.voxels[one].sum()) for one in (primary, node))
+        return *(float(count) for pair in voxels for count in pair), float(np.count_nonzero(node)), float(true)
+
+
+def lesion_table(measures: LesionMeasures, reference: _Labels) -> LesionTable:
+    """The lesions with their overlap with the reference, (z, y, x)."""
+    nodes, count = label_components(reference == labels.GTVN, _CONNECTIVITY)
+    inside = measures.numbers > 0
+    lesion = measures.numbers[inside] - 1
+    label = measures.label[lesion]
+    size = len(measures.label)
+    common = np.bincount(lesion[reference[inside] == label], minlength=size)
+    pairs = np.zeros((size, count + 1), dtype=np.intp)
+    np.add.at(pairs, (lesion, nodes[inside]), label == labels.GTVN)
+    node_voxels = np.bincount(nodes.ravel(), minlength=count + 1)[1:]
+    iou = pairs[:, 1:] / np.maximum(measures.voxels[:, None] + node_voxels - pairs[:, 1:], 1)
+    return LesionTable(replace(measures, numbers=measures.numbers[:0]), common, iou)
 
 
 @dataclass(frozen=True)
@@ -50,6 +117,22 @@ class MaskScore:
     weights: Mapping[str, float]
     titles: Mapping[str, str]
     rules: MaskRules
+
+
+def mask_task(edition: Edition) -> str:
+    """Name of the edition's first task that segments."""
+    for algorithm in edition.algorithms:
+        if algorithm.mask is not None:
+            return algorithm.name
+    raise HecktorError(f"edition {edition.name}: found no mask among its answers, expected one")
+
+
+def mask_metric_titles(edition: Edition) -> dict[str, str]:
+    """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
+    task = profile_of(edition).task(mask_task(edition))
+    profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
+    names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
+    return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}
 
 
 def score_of(edition: Edition) -> MaskScore:

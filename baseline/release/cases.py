@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
+from baseline.preparation import release_of
 from baseline.release.clinical import Values, read_values
 from baseline.release.folders import (
     PatientFolders,
@@ -23,7 +24,6 @@ from baseline.release.folders import (
     without_mask,
     without_outcomes,
 )
-from baseline.release.record import release_of
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition

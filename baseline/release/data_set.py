@@ -19,10 +19,9 @@ from algorithm.heads.features.structure import components
 from algorithm.network.preprocessing import network_channels
 from algorithm.region.grids import resample_mask, upright_grid
 from algorithm.region.localise import Region, localise
-from baseline.cache import cache, load_cached, map_items
+from baseline.cache import Sources, cache, keys_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase, image_path, image_paths, label_path
 from baseline.release.checks import scaled_by_factor
-from baseline.release.keys import Sources, keys_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import Finding

@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from baseline.cache import cache, load_cached, map_items
+from baseline.cache import Sources, cache, digest, keys_of, load_cached, map_items
+from baseline.preparation import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.cases import Release, ReleaseCase, head_answers, outcome_counts, read_release, write_cases
 from baseline.release.checks import check_images, with_suv_factors
-from baseline.release.keys import Sources, digest, keys_of
 from baseline.release.problems import as_json, in_order, patients_with_errors, write_problems
-from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.work import WorkFolders
 from contract.documents import installed_version
@@ -193,7 +192,7 @@ def _preparation(
             for one in data.prepared
             if one.reference_inside is not None and one.reference_inside < 1
         },
-        mended={one.patient_id: one.notices for one in data.prepared if one.notices},
+        corrections={one.patient_id: one.notices for one in data.prepared if one.notices},
         smallest_lesions=smallest_lesions(data.prepared),
         data=digest({one.patient_id: one.key for one in data.prepared}),
         own_edition=load_edition(options.edition).content,

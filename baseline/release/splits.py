@@ -21,6 +21,7 @@ from contract.documents import Document, parse_document, read_document
 from contract.editions import Answer
 from contract.errors import HecktorError, InputError
 from contract.files import write_json
+from contract.patient import listed
 
 FORMAT_VERSION: Final[Literal[1]] = 1
 # Number of random deals, of which the one with the most even outcomes is used.
@@ -148,8 +149,8 @@ def load_or_make_splits(
         raise InputError(path.name, f"{found}, {advice}")
     known, now = set(chain.from_iterable(splits.folds)), {case.patient_id for case in cases}
     if known != now:
-        new, gone = sorted(now - known), sorted(known - now)
-        found = f"{len(new)} new patients ({_some(new)}) and {len(gone)} missing ones ({_some(gone)})"
+        new, gone, none = sorted(now - known), sorted(known - now), "none"
+        found = f"{len(new)} new patients ({listed(new) or none}) and {len(gone)} missing ones ({listed(gone) or none})"
         raise InputError(path.name, f"{found}, {advice}")
     centre_of = {case.patient_id: case.centre for case in cases}
     for centre, members in splits.centres.items():
@@ -190,10 +191,6 @@ def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequenc
             for answer in answers
         },
     }
-
-
-def _some(patients: Sequence[str]) -> str:
-    return ", ".join(patients[:3]) + (", ..." if len(patients) > 3 else "") if patients else "none"
 
 
 def seed_of(seed: int, fold: int, network: str, rank: int = 0) -> int:

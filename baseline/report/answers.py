@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from baseline.fit import check_heads
-from baseline.heads.record import stored_targets
+from baseline.heads.record import ModelAnswers, TargetRecord, read_cross_validation
+from baseline.preparation import edition_of
 from baseline.release.cases import ReleaseCase, head_answers, image_path, read_cases
-from baseline.release.record import edition_of
 from baseline.report.masks import link, write_references
 from baseline.work import WorkFolders
 from contract.editions import Answer
@@ -46,7 +46,9 @@ def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = Fals
     if output.exists():
         raise OutputError(output.name, "exists", "a new folder")
     cases, answers = read_cases(work), head_answers(edition_of(work))
-    answers_of = {name: {one.name: _answered(work, one, name) for one in answers} for name in [HEADS, *_models(work)]}
+    records = read_cross_validation(work).targets
+    models = [HEADS, *dict.fromkeys(name for one in records.values() for name in one.nested.comparators)]
+    answers_of = {name: {one.name: _answered(records.get(one.name), one, name) for one in answers} for name in models}
     with whole_folder(output) as folder:
         answered = {name: frozenset(rows) for name, rows in answers_of[HEADS].items()}
         write_references(folder / REFERENCE, cases, answers, answered)
@@ -61,31 +63,24 @@ def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = Fals
         return sorted(path.name for path in folder.iterdir())
 
 
-def _models(work: WorkFolders) -> list[str]:
-    """The single models that were compared with the heads."""
-    nested = [record["nested"] for record in stored_targets(work).values()]
-    return list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
-
-
-def _answered(work: WorkFolders, answer: Answer, model: str) -> _Rows:
+def _answered(record: TargetRecord | None, answer: Answer, model: str) -> _Rows:
     """The nested held-out answers of the heads or of a comparator by patient, as cells of a table."""
-    record = stored_targets(work).get(answer.name, {})
-    nested = record.get("nested", {})
-    if model != HEADS:
-        nested = nested.get("comparators", {}).get(model, {})
-    return dict(zip([row["id"] for row in record.get("patients", ())], _rows(answer, nested), strict=False))
+    nested = None if record is None else record.nested if model == HEADS else record.nested.comparators.get(model)
+    if record is None or nested is None:
+        return {}
+    return dict(zip([row.id for row in record.patients], _rows(answer, nested), strict=False))
 
 
-def _rows(answer: Answer, nested: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(answer: Answer, nested: ModelAnswers) -> list[dict[str, Any]]:
     if answer.kind == "risk":
         # A column of times holds later recurrences as higher values.
         column, sign = ("risk", 1.0) if answer.direction == "risk" else (answer.columns["time"], -1.0)
-        return [{column: sign * score} for score in nested.get("score", ())]
+        return [{column: sign * float(score)} for score in np.asarray(nested.score or (), np.float64)]
     column = answer.columns["class"]
     if answer.is_binary:
-        pairs = zip(nested.get("positive", ()), nested.get("probability", ()), strict=True)
+        pairs = zip(nested.positive or (), nested.probability or (), strict=True)
         return [{column: answer.classes[int(positive)], _PROBABILITY: probability} for positive, probability in pairs]
-    return [{column: value} for value in nested.get("class", ())]
+    return [{column: value} for value in nested.given or ()]
 
 
 def _write_table(path: Path, answers: Mapping[str, _Rows]) -> None:

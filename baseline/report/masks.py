@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.case.inputs import Notices
-from baseline.heads.metrics import mask_metric_titles, mask_task
+from baseline.postprocessing.volumes import mask_metric_titles, mask_task
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.editions import Answer, Edition, edition_from, in_a_file

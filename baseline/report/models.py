@@ -1,4 +1,4 @@
-"""Figures of the heads: metrics with intervals, on reference masks too, and coefficients with their stability."""
+"""Figures of the heads: metrics with intervals, coefficients, and the sentences at the top of the report."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.documents import read_head
-from baseline.heads.cohort import Flags, Outcomes, outcomes_in
-from baseline.heads.cross_validation import KINDS, coefficients_of
-from baseline.heads.metrics import (
-    weighted_balanced_accuracy,
-    weighted_c_index,
-    weighted_class_accuracy,
-)
+from algorithm.heads.documents import Head
+from baseline.heads.cohort import Flags, Outcomes, weighted_balanced_accuracy, weighted_c_index, weighted_class_accuracy
+from baseline.heads.cross_validation import coefficients_of
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
+from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, ModelAnswers, TargetRecord
 from evaluation.metrics.overlap import Difference, WeightedMetric
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 
@@ -31,60 +27,48 @@ MOST_SHOWN: Final = 20
 
 
 @dataclass(frozen=True)
-class ModelEstimates:
-    """One model's metric in each kind of cross-validation.
+class TargetEstimates:
+    """A target, its record in `cross_validation.json`, and the metric of each model by name: the heads, comparators.
 
-    `gap` is the metric in nested cross-validation minus that with centres left out; of a comparator, `behind` is the
-    heads' metric minus its own in nested cross-validation. A kind that the cohort does not allow is absent.
+    `models` holds it in each kind of cross-validation. `gap` is the metric in nested cross-validation minus that with
+    centres left out; of a comparator, `behind` is the heads' metric minus its own in nested cross-validation. A kind
+    that the cohort does not allow is absent.
     """
 
-    name: str
-    estimates: Mapping[str, Estimate]
-
-    @property
-    def title(self) -> str:
-        return TITLES.get(self.name, self.name)
-
-    def as_json(self) -> dict[str, Any]:
-        return {what: vars(estimate) for what, estimate in self.estimates.items()}
+    target: Target
+    record: TargetRecord
+    models: Mapping[str, Mapping[str, Estimate]]
 
 
-def estimate_models(target: Target, record: Mapping[str, Any], bootstraps: int, seed: int) -> list[ModelEstimates]:
-    """The heads, then each comparator, of a target's record in `cross_validation.json`.
+def estimate_target(target: Target, record: TargetRecord, bootstraps: int, seed: int) -> TargetEstimates:
+    """The heads and each comparator of a target.
 
     Intervals come from bootstrap samples of the patients with fixed scores, so they do not show how other training
     patients would change the heads. All models share the samples.
     """
-    outcomes = outcomes_in(target.answer, record["patients"])
+    outcomes = record.outcomes(target.answer)
     metrics: dict[tuple[str, str], WeightedMetric] = {}
-    for kind, scored in available(record).items():
-        for name, answers in {HEADS: scored, **scored["comparators"]}.items():
+    for kind, scored in record.available.items():
+        for name, answers in {HEADS: scored, **scored.comparators}.items():
             metrics[name, kind] = metric_of(target, outcomes, answers)
-    if not metrics:
-        return []
-    names = list(dict.fromkeys(name for name, _ in metrics))
     nested, left_out = KINDS
-    for name in names:
+    for name in list(dict.fromkeys(name for name, _ in metrics)):
         if (name, nested) in metrics and (name, left_out) in metrics:
             metrics[name, GAP] = Difference(metrics[name, nested], metrics[name, left_out])
         if (name, nested) in metrics and name != HEADS:
             metrics[name, BEHIND] = Difference(metrics[HEADS, nested], metrics[name, nested])
-    flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
-    estimates = estimate_unranked(flat, len(record["patients"]), bootstraps, seed).by_metric
-    return [
-        ModelEstimates(name, {what: estimates[f"{name} {what}"] for other, what in metrics if other == name})
-        for name in names
-    ]
+    models: dict[str, dict[str, Estimate]] = {}
+    if metrics:
+        flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
+        estimates = estimate_unranked(flat, len(record.patients), bootstraps, seed).by_metric
+        for name, what in metrics:
+            models.setdefault(name, {})[what] = estimates[f"{name} {what}"]
+    return TargetEstimates(target, record, models)
 
 
-def available(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The kinds of cross-validation that the cohort allowed."""
-    return {kind: record[kind] for kind in KINDS if "why_not" not in record[kind]}
-
-
-def high_risk(scored: Mapping[str, Any]) -> Flags:
+def high_risk(scored: KindRecord) -> Flags:
     """Patients above the median score of their outer fold; scores of different folds come from different models."""
-    scores, fold_of = np.asarray(scored["score"]), np.asarray(scored["fold_of_patient"])
+    scores, fold_of = np.asarray(scored.score), np.asarray(scored.fold_of_patient)
     high = np.zeros(len(scores), dtype=np.bool_)
     for fold in np.unique(fold_of):
         inside = fold_of == fold
@@ -92,17 +76,25 @@ def high_risk(scored: Mapping[str, Any]) -> Flags:
     return high
 
 
-def metric_of(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) -> WeightedMetric:
-    """The target's metric of the answers in a record of `cross_validation.json`."""
+def metric_of(
+    target: Target, outcomes: Outcomes, answers: ModelAnswers, patients: Sequence[int] | None = None
+) -> WeightedMetric:
+    """The target's metric of the answers to some `patients`, by their places, or to all; `outcomes` are theirs."""
+
+    def chosen(values: Sequence[Any] | None) -> list[Any]:
+        values = values or ()
+        return list(values) if patients is None else [values[place] for place in patients]
+
     if target.answer.kind == "risk":
-        return weighted_c_index(outcomes, np.asarray(answers["score"], np.float64))
+        return weighted_c_index(outcomes, np.asarray(chosen(answers.score), np.float64))
     if target.answer.is_binary:
-        return weighted_balanced_accuracy(outcomes, np.asarray(answers["positive"], np.bool_))
-    return weighted_class_accuracy(outcomes, np.array([target.answer.classes.index(one) for one in answers["class"]]))
+        return weighted_balanced_accuracy(outcomes, np.asarray(chosen(answers.positive), np.bool_))
+    numbers = [target.answer.classes.index(one) for one in chosen(answers.given)]
+    return weighted_class_accuracy(outcomes, np.array(numbers))
 
 
 def estimate_on_references(
-    target: Target, automatic: Mapping[str, Any], reference: Mapping[str, Any], bootstraps: int, seed: int
+    target: Target, automatic: TargetRecord, reference: TargetRecord, bootstraps: int, seed: int
 ) -> tuple[int, dict[str, dict[str, Estimate]]]:
     """Heads on automatic and on reference masks: the number of patients of both records, and estimates by kind.
 
@@ -110,28 +102,24 @@ def estimate_on_references(
     these patients. Each head was fitted and cross-validated on masks of its own kind. Empty if no kind has both.
     """
     places = _common(automatic, reference)
-    kinds = [kind for kind in available(automatic) if kind in available(reference)]
+    kinds = [kind for kind in automatic.available if kind in reference.available]
     if not kinds or not places[0]:
         return 0, {}
-    outcomes = outcomes_in(target.answer, [automatic["patients"][place] for place in places[0]])
+    outcomes = automatic.outcomes(target.answer).pick(np.array(places[0]))
     metrics: dict[str, WeightedMetric] = {}
     for kind in kinds:
-        scored = [_picked(record[kind], chosen) for record, chosen in zip((automatic, reference), places, strict=True)]
-        first, second = (metric_of(target, outcomes, one) for one in scored)
+        records = zip((automatic, reference), places, strict=True)
+        first, second = (metric_of(target, outcomes, one.kinds[kind], chosen) for one, chosen in records)
         metrics |= {f"automatic {kind}": first, f"reference {kind}": second, f"cost {kind}": Difference(second, first)}
     estimates = estimate_unranked(metrics, len(places[0]), bootstraps, seed).by_metric
     return len(places[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
 
 
-def _common(*records: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+def _common(*records: TargetRecord) -> tuple[list[int], list[int]]:
     """Places of the patients of both records, in the order of the first."""
-    first, second = ({row["id"]: place for place, row in enumerate(one["patients"])} for one in records)
+    first, second = ({row.id: place for place, row in enumerate(one.patients)} for one in records)
     names = [name for name in first if name in second]
     return [first[name] for name in names], [second[name] for name in names]
-
-
-def _picked(scored: Mapping[str, Any], places: list[int]) -> dict[str, Any]:
-    return {key: [scored[key][n] for n in places] for key in ("score", "positive", "class") if key in scored}
 
 
 @dataclass(frozen=True)
@@ -143,31 +131,77 @@ class Coefficient:
     folds: tuple[float, ...]
 
     @property
-    def used_in(self) -> int:
-        return sum(weight != 0 for weight in self.folds)
-
-    @property
-    def same_sign(self) -> int:
-        """Number of outer folds with the sign of the shipped weight, or of the folds' sum if it is not shipped."""
-        sign = np.sign(sum(self.folds) if self.shipped is None else self.shipped)
-        return sum(bool(np.sign(weight) == sign) for weight in self.folds if weight != 0)
-
-    @property
     def size(self) -> float:
         """The larger absolute value of the shipped weight and the mean over the folds."""
         mean = float(np.mean(self.folds)) if self.folds else 0.0
         return max(abs(self.shipped or 0.0), abs(mean))
 
 
-def coefficients(head: Mapping[str, Any] | None, folds: Sequence[Mapping[str, Any]]) -> list[Coefficient]:
-    """Every feature of the shipped head or an outer fold, by decreasing weight.
-
-    `head` is the head as JSON, None without a head; the records of the outer `folds` hold `coefficients`.
-    """
-    shipped = {} if head is None else coefficients_of(read_head(head, "heads.json"))
-    names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold["coefficients"])])
-    weights = [
-        Coefficient(name, shipped.get(name), tuple(float(fold["coefficients"].get(name, 0.0)) for fold in folds))
-        for name in names
-    ]
+def coefficients(head: Head | None, folds: Sequence[Mapping[str, float]]) -> list[Coefficient]:
+    """Every feature of the shipped head, None without one, or of an outer fold's weights, by decreasing weight."""
+    shipped = {} if head is None else coefficients_of(head)
+    names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold)])
+    weights = [Coefficient(name, shipped.get(name), tuple(fold.get(name, 0.0) for fold in folds)) for name in names]
     return sorted(weights, key=lambda one: -one.size)
+
+
+# What images have to beat.
+_SIMPLER: Final = ("clinical", "tumour_volume")
+_NETWORKS: Final = "the networks behind the masks may have seen other patients of the centre"
+
+
+def new_centres(targets: Sequence[TargetEstimates]) -> str:
+    """The metrics to expect at new centres, or why there are none."""
+    known, unknown = [], []
+    for one in targets:
+        estimate, title = one.models.get(HEADS, {}).get("leave_one_centre_out"), _within_sentence(one.target.title)
+        if estimate is not None and estimate.value is not None:
+            known.append(f"a {METRIC_TITLES[one.target.metric]} of {_figure(estimate)} for {title}")
+        else:
+            why = one.record.leave_one_centre_out.why_not or "the metric is undefined"
+            unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{one.target.name}: ')}.")
+    if not targets:
+        return f"No estimate for new centres: {_NETWORKS}."
+    if not known:
+        return " ".join(unknown)
+    expected = f"At a new centre expect {_listed(known)} (each centre predicted by heads that were fitted without it)"
+    return " ".join([f"{expected}; {_NETWORKS}.", *unknown])
+
+
+def images_or_not(targets: Sequence[TargetEstimates]) -> str:
+    """Whether heads that use images beat clinical variables and tumour volume, by the intervals of the differences."""
+    parts = []
+    for one in targets:
+        title, metric = _within_sentence(one.target.title), METRIC_TITLES[one.target.metric]
+        if why := one.record.nested.why_not:
+            parts.append(f"not compared for {title} ({why.removeprefix(f'{one.target.name}: ')})")
+            continue
+        models = [name for name in _SIMPLER if name in one.models]
+        compared = [_comparison(one.models[name].get(BEHIND), TITLES[name], metric) for name in models]
+        parts += [f"{_listed(compared)} for {title}"] if compared else []
+    return f"In nested cross-validation, heads that use images are {'; '.join(parts)}." if parts else ""
+
+
+def _comparison(difference: Estimate | None, name: str, metric: str) -> str:
+    if difference is None or difference.value is None:
+        return f"not comparable with {name} (the difference is undefined)"
+    low, high = difference.ci95_low, difference.ci95_high
+    if low is None or high is None:
+        return f"not comparable with {name} (too few patients differ)"
+    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not separable from"
+    return f"{verdict} {name} ({metric} {difference.value:+.3f}, 95% interval {low:+.3f} to {high:+.3f})"
+
+
+def _figure(estimate: Estimate) -> str:
+    low, high = estimate.ci95_low, estimate.ci95_high
+    interval = "no interval" if low is None or high is None else f"95% interval {low:.3f} to {high:.3f}"
+    return f"{estimate.value:.3f} ({interval})"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def _within_sentence(title: str) -> str:
+    """A title in small letters unless it begins with an abbreviation, such as HPV."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]

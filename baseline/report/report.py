@@ -6,20 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from baseline.cache import key_of
 from baseline.fit import check_heads
-from baseline.heads.metrics import mask_metric_titles
+from baseline.heads.fitting import read_heads
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import read_cross_validation, stored_targets
+from baseline.heads.record import read_cross_validation, stored_cross_validation
 from baseline.postprocessing.record import current_record
+from baseline.postprocessing.volumes import mask_metric_titles
+from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.keys import key_of
-from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
-from baseline.report.page import postprocessing_section, segmentation_section, worst_cases_html
-from baseline.report.summary import images_or_not, new_centres, worst_patients
+from baseline.report.models import estimate_target, images_or_not, new_centres
+from baseline.report.page import (
+    facts,
+    postprocessing_section,
+    segmentation_section,
+    training_logs,
+    training_section,
+    worst_cases_html,
+)
 from baseline.report.targets import target_section
-from baseline.report.training import facts, training_logs, training_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
@@ -28,7 +35,7 @@ from evaluation.page.html import bullets, paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 12
+FORMAT_VERSION: Final = 13
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 
@@ -70,15 +77,19 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     metrics, titles = score_masks(work, scored, edition, splits.seed, jobs), mask_metric_titles(edition)
     figures: dict[str, Any] = {"segmentation": {name: metrics["aggregates"][name] for name in titles}}
     centre_of = {case.patient_id: str(case.centre) for case in cases}
-    targets, records_of = targets_of(edition), read_cross_validation(work).targets()
-    heads, references = work.read(work.heads_json), stored_targets(work.of_reference_masks())
+    records = read_cross_validation(work).targets
+    targets = [
+        estimate_target(target, records[target.name], DEFAULT_BOOTSTRAPS, splits.seed) for target in targets_of(edition)
+    ]
+    heads, on_references = read_heads(work), stored_cross_validation(work.of_reference_masks())
+    references = {} if on_references is None else on_references.targets
     sections = []
-    for target in targets:
-        name = target.name
+    for one in targets:
+        name = one.target.name
         content, figures[name] = target_section(
-            target, records_of[name], heads.get(name), DEFAULT_BOOTSTRAPS, splits.seed, references.get(name)
+            one, heads.get(name), DEFAULT_BOOTSTRAPS, splits.seed, references.get(name)
         )
-        sections.append(Section(name, target.title, content))
+        sections.append(Section(name, one.target.title, content))
     content = segmentation_section(metrics, titles, len(cases) - len(scored))
     sections.append(Section("segmentation", "Segmentation", content))
     worst = worst_cases(work, scored, metrics["results"])
@@ -88,11 +99,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     if (rules := current_record(work)) is not None:
         sections.append(Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
         figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
-    figures["summary"] = [
-        new_centres(targets, figures, records_of),
-        images_or_not(targets, figures, records_of),
-        worst_patients(metrics["results"], centre_of),
-    ]
+    figures["summary"] = [new_centres(targets), images_or_not(targets)]
     logs = training_logs(work)
     figures["training"] = facts(work, logs)
     head = [

@@ -1,34 +1,55 @@
-"""The training report's section about a target of the heads."""
+"""The training report's section about a target of the heads: tables, and figures as data for the browser."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.cohort import outcomes_in
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.cohort import Outcomes
+from baseline.heads.fitting import HeadRecord
 from baseline.heads.models.kinds import Target, direction_in_words
-from baseline.heads.record import left_out_text
+from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, left_out_text
 from baseline.report import page
-from baseline.report.figures import KIND_TITLES, Kinds, answer_figures
 from baseline.report.models import (
     BEHIND,
     GAP,
     MASK_KINDS,
     MOST_SHOWN,
+    TITLES,
     Coefficient,
-    ModelEstimates,
-    available,
+    TargetEstimates,
     coefficients,
-    estimate_models,
     estimate_on_references,
+    high_risk,
 )
+from contract.editions import Answer
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.classes import calibration, confusion
+from evaluation.analyses.survival import survival_by_risk
+from evaluation.analyses.tables import AnswerRows
 from evaluation.page.charts import figure
 from evaluation.page.html import Row, paragraph, table
+from evaluation.statistics.bootstrap import Estimate
 
+Kinds = Mapping[str, KindRecord]
+# Both kinds of cross-validation as the page names them.
+KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
+# Captions in place of those that speak of teams, by the name of the analysis.
+_CAPTIONS: Final = {
+    "survival": (
+        "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a risk above the "
+        "median of their outer fold and for the others."
+    ),
+    "numbers-at-risk": (
+        "Patients still followed and free of recurrence after each number of years, by predicted group; the two-sided "
+        "p of the log-rank test between the two groups; and the mean time free of recurrence up to the longest "
+        "follow-up that both groups reach."
+    ),
+}
 # Parts of a section, and the same figures as plain data.
 Parts = tuple[list[str], dict[str, Any]]
 _OUT_OF_FOLD: Final = (
@@ -38,44 +59,43 @@ _OUT_OF_FOLD: Final = (
 
 
 def target_section(
-    target: Target,
-    record: Mapping[str, Any],
-    shipped: Mapping[str, Any] | None,
+    estimates: TargetEstimates,
+    shipped: HeadRecord | None,
     bootstraps: int,
     seed: int,
-    on_references: Mapping[str, Any] | None = None,
+    on_references: TargetRecord | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Both cross-validations of a target side by side, and the same figures as plain data.
 
-    `record` and `shipped` are the target's parts of `cross_validation.json` and `heads.json` (None without a head);
-    `bootstraps` samples of patients are drawn with `seed`. `on_references` is the record of heads that were fitted on
-    reference masks, None if there are none.
+    `shipped` is the target's part of `heads.json`, None without a head; `bootstraps` samples of patients are drawn with
+    `seed`. `on_references` is the record of heads that were fitted on reference masks, None if there are none.
     """
-    models = estimate_models(target, record, bootstraps, seed)
-    about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
-    reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
+    target, record, models = estimates.target, estimates.record, estimates.models
+    about = f"{len(record.patients)} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
+    reasons = [f"No {KINDS[kind]}: {one.why_not}." for kind, one in record.kinds.items() if one.why_not]
     notes = filter(None, [about, *reasons, left_out_text(record, shipped)])
     text = paragraph(" ".join(notes)) + _shipped(target, shipped)
-    plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
+    plain: dict[str, Any] = {
+        "models": {name: {what: vars(one) for what, one in model.items()} for name, model in models.items()}
+    }
     parts: list[str] = []
-    kinds = available(record)
-    if kinds:
+    if kinds := record.available:
         parts += [_models(target, models), _centres(target, record, kinds), *_charts(target, record, kinds)]
     if on_references is not None:
         costs, figures = _on_references(target, record, on_references, bootstraps, seed)
         parts, plain = [*parts, *costs], plain | figures
-    head = None if shipped is None else shipped["head"]
-    parts += _coefficients(target, coefficients(head, record["nested"].get("folds", [])))
+    weights = [fold.coefficients for fold in record.nested.folds]
+    parts += _coefficients(target, coefficients(None if shipped is None else shipped.head, weights))
     return text + page.grid(parts), plain
 
 
-def _shipped(target: Target, shipped: Mapping[str, Any] | None) -> str:
+def _shipped(target: Target, shipped: HeadRecord | None) -> str:
     if shipped is None:
         return paragraph("No head is shipped for this target.")
-    setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items()]
-    chosen = f"Shipped head: {', '.join([shipped['model'], *setting])}, chosen from {len(shipped['tried'])} by "
-    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped['out_of_fold']:.3f}, which is optimistic)."
-    return paragraph(f"{chosen} {direction_in_words(target.answer, shipped['head'])}")
+    setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped.setting.items()]
+    chosen = f"Shipped head: {', '.join([shipped.model, *setting])}, chosen from {len(shipped.tried)} by "
+    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped.out_of_fold:.3f}, which is optimistic)."
+    return paragraph(f"{chosen} {direction_in_words(target.answer, shipped.head)}")
 
 
 def _metric_title(target: Target) -> str:
@@ -83,18 +103,19 @@ def _metric_title(target: Target) -> str:
     return f"{title[0].upper()}{title[1:]}"
 
 
-def _models(target: Target, models: Sequence[ModelEstimates]) -> str:
+def _models(target: Target, models: Mapping[str, Mapping[str, Estimate]]) -> str:
     heads = ["Model", *KIND_TITLES.values(), "Nested less left out", "Heads less this model, nested"]
-    rows = [Row([model.title, *map(model.estimates.get, (*KINDS, GAP, BEHIND))]) for model in models]
+    columns = (*KINDS, GAP, BEHIND)
+    rows = [Row([TITLES.get(name, name), *map(model.get, columns)]) for name, model in models.items()]
     chance = 1 / max(2, len(target.answer.classes))
     about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:.3g}."
     return page.listing("Heads and comparators", table(about, heads, rows), about)
 
 
-def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
-    counts = Counter(str(row["centre"]) for row in record["patients"])
+def _centres(target: Target, record: TargetRecord, kinds: Kinds) -> str:
+    counts = Counter(row.centre for row in record.patients)
     rows = [
-        page.centre_row(centre, [count, *(scored["by_centre"].get(centre) for scored in kinds.values())])
+        page.centre_row(centre, [count, *(scored.by_centre.get(centre) for scored in kinds.values())])
         for centre, count in sorted(counts.items())
     ]
     heads = ["Centre", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
@@ -102,14 +123,14 @@ def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
     return page.listing("By centre", table(caption, heads, rows))
 
 
-def _charts(target: Target, record: Mapping[str, Any], kinds: Kinds) -> list[str]:
+def _charts(target: Target, record: TargetRecord, kinds: Kinds) -> list[str]:
     """The evaluation's figures of the answer."""
-    outcomes = outcomes_in(target.answer, record["patients"])
+    outcomes = record.outcomes(target.answer)
     return [figure(one, f"{target.name}-{one.name}") for one in answer_figures(target.answer, outcomes, kinds)]
 
 
 def _on_references(
-    target: Target, record: Mapping[str, Any], on_references: Mapping[str, Any], bootstraps: int, seed: int
+    target: Target, record: TargetRecord, on_references: TargetRecord, bootstraps: int, seed: int
 ) -> Parts:
     """Heads on automatic and on reference masks with paired intervals: the cost of automatic masks."""
     patients, estimates = estimate_on_references(target, record, on_references, bootstraps, seed)
@@ -126,7 +147,6 @@ def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
     if not weights:
         return [paragraph("No feature has a weight.")]
     shown = weights[:MOST_SHOWN]
-    folds = len(shown[0].folds)
     about = (
         "Weight of each feature per standard deviation, in the shipped head and in the outer folds of the nested "
         "cross-validation. Weights of different models (Cox, signs) are on different scales."
@@ -142,11 +162,49 @@ def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
                 page.signed(one.shipped),
                 page.signed(float(np.mean(one.folds)) if one.folds else None),
                 float(np.std(one.folds)) if one.folds else None,
-                f"{one.used_in} of {folds}",
-                f"{one.same_sign} of {folds}",
             ]
         )
         for one in shown
     ]
-    heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds", "Used in", "Same sign in"]
+    heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds"]
     return [page.listing("Features", table("Weights, and their stability over the outer folds", heads, rows), about)]
+
+
+def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
+    """The evaluation's figures of an answer, for each kind of cross-validation in place of a team.
+
+    Survival of the patients above and up to the median risk of their outer fold, calibration of two classes, or
+    confusion matrices of more.
+    """
+    rows = {KIND_TITLES[kind]: _rows(answer, outcomes, scored) for kind, scored in kinds.items()}
+    cases = tuple(str(number) for number in range(len(outcomes.values)))
+    table = AnswerRows(answer, "", tuple(rows), cases, tuple(map(tuple, rows.values())), {})
+    if answer.kind == "risk":
+        analyses = survival_by_risk(table)
+    else:
+        analyses = calibration(table) if answer.is_binary else confusion(table)
+    return [_by_kind(analysis) for analysis in analyses]
+
+
+def _rows(answer: Answer, outcomes: Outcomes, scored: KindRecord) -> list[dict[str, Any]]:
+    """Rows as the evaluation has them; a risk is 1 above the median of the outer fold and 0 up to it."""
+    if answer.kind == "risk":
+        sign = -1.0 if answer.direction == "time" else 1.0
+        groups = zip(outcomes.times_days, outcomes.positive, high_risk(scored), strict=True)
+        return [{"rfs_days": days, "relapse": event, "risk": sign * high} for days, event, high in groups]
+    truth = [{answer.row_key: answer.classes[value]} for value in outcomes.values]
+    if answer.is_binary:
+        more: list[dict[str, Any]] = [{"predicted_probability": value} for value in scored.probability or ()]
+    else:
+        more = [{f"predicted_{answer.row_key}": value} for value in scored.given or ()]
+    return [row | answers for row, answers in zip(truth, more, strict=True)]
+
+
+def _by_kind(analysis: Analysis) -> Analysis:
+    """The analysis with the kind of cross-validation in place of the team."""
+    columns = {("kind" if key == "team" else key): title for key, title in analysis.columns.items()}
+    rows = [{("kind" if key == "team" else key): value for key, value in row.items()} for row in analysis.rows]
+    chart = {key: "kind" if value == "team" else value for key, value in analysis.chart.items()}
+    caption = _CAPTIONS.get(analysis.name, analysis.caption)
+    columns |= {"kind": "Cross-validation"}
+    return replace(analysis, caption=caption, columns=columns, rows=rows, chart=chart, source="", notes=())

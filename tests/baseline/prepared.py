@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baseline.heads.cross_validation import KINDS
+from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import FORMAT_VERSION
+from baseline.heads.record import FORMAT_VERSION, KINDS
 from baseline.network.plans import NetworkPlan, store_plan
 from baseline.release.cases import ReleaseCase, head_answers, write_cases
 from baseline.work import WorkFolders
+from contract.documents import parse_document
 from contract.editions import load_edition
 from contract.files import write_json
+from contract.packages import DEFAULT_SMALLEST
 from contract.patient import Patient
 
 EDITION = load_edition()
@@ -46,6 +48,13 @@ def cross_validation_json(targets: Mapping[str, Mapping[str, Any]], **more: Any)
         patients = [{"id": str(number), "centre": "A", **row} for number, row in enumerate(given["patients"])]
         records[name] = {"metric": defaults[name], "patients": patients, **kinds}
     return {"format_version": FORMAT_VERSION, "seed": 0, "no_head": {}, **records, **more}
+
+
+def head_record(head: Mapping[str, Any], **more: Any) -> HeadRecord:
+    """A record of `heads.json` with this head, as JSON, and only what a test needs."""
+    record = {"model": "Cox, few features", "setting": {}, "tried": {}, "metric": "c_index", "out_of_fold": 1.0}
+    record |= {"fallback": None, "experts": [], "smallest_lesions": DEFAULT_SMALLEST.model_dump(), "masks": OUT_OF_FOLD}
+    return parse_document(record | {"head": head} | more, HeadRecord, "heads.json")
 
 
 def planned_work(

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from baseline.cache import cache, load_cached, map_items
-from contract.errors import HecktorError
+from baseline import cache as cache_module
+from baseline.cache import cache, contents_of, key_of, load_cached, map_items
+from baseline.work import WorkFolders
+from contract.errors import HecktorError, InputError
+from contract.files import read_json, write_json, write_text
 
 
 def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
@@ -50,3 +54,143 @@ def test_a_process_that_dies_is_one_line() -> None:
     """As one that the system kills for its memory."""
     with pytest.raises(HecktorError, match=r"^measure: a process ended without a result .*"):
         list(map_items(os._exit, [3, 3], 2, "measure"))
+
+
+# printf 1 | sha256sum
+SHA256_OF_1 = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A working directory, `work`, prepared from `release`, which holds one file with the text 1."""
+    write_text(tmp_path / "release" / "A" / "ct", "1")
+    write_json(tmp_path / "work" / "prepare.json", {"options": {"release": str(tmp_path / "release")}})
+    return tmp_path
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files that were read."""
+    read: list[str] = []
+    real = cache_module.file_entry
+    monkeypatch.setattr(cache_module, "file_entry", lambda path: read.append(path.name) or real(path))
+    return read
+
+
+def sha256(place: Path) -> str | None:
+    """The digest of the release's file."""
+    path = place / "release" / "A" / "ct"
+    return contents_of(WorkFolders(place / "work"), [path])[path]
+
+
+def test_a_key_follows_names_contents_presence_and_options(place: Path) -> None:
+    work, path = WorkFolders(place / "work"), place / "release" / "A" / "ct"
+    first = key_of(work, (path, None), {"spacing": 3})
+    os.utime(path, (5, 5))
+    assert key_of(work, (path, None), {"spacing": 3}) == first
+    others = {
+        key_of(work, (path, None), {"spacing": 4}),
+        key_of(work, (path,), {"spacing": 3}),
+        key_of(work, (None, path), {"spacing": 3}),
+        key_of(work, (path.rename(path.with_name("pet")), None), {"spacing": 3}),
+    }
+    path.write_text("2")
+    os.utime(path, (6, 6))
+    others.add(key_of(work, (path, None), {"spacing": 3}))
+    assert len(others | {first}) == 6
+
+
+def test_a_file_is_read_once(place: Path, reads: list[str]) -> None:
+    """Again after another time, or for a file of neither folder. A change that keeps size and time goes unnoticed."""
+    path = place / "release" / "A" / "ct"
+    os.utime(path, (5, 5))
+    assert [sha256(place), sha256(place)] == [SHA256_OF_1] * 2
+    path.write_text("2")
+    os.utime(path, (5, 5))
+    assert sha256(place) == SHA256_OF_1
+    assert reads == ["ct"]
+    os.utime(path, (6, 6))
+    assert sha256(place) != SHA256_OF_1
+    assert reads == ["ct"] * 2
+    for _ in range(2):
+        contents_of(WorkFolders(place / "work"), [Path(shutil.copy(path, place / "elsewhere"))])
+    assert reads == ["ct", "ct", "elsewhere", "elsewhere"]
+
+
+def test_digests_are_stored_by_relative_paths(place: Path, reads: list[str]) -> None:
+    """So that both folders may be moved."""
+    sha256(place)
+    assert list(read_json(place / "work" / "digests.json")) == ["release/A/ct"]
+    moved = place / "moved"
+    moved.mkdir()
+    for name in ("work", "release"):
+        (place / name).rename(moved / name)
+    write_json(moved / "work" / "prepare.json", {"options": {"release": str(moved / "release")}})
+    assert (sha256(moved), reads) == (SHA256_OF_1, ["ct"])
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "null", '{"release/A/ct": 3}', '{"release/A/ct": []}'])
+def test_damaged_digests_are_made_again(place: Path, content: str) -> None:
+    (place / "work" / "digests.json").write_text(content)
+    assert sha256(place) == SHA256_OF_1
+    assert read_json(place / "work" / "digests.json")["release/A/ct"][-1] == SHA256_OF_1
+
+
+def test_digests_of_another_process_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes its own while this one reads."""
+    real = cache_module.file_entry
+
+    def slow(path: Path) -> dict[str, object]:
+        write_json(place / "work" / "digests.json", {"work/other": [1, 1, "0"]})
+        return real(path)
+
+    monkeypatch.setattr(cache_module, "file_entry", slow)
+    sha256(place)
+    assert set(read_json(place / "work" / "digests.json")) == {"work/other", "release/A/ct"}
+
+
+def test_an_interruption_loses_only_what_was_not_read(
+    place: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several threads read many bytes; the last file is not reached."""
+    work, paths = WorkFolders(place / "work"), [place / "release" / f"{number}" for number in range(3)]
+    for path in paths:
+        path.write_text("1")
+    counted = cache_module.file_entry
+
+    def interrupted(path: Path) -> dict[str, object]:
+        if path.name == "2":
+            raise KeyboardInterrupt
+        return counted(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_module, "_MANY_BYTES", 0)
+        patch.setattr(cache_module, "file_entry", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            contents_of(work, paths)
+    assert contents_of(work, paths) == dict.fromkeys(paths, SHA256_OF_1)
+    assert sorted(reads) == ["0", "1", "2"]
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault(place: Path) -> None:
+    (place / "work" / "digests.json").mkdir()
+    assert sha256(place) == SHA256_OF_1
+
+
+def test_a_file_that_is_gone_is_named(place: Path) -> None:
+    """For a file of the release the message says how to tell where it is now."""
+    work, gone = WorkFolders(place / "work"), place / "release" / "B" / "ct.nii.gz"
+    expected = rf"^ct\.nii\.gz: No such file or directory, expected it in {gone.parent}, or where the release is now: "
+    with pytest.raises(InputError, match=expected + r"`hecktor train prepare --release DIR`$"):
+        key_of(work, (gone,), {})
+    with pytest.raises(InputError, match=rf"^x: No such file or directory, expected it in {place}/work$"):
+        key_of(work, (place / "work" / "x",), {})
+
+
+def test_an_unreadable_file_has_a_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check names it; once it can be read, the key is another."""
+    work, path = WorkFolders(place / "work"), place / "release" / "A" / "ct"
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_module, "file_entry", lambda path: (_ for _ in ()).throw(PermissionError(path)))
+        first = key_of(work, (path,), {})
+    assert key_of(work, (path,), {}) != first

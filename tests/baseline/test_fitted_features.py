@@ -13,10 +13,10 @@ import pytest
 from algorithm import Predictor
 from algorithm.heads.feature_hook import FeatureImages
 from algorithm.network.package import load_package
-from baseline import fitted_features
+from baseline import own_features
 from baseline.cli import main
-from baseline.fitted_features import fits_stamp
 from baseline.network.given_masks import measure_masks
+from baseline.own_features import fits_stamp
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
 from baseline.release.splits import read_splits, seed_of
@@ -174,8 +174,8 @@ def test_an_interrupted_fit_of_other_code_leaves_no_mixed_set(
     before = result.read_bytes()
     written(tmp_path, "10 * self", "20 * self")
     with monkeypatch.context() as patch:
-        stopped = MagicMock(wraps=fitted_features.cache, side_effect=[DEFAULT, KeyboardInterrupt])
-        patch.setattr(fitted_features, "cache", stopped)
+        stopped = MagicMock(wraps=own_features.cache, side_effect=[DEFAULT, KeyboardInterrupt])
+        patch.setattr(own_features, "cache", stopped)
         with pytest.raises(HecktorError, match=r"^interrupted: "):
             heads(work, masks, *options)
     assert fits_stamp(work) == {}

@@ -12,7 +12,7 @@ import pytest
 from algorithm.cli import main as predict
 from algorithm.network.package import load_package
 from baseline.cli import main as train
-from baseline.release.record import smallest_lesions_of
+from baseline.preparation import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import run_main

@@ -11,18 +11,19 @@ from playwright.sync_api import Browser, Page, expect
 
 from baseline.heads.models.targets import targets_of
 from baseline.report.masks import WorstCase
-from baseline.report.page import segmentation_section, worst_cases_html
+from baseline.report.models import estimate_target
+from baseline.report.page import segmentation_section, training_section, worst_cases_html
 from baseline.report.targets import target_section
-from baseline.report.training import training_section
 from contract.editions import load_edition
 from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.html import bullets
-from tests.baseline.prepared import HPV, RFS
+from tests.baseline.prepared import HPV, RFS, head_record
 from tests.baseline.report.records import (
     PATIENTS,
     PERFECT,
     charts_of,
     hpv_record,
+    parsed,
     rfs_record,
     stage_record,
 )
@@ -44,7 +45,7 @@ def segmentation() -> str:
 
 def heads() -> list[Section]:
     weights = [(f"gtvn_lesion_feature_{n}", 0.5 - n / 10) for n in range(12)]
-    shipped = {"head": head_json(*weights), "model": "Cox, few features", "setting": {}, "tried": {}, "out_of_fold": 1}
+    shipped = head_record(head_json(*weights))
     stage = targets_of(load_edition("hecktor2026"))[0]
     records = (
         (RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), shipped),
@@ -52,7 +53,9 @@ def heads() -> list[Section]:
         (stage, stage_record(), None),
     )
     return [
-        Section(target.name, target.title, target_section(target, record, head, 20, 0)[0])
+        Section(
+            target.name, target.title, target_section(estimate_target(target, parsed(record), 20, 0), head, 20, 0)[0]
+        )
         for target, record, head in records
     ]
 

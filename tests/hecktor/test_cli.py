@@ -175,7 +175,7 @@ ABSENT = {
     "study observers A=. B=GIVEN --output out": "observers",
     "train all --release GIVEN --work out --output out": "--release",
     "train heads --work GIVEN": "--work",
-    "train heads --work . --nnunet GIVEN --splits .": "--nnunet",
+    "train heads --work . --nnunet GIVEN": "--nnunet",
     "package --nnunet GIVEN --without-heads --output out": "--nnunet",
     "package --code . --weights . --weights GIVEN --without-heads --output out": "--weights",
     "submission --package GIVEN --output out": "--package",

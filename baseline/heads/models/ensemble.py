@@ -7,9 +7,9 @@ nested cross-validation stay unseen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -18,11 +18,20 @@ from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit
 from baseline.heads.models.terms import scaling_of, with_weights
+from contract.documents import Document
 
 # Of the largest score: less is the rounding of a constant. A risk without skill spreads over 1e-6 (LEAST_SLOPE).
 _LEAST_SD: Final = 1e-9
 # Name, mean and standard deviation of the scores, and head.
 NamedExpert = tuple[str, float, float, SingleHead]
+
+
+class ExpertRecord(Document):
+    """Name, setting and selection metric of an expert."""
+
+    name: str
+    setting: Mapping[str, float]
+    metric: float
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,9 @@ class CandidateEnsemble:
         """The setting of a single expert, empty for several."""
         return self.experts[0].setting if len(self.experts) == 1 else {}
 
-    def experts_as_json(self) -> list[dict[str, Any]]:
-        return [{"name": one.name, "setting": dict(one.setting), "metric": one.metric} for one in self.experts]
+    @property
+    def records(self) -> tuple[ExpertRecord, ...]:
+        return tuple(ExpertRecord(name=one.name, setting=one.setting, metric=one.metric) for one in self.experts)
 
 
 def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from algorithm.heads.documents import Head, LinearHead
-from baseline.heads.cohort import Floats, HeadCohort, Numbers
-from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
+from baseline.heads.cohort import Floats, HeadCohort, Numbers, area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import platt, predicted, stable_threshold
 from baseline.heads.models.risk import baseline_survival, log_hazard_slope, slope_notice
 from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, stratified_folds
@@ -244,15 +243,15 @@ def positive_name(answer: Answer) -> str:
     return f"{answer.name.upper()} positive" if positive is True else str(positive)
 
 
-def direction_in_words(answer: Answer, head: Mapping[str, Any]) -> str:
-    """How to read the answers of a head, which is given as JSON."""
+def direction_in_words(answer: Answer, head: Head) -> str:
+    """How to read the answers of a head."""
     if answer.kind == "class":
         classes = ", ".join(map(str, answer.classes))
         decided = [f"{value} is given exactly where the mask has no {name}" for name, value in answer.without.items()]
         return ". ".join([f"The answer is one of {classes}", *decided]) + "."
-    if answer.direction == "risk":
+    if head.survival is None:
         return "The answer is a risk: higher means earlier recurrence."
-    horizon = head["survival"]["days"][-1]
+    horizon = head.survival.days[-1]
     return (
         f"The answer is a time: the expected days without recurrence within {horizon:.0f} days, the longest follow-up "
         "of the training. Higher means later recurrence. It is not the time to recurrence. The order of patients "

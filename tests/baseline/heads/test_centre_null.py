@@ -61,7 +61,8 @@ def relapses(seed: int) -> HeadCohort:
 
 
 def left_out_metric(target: Target, cohort: HeadCohort) -> float:
-    return float(cross_validated(replace(target, comparators={}), cohort, "leave_one_centre_out", 0)[target.metric])
+    scored = cross_validated(replace(target, comparators={}), cohort, "leave_one_centre_out", 0)
+    return float(scored.value(target.metric))
 
 
 @pytest.mark.parametrize("model", ["plain features", "fitted features", "a head of one's own"])

@@ -12,22 +12,21 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import LinearHead
-from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.cohort import HeadCohort, Outcomes, area_under_curve, balanced_accuracy, c_index
 from baseline.heads.cross_validation import (
     OutOfSample,
+    cross_validations,
     leave_one_centre_out,
     metric,
     nested,
     out_of_sample,
 )
 from baseline.heads.fitting import fit_target
-from baseline.heads.metrics import area_under_curve, balanced_accuracy, c_index
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES
 from baseline.heads.models.terms import with_weights
-from baseline.heads.record import cross_validation_document
 from tests.baseline.heads.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from tests.baseline.prepared import HPV, RFS
 
@@ -235,7 +234,7 @@ def _with_centre_shift(cohort: HeadCohort) -> HeadCohort:
 def test_the_record_says_all_and_is_plain_json(phantoms: tuple[Cohorts, np.ndarray]) -> None:
     cohort = phantoms[0]["hpv"].pick(np.arange(120))
     quick = replace(only(HPV, LOGISTIC[:1]), comparators={"clinical": HPV.comparators["clinical"]})
-    document = cross_validation_document([(quick, cohort)], 3, {})
+    document = cross_validations([(quick, cohort)], 3, {}).as_json()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     record = document["hpv"]
     assert [row["id"] for row in record["patients"]] == list(cohort.ids)
@@ -259,6 +258,6 @@ def test_a_small_cohort_gets_reasons_instead_of_figures(phantoms: tuple[Cohorts,
     cohort = phantoms[0]["rfs"].pick(np.arange(12))
     events = (np.arange(12) < 2).astype(int)
     few = replace(cohort, centres=("CHUM",) * 12, outcomes=Outcomes(events, cohort.outcomes.times_days))
-    record = cross_validation_document([(only(RFS, [FEW]), few)], 0, {})["rfs"]
+    record = cross_validations([(only(RFS, [FEW]), few)], 0, {}).as_json()["rfs"]
     assert record["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert record["leave_one_centre_out"] == {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}

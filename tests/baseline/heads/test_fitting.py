@@ -15,13 +15,14 @@ from algorithm.masks.segmentation import Segmentation
 from baseline.cache import cache
 from baseline.fit import fit_heads
 from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.cross_validation import cross_validations
 from baseline.heads.fitting import cohort_of, fit_all, fit_target
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.heads.models.terms import unchanged
-from baseline.heads.record import cross_validation_document, metrics_only, summary
+from baseline.heads.record import summary
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits
@@ -79,14 +80,14 @@ def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
     assert set(fitted.heads) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
     assert fitted.heads["rfs"].model.startswith("Cox, few features")
     assert fitted.heads["hpv"].model.startswith("logistic, few features")
-    document = cross_validation_document(cohorts, 0, fitted.why_not)
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert document["no_head"] == {}
-    lines = summary(fitted.as_json(), document, TARGETS)
-    assert f"rfs, nested: c_index {document['rfs']['nested']['c_index']:.3f}" in lines
-    assert metrics_only(document, TARGETS)["hpv"]["nested"] == {
-        "balanced_accuracy": document["hpv"]["nested"]["balanced_accuracy"],
-        "by_centre": document["hpv"]["nested"]["by_centre"],
+    document = cross_validations(cohorts, 0, fitted.why_not)
+    assert json.loads(json.dumps(document.as_json(), allow_nan=False)) == document.as_json()
+    assert document.no_head == {}
+    rfs, hpv = (document.targets[name].nested for name in ("rfs", "hpv"))
+    assert f"rfs, nested: c_index {rfs.c_index:.3f}" in summary(fitted.heads, document, TARGETS)
+    assert document.for_manifest()["hpv"]["nested"] == {
+        "balanced_accuracy": hpv.balanced_accuracy,
+        "by_centre": hpv.by_centre,
     }
 
 
@@ -100,11 +101,11 @@ def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
     cohorts = [(target, cohort_of(target, cases, rows))]
     fitted = fit_all(cohorts, seed=0)
     assert set(known) < set(fitted.heads["rfs"].head.features)
-    document = cross_validation_document(cohorts, 0, fitted.why_not)
-    record = dict(document["rfs"])
-    assert record.pop("left_out_features") == list(known) == metrics_only(document, [RFS])["rfs"]["left_out_features"]
-    assert record == cross_validation_document(plain, 0, {})["rfs"]
-    line = summary(fitted.as_json(), document, [target]).splitlines()[-1]
+    document = cross_validations(cohorts, 0, fitted.why_not)
+    record = document.as_json()["rfs"]
+    assert record.pop("left_out_features") == list(known) == document.for_manifest()["rfs"]["left_out_features"]
+    assert record == cross_validations(plain, 0, {}).as_json()["rfs"]
+    line = summary(fitted.heads, document, [target]).splitlines()[-1]
     assert line == (
         "rfs: Both estimates leave out the features that were fitted to outcomes, which have learnt from held-out patients "
         "(my_code:risk, my_code:deep); the shipped head uses my_code:risk, my_code:deep."
@@ -117,10 +118,10 @@ def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
     cohorts = cohorts_of(cases)
     fitted = fit_all(cohorts, seed=0)
     reason = f"rfs: {relapses} training patients with a relapse, expected at least 2"
-    assert set(fitted.as_json()) == {"hpv", "hpv_clinical"}
+    assert set(fitted.heads) == {"hpv", "hpv_clinical"}
     assert fitted.why_not == {"rfs": reason, "rfs_clinical": reason}
-    document = cross_validation_document(cohorts, 0, fitted.why_not)
-    lines = summary(fitted.as_json(), document, TARGETS)
+    document = cross_validations(cohorts, 0, fitted.why_not)
+    lines = summary(fitted.heads, document, TARGETS)
     assert f"rfs: no head ({reason})" in lines
     assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in lines
 

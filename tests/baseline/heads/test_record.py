@@ -12,20 +12,19 @@ import pytest
 
 from baseline.fit import heads_are_current
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.cross_validation import KINDS
+from baseline.heads.cross_validation import cross_validations
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family
 from baseline.heads.record import (
-    checked_document,
-    cross_validation_document,
-    metrics_only,
+    KINDS,
+    CrossValidation,
     read_cross_validation,
     stored_cross_validation,
-    stored_targets,
     summary,
 )
 from baseline.work import WorkFolders
+from contract.documents import parse_document
 from contract.errors import HecktorError
 from contract.files import write_json
 from tests.baseline.heads.cohorts import head_cohort
@@ -38,12 +37,16 @@ def written() -> dict[str, Any]:
     return cross_validation_json({"hpv": {"patients": patients, "nested": nested}}, made_from="digest")
 
 
+def parsed(content: dict[str, Any]) -> CrossValidation:
+    return parse_document(content, CrossValidation, "cross_validation.json")
+
+
 def test_what_is_written_is_read_unchanged(tmp_path: Path) -> None:
     work, content = WorkFolders(tmp_path), written()
     write_json(work.cross_validation_json, content)
     document = read_cross_validation(work)
     assert document.as_json() == content
-    assert document.targets() == {"hpv": content["hpv"]}
+    assert list(document.targets) == ["hpv"]
     assert (document.seed, document.made_from, document.custom) == (0, "digest", {})
 
 
@@ -52,23 +55,23 @@ def test_more_than_two_classes_have_a_score_each() -> None:
     stages |= {"recall": {"T1": 1.0, "T3": None}, "confusion": [[1, 0], [0, 1]], "balanced_accuracy": None}
     patients = [{"t_stage": "T1"}, {"t_stage": "T2"}]
     content = cross_validation_json({"t_stage": {"patients": patients, "nested": stages}})
-    assert checked_document(content).as_json() == content
+    assert parsed(content).as_json() == content
 
 
 def test_the_document_of_a_cohort_has_this_form() -> None:
     """With all its comparators; one centre gives a reason in place of the other kind."""
     cohort = head_cohort([{"x": float(n)} for n in range(12)], Outcomes(np.arange(12) % 2, classes=("False", "True")))
-    document = cross_validation_document([(HPV, cohort)], 0, {"rfs": "no outcome"})
-    assert checked_document(document).as_json() == document
-    assert [("why_not" in document["hpv"][kind]) for kind in KINDS] == [False, True]
+    document = cross_validations([(HPV, cohort)], 0, {"rfs": "no outcome"})
+    assert parsed(document.as_json()) == document
+    assert [document.targets["hpv"].kinds[kind].why_not is None for kind in KINDS] == [True, False]
 
 
 def test_those_of_another_version_are_fitted_again(tmp_path: Path) -> None:
     """Version 3 had other keys; a damaged document of this version is refused."""
     work = WorkFolders(tmp_path)
-    assert (stored_cross_validation(work), stored_targets(work)) == (None, {})
+    assert stored_cross_validation(work) is None
     write_json(work.cross_validation_json, {"format_version": 3, "seed": 0, "floor": {"rfs": 0.5}})
-    assert (stored_cross_validation(work), stored_targets(work), heads_are_current(work)) == (None, {}, False)
+    assert (stored_cross_validation(work), heads_are_current(work)) == (None, False)
     write_json(work.cross_validation_json, written() | {"floor": {}})
     with pytest.raises(HecktorError, match=r"^cross_validation\.json\.floor\.metric: found nothing"):
         stored_cross_validation(work)
@@ -90,7 +93,7 @@ def test_a_fault_is_named_by_its_place(change: Callable[[dict[str, Any]], object
     content = written()
     change(content)
     with pytest.raises(HecktorError, match=r"^cross_validation\.json" + message):
-        checked_document(content)
+        parsed(content)
 
 
 FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y"))
@@ -113,8 +116,8 @@ def cohort() -> HeadCohort:
 
 
 def test_both_kinds_are_recorded_and_shown(target: Target, cohort: HeadCohort) -> None:
-    document = cross_validation_document([(target, cohort)], 3, {"hpv": "too few"})
-    record = document["rfs"]
+    document = cross_validations([(target, cohort)], 3, {"hpv": "too few"})
+    record = document.as_json()["rfs"]
     lines = summary({}, document, [target]).splitlines()
     assert lines[0] == "hpv: no head (too few)"
     assert lines[1:] == [
@@ -124,13 +127,11 @@ def test_both_kinds_are_recorded_and_shown(target: Target, cohort: HeadCohort) -
     fold = record["nested"]["folds"][0]
     assert [one["name"] for one in fold["experts"]] == ["x", "y"]
     assert set(fold["coefficients"]) == {"x", "y"}
-    kept = metrics_only(document, [target])["rfs"]
+    kept = document.for_manifest()["rfs"]
     assert kept["nested"] == {name: record["nested"][name] for name in ("c_index", "by_centre")}
 
 
 @pytest.mark.slow
 def test_processes_change_nothing(target: Target, cohort: HeadCohort) -> None:
     few = cohort.pick(np.arange(24))
-    assert cross_validation_document([(target, few)], 3, {}, jobs=2) == cross_validation_document(
-        [(target, few)], 3, {}
-    )
+    assert cross_validations([(target, few)], 3, {}, jobs=2) == cross_validations([(target, few)], 3, {})

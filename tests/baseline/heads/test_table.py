@@ -58,7 +58,7 @@ def test_rossi_agrees_with_lifelines(rossi: pd.DataFrame, fitted: FittedTable) -
     assert (
         signs.to_dict() == np.sign(cox.params_[["fin", "age", "prio"]]).to_dict() == {"fin": -1, "age": -1, "prio": 1}
     )
-    nested = fitted.cross_validation["risk"]["nested"]["c_index"]
+    nested = fitted.cross_validation.targets["risk"].nested.c_index
     assert cox.concordance_index_ == pytest.approx(0.640, abs=5e-4)
     assert 0.58 < nested < cox.concordance_index_
     curve = KaplanMeierFitter().fit(rossi["week"], rossi["arrest"])
@@ -106,10 +106,10 @@ def test_centres_are_left_out_and_are_no_feature() -> None:
     frame = small()
     head = fit_table(frame, time="years", event="died", centre="site")
     assert head.features == ("x", "noise")
-    record = head.cross_validation["risk"]["leave_one_centre_out"]
-    assert [fold["held_out"][0] for fold in record["folds"]] == ["P0", "P1", "P2"]
-    assert sorted(record["by_centre"]) == ["A", "B", "C"]
-    assert record["c_index"] > 0.65
+    record = head.cross_validation.targets["risk"].leave_one_centre_out
+    assert [fold.held_out[0] for fold in record.folds] == ["P0", "P1", "P2"]
+    assert sorted(record.by_centre) == ["A", "B", "C"]
+    assert record.c_index > 0.65
 
 
 def test_two_classes() -> None:
@@ -122,7 +122,7 @@ def test_two_classes() -> None:
     assert set(predicted["class"]) == {True, False}
     assert predicted["probability"].between(0, 1).all()
     assert (predicted["class"] == frame["hpv"]).mean() > 0.75
-    assert head.cross_validation["class"]["nested"]["balanced_accuracy"] > 0.7
+    assert head.cross_validation.targets["class"].nested.balanced_accuracy > 0.7
     assert "odds ratio per SD: x " in head.summary()
 
 
@@ -223,8 +223,8 @@ def test_a_head_of_ones_own_competes(tmp_path: Path) -> None:
     x = np.random.default_rng(0).uniform(-3, 3, ROWS)
     frame = pd.DataFrame({"years": 4 - np.abs(x), "died": 1, "x": x})
     head = fit_table(frame, time="years", event="died", code=[custom_head(tmp_path)])
-    nested = head.cross_validation["risk"]["nested"]
-    assert nested["comparators"]["my_code:Head"]["c_index"] > 0.95  # each fold has a scale of its own
+    nested = head.cross_validation.targets["risk"].nested
+    assert nested.comparators["my_code:Head"].c_index > 0.95  # each fold has a scale of its own
     assert "my_code:Head" in head.fitted.model
     low, middle, high = head.predict(pd.DataFrame({"x": [-2.9, 0.0, 2.9]}))["risk"]
     assert min(low, high) > middle

@@ -164,7 +164,8 @@ def edit(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
 
 
 def edit_plan(**values: Any) -> Callable[[Path], None]:
-    return edit("plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(values))
+    """Results of a training by plans with other values in their configuration."""
+    return edit_training("plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(values))
 
 
 def edit_checkpoint(change: Callable[[Any], Any], fold: int = 0) -> Callable[[Path], None]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.network.plans import NetworkPlan, store_plan
 from baseline.package.card import DEFAULTS, NO_REPORT, model_card, read_description
 from baseline.release.cases import ReleaseCase, write_cases
@@ -16,15 +15,11 @@ from contract.errors import InputError
 from contract.files import read_json, write_json
 from contract.patient import Patient
 from tests.baseline.postprocessing.patients import record_json
-from tests.baseline.prepared import cross_validation_json, outcomes
+from tests.baseline.prepared import cross_validation_json, head_record, outcomes
 from tests.conftest import class_head_json, head_json
 
 DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}
-HEAD = {
-    "head": head_json(("total_volume_ml", 0.5), ("age_years", 0.1)),
-    "model": "Cox, few features",
-    "masks": OUT_OF_FOLD,
-}
+HEAD = head_record(head_json(("total_volume_ml", 0.5), ("age_years", 0.1))).model_dump(mode="json")
 AGES = (50.0, 61.5, None, 70.0)
 
 
@@ -95,7 +90,7 @@ def work(tmp_path: Path) -> WorkFolders:
     centres = {"CHA": ids[:3], "CHB": ids[3:]}
     write_json(work.splits_json, {"format_version": 1, "seed": 7, "folds": [ids[:2], ids[2:]], "centres": centres})
     prepared = {
-        "options": {"release": "r"}, "left_out": ["CHA-004", "CHA-005"], "mended": {}, "mask_outside_region": {"CHA-001": 0.9},
+        "options": {"release": "r"}, "left_out": ["CHA-004", "CHA-005"], "corrections": {}, "mask_outside_region": {"CHA-001": 0.9},
         "versions": {"python": "3.11.2", "torch": "2.13.0"},
     }  # fmt: skip
     write_json(work.prepare_json, prepared)

@@ -8,15 +8,36 @@ from typing import Any
 import pytest
 import torch
 
+from algorithm.heads.documents import Head
 from algorithm.network.backbones import untrained_network
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import CARD, load_package
-from baseline.package.export import export_package
+from baseline.network.checkpoint import read_checkpoint
+from baseline.package.export import PackageContents, export_contents
+from baseline.package.members import EnsembleMember
+from baseline.package.nnunet_results import trained_plans
 from contract.errors import ModelPackageError, OutputError
 from tests.algorithm.heads.head_parts import linear, term
 
 HEAD = linear(term("age_years", -0.2, fill=60.0, mean=61.0, sd=9.0), intercept=0.5, threshold=0.25)
 DESCRIPTION = {"name": "tiny", "purpose": "for tests", "edition": "hecktor2025", "mirror_axes": [2]}
+
+
+def export_package(
+    target: Path,
+    plans: dict[str, Any],
+    checkpoints: dict[str, list[Path]],
+    heads: dict[str, Head],
+    description: dict[str, Any],
+    card: str | None = None,
+) -> Path:
+    """A package of checkpoints by configuration, whose probabilities are averaged."""
+    members = [
+        EnsembleMember(trained_plans(plans, name), name, map(read_checkpoint, paths))
+        for name, paths in checkpoints.items()
+    ]
+    described = {**description, "average": "probabilities"}
+    return export_contents(target, PackageContents(members, heads, described, card))
 
 
 @pytest.fixture(scope="module")

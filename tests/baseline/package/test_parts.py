@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from baseline.network.checkpoint import read_checkpoint
-from baseline.package.assemble import read_heads
+from baseline.package.assemble import packed_heads
 from baseline.package.order import axes_of, turned_axes, turned_configuration, turned_tensor
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
@@ -51,7 +51,7 @@ def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_heads_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
     path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": record(head())}))
-    heads, _ = read_heads(path, EDITION)
+    heads, _ = packed_heads(path, EDITION)
     assert list(heads) == ["rfs", "hpv_clinical"]
     assert heads["hpv_clinical"].as_json() == head()
 
@@ -88,7 +88,7 @@ def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str
     path = tmp_path / "heads.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ModelPackageError, match=message):
-        read_heads(path, EDITION)
+        packed_heads(path, EDITION)
 
 
 def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
 def test_heads_of_several_classes(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
     path.write_text(json.dumps({"n_stage": n_stages(0, 1, 2, 3), "n_stage_clinical": record(n_stages(0, 1, 2, 3))}))
-    heads, _ = read_heads(path, load_edition("hecktor2026"))
+    heads, _ = packed_heads(path, load_edition("hecktor2026"))
     assert {name: one.as_json() for name, one in heads.items()} == dict.fromkeys(heads, n_stages(0, 1, 2, 3))
 
 
@@ -107,9 +107,9 @@ def test_fallbacks_of_the_heads(tmp_path: Path) -> None:
     """Records of a training hold them; a plain head has none, and 2025 declares none."""
     path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
     path.write_text(json.dumps({"n_stage": record(stages, fallback="N2"), "n_stage_clinical": stages}))
-    assert read_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
+    assert packed_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
     path.write_text(json.dumps({"rfs": record(head(threshold=None), fallback=3.5)}))
-    assert "fallbacks" not in read_heads(path, EDITION)[1]
+    assert "fallbacks" not in packed_heads(path, EDITION)[1]
 
 
 def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
 
     def entry(**of_heads: Any) -> dict[str, Any]:
         path.write_text(json.dumps(of_heads))
-        return read_heads(path, EDITION)[1]
+        return packed_heads(path, EDITION)[1]
 
     one, other = record(head(), smallest_lesions=limits), record(head())
     assert entry(hpv=one, hpv_clinical=one)["smallest_lesions"] == limits
@@ -130,7 +130,7 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
 def test_the_manifest_names_the_masks_of_the_heads(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
     path.write_text(json.dumps({"hpv": record(head(), masks="reference masks")}))
-    assert read_heads(path, EDITION)[1]["training"] == {"heads_fitted_on": "reference masks"}
+    assert packed_heads(path, EDITION)[1]["training"] == {"heads_fitted_on": "reference masks"}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_heads_that_cannot_give_their_answer(tmp_path: Path, content: object, me
     path = tmp_path / "heads.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ModelPackageError, match=message):
-        read_heads(path, load_edition("hecktor2026"))
+        packed_heads(path, load_edition("hecktor2026"))
 
 
 # Checkpoints

@@ -7,10 +7,9 @@ import sys
 import numpy as np
 
 from algorithm.masks.postprocessing import LesionMeasures
-from baseline.postprocessing.lesions import LesionTable, PatientLesions
 from baseline.postprocessing.record import SCORE
 from baseline.postprocessing.step import fitted_volumes
-from baseline.postprocessing.volumes import MaskCohort, minimum_volumes, score_of
+from baseline.postprocessing.volumes import LesionTable, MaskCohort, PatientLesions, minimum_volumes, score_of
 from baseline.release.splits import Splits
 from contract.editions import load_edition
 from contract.packages import NO_RULES

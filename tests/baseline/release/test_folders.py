@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from baseline.preparation import PrepareOptions
 from baseline.release.cases import Release, read_release
 from baseline.release.prepare import check_release
-from baseline.release.record import PrepareOptions
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError

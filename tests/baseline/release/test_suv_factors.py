@@ -195,7 +195,7 @@ def test_prepare_with_and_without_factors(download: Path, capsys: pytest.Capture
     assert "3 patients of 2 centres" in capsys.readouterr().out
     record = json.loads((download.parent / "work" / "prepare.json").read_text())
     assert record["left_out"] == ["MDA-001", "MDA-003"]
-    assert "scaled by its factor 0.0002" in record["mended"]["CHUM-002"][0]
+    assert "scaled by its factor 0.0002" in record["corrections"]["CHUM-002"][0]
     assert np.allclose(prepared_pet(download, "CHUM-002"), prepared_pet(download, "MDA-002"), atol=0.02)
     assert prepared_pet(download, "CHUM-001").mean() == pytest.approx(
         prepared_pet(download, "MDA-002").mean(), rel=0.05
@@ -210,7 +210,7 @@ def test_prepare_with_and_without_factors(download: Path, capsys: pytest.Capture
     ]  # fmt: skip
     again = json.loads((download.parent / "work" / "prepare.json").read_text())
     assert (again["counts"]["written"], again["left_out"]) == (3, [])
-    assert "by the uptake of" in again["mended"]["MDA-003"][0]
+    assert "by the uptake of" in again["corrections"]["MDA-003"][0]
     warm = prepared_pet(download, "MDA-002") > 0.5
     ratio = prepared_pet(download, "CHUM-002")[warm] / prepared_pet(download, "MDA-002")[warm]
     assert np.allclose(ratio, 350 / 280, rtol=0.01)

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from baseline.heads.record import TargetRecord
+from contract.documents import parse_document
+
 PATIENTS = 60
+FOLD = {"held_out": [], "model": "", "setting": {}, "experts": [], "tried": {}, "threshold": None}
+
+
+def parsed(record: dict[str, Any]) -> TargetRecord:
+    """The record of a target as the report reads it."""
+    return parse_document(record, TargetRecord, "record")
 
 
 def answers(scores: np.ndarray, **more: Any) -> dict[str, Any]:
@@ -18,7 +27,7 @@ def answers(scores: np.ndarray, **more: Any) -> dict[str, Any]:
 def rfs_record(inside: np.ndarray, outside: np.ndarray) -> dict[str, Any]:
     """Everyone relapses, patient 0 first: a score of -n is the perfect risk."""
     rows = [{"id": f"P{n}", "centre": "AB"[n % 2], "rfs_days": 10.0 + n, "relapse": True} for n in range(PATIENTS)]
-    fold = {"coefficients": {"total_volume_ml": 0.5}}
+    fold = FOLD | {"coefficients": {"total_volume_ml": 0.5}}
     record: dict[str, Any] = {"metric": "c_index", "patients": rows}
     for kind, scores in (("nested", inside), ("leave_one_centre_out", outside)):
         rivals = {"tumour_volume": answers(np.zeros(PATIENTS))}
@@ -46,7 +55,7 @@ def hpv_record() -> dict[str, Any]:
         probability = [0.9 if flag else 0.1 for flag in positive]
         record[kind] = {
             "score": probability, "positive": positive, "probability": probability, "fold_of_patient": [0] * PATIENTS,
-            "by_centre": {"A": 0.5}, "folds": [{"coefficients": {}}], "comparators": {},
+            "by_centre": {"A": 0.5}, "folds": [FOLD | {"coefficients": {}}], "comparators": {},
         }  # fmt: skip
     return record
 
@@ -58,7 +67,7 @@ def stage_record() -> dict[str, Any]:
     scored: dict[str, Any] = {
         "class": given, "recall": {"T1": 1.0, "T2": 1.0, "T3": 0.0, "T4": None},
         "confusion": [[30, 0, 0, 0], [0, 15, 0, 0], [0, 15, 0, 0], [0] * 4],
-        "fold_of_patient": [0] * PATIENTS, "by_centre": {"A": 2 / 3}, "folds": [{"coefficients": {}}],
+        "fold_of_patient": [0] * PATIENTS, "by_centre": {"A": 2 / 3}, "folds": [FOLD | {"coefficients": {}}],
         "comparators": {"most_frequent": {"class": ["T1"] * PATIENTS}, "rule": {"class": truth}},
     }  # fmt: skip
     rows = [{"id": f"P{n}", "centre": "A", "t_stage": stage} for n, stage in enumerate(truth)]

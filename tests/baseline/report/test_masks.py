@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baseline.heads.metrics import mask_metric_titles
+from baseline.postprocessing.volumes import mask_metric_titles
 from baseline.release.cases import ReleaseCase
 from baseline.report.masks import mask_edition, mean_dsc, score_masks, worst_cases
 from baseline.work import WorkFolders

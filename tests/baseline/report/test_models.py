@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 
+from algorithm.heads.documents import read_head
+from baseline.heads.models.kinds import Target
+from baseline.heads.record import KindRecord
 from baseline.report.models import (
     BEHIND,
     GAP,
+    TargetEstimates,
     coefficients,
-    estimate_models,
     estimate_on_references,
+    estimate_target,
     high_risk,
+    images_or_not,
+    new_centres,
 )
+from evaluation.statistics.bootstrap import Estimate
 from tests.baseline.prepared import HPV, RFS
-from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, rfs_record
+from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, parsed, rfs_record
 from tests.conftest import class_head_json, head_json
 
 
@@ -25,57 +33,53 @@ def test_both_kinds_side_by_side() -> None:
 
     A difference that no sample changes has no deviation, and so no interval.
     """
-    heads, volume = estimate_models(RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), bootstraps=50, seed=0)
+    record = parsed(rfs_record(PERFECT, np.zeros(PATIENTS)))
+    heads, volume = estimate_target(RFS, record, bootstraps=50, seed=0).models.values()
     exactly = {"nested": 1.0, "leave_one_centre_out": 0.5, GAP: 0.5}
     for model, expected in (
         (heads, exactly),
         (volume, {"nested": 0.5, "leave_one_centre_out": 0.5, GAP: 0, BEHIND: 0.5}),
     ):
-        assert {what: found.value for what, found in model.estimates.items()} == pytest.approx(expected)
-        for what, found in model.estimates.items():
+        assert {what: found.value for what, found in model.items()} == pytest.approx(expected)
+        for what, found in model.items():
             ends = (None, None) if what in (GAP, BEHIND) else pytest.approx((expected[what], expected[what]))
             assert (found.ci95_low, found.ci95_high) == ends
-    (hpv,) = estimate_models(HPV, hpv_record(), bootstraps=50, seed=0)
-    assert {what: found.value for what, found in hpv.estimates.items()} == pytest.approx(exactly)
+    (hpv,) = estimate_target(HPV, parsed(hpv_record()), bootstraps=50, seed=0).models.values()
+    assert {what: found.value for what, found in hpv.items()} == pytest.approx(exactly)
 
 
 def test_a_kind_that_was_not_possible_is_absent() -> None:
     record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
-    heads, volume = estimate_models(RFS, record, bootstraps=10, seed=0)
-    assert set(heads.estimates) == {"nested"}
-    assert set(volume.estimates) == {"nested", BEHIND}
+    heads, volume = estimate_target(RFS, parsed(record), bootstraps=10, seed=0).models.values()
+    assert set(heads) == {"nested"}
+    assert set(volume) == {"nested", BEHIND}
     both = {kind: {"why_not": "rfs: no relapse"} for kind in ("nested", "leave_one_centre_out")}
-    assert estimate_models(RFS, record | both, bootstraps=10, seed=0) == []
+    assert estimate_target(RFS, parsed(record | both), bootstraps=10, seed=0).models == {}
 
 
 def test_risk_groups_are_dealt_within_each_outer_fold() -> None:
     """The second fold's scores are on another scale: its lower half stays the lower one."""
-    kind = {"score": [1, 2, 3, 4, 101, 102, 103, 104], "fold_of_patient": [0] * 4 + [1] * 4}
+    scores = [1.0, 2.0, 3.0, 4.0, 101.0, 102.0, 103.0, 104.0]
+    kind = KindRecord(score=scores, fold_of_patient=[0] * 4 + [1] * 4, folds=[], comparators={})
     assert high_risk(kind).tolist() == [False, False, True, True] * 2
 
 
-def test_steadiness_of_coefficients() -> None:
-    head = head_json(("volume", 0.5), ("age", -0.1))
-    folds = [{"coefficients": {"volume": 0.4, "age": 0.2}}, {"coefficients": {"volume": 0.6, "noise": -1.2}}]
+def test_coefficients_by_decreasing_weight() -> None:
+    head = read_head(head_json(("volume", 0.5), ("age", -0.1)), "head")
+    folds = [{"volume": 0.4, "age": 0.2}, {"volume": 0.6, "noise": -1.2}]
     noise, volume, age = coefficients(head, folds)
-    assert (noise.feature, noise.shipped, noise.folds, noise.used_in, noise.same_sign) == (
-        "noise",
-        None,
-        (0.0, -1.2),
-        1,
-        1,
-    )
-    assert (volume.feature, volume.used_in, volume.same_sign) == ("volume", 2, 2)
-    assert (age.feature, age.folds, age.used_in, age.same_sign) == ("age", (0.2, 0.0), 1, 0)
+    assert (noise.feature, noise.shipped, noise.folds) == ("noise", None, (0.0, -1.2))
+    assert (volume.feature, volume.shipped, volume.folds) == ("volume", 0.5, (0.4, 0.6))
+    assert (age.feature, age.folds) == ("age", (0.2, 0.0))
     assert [one.folds for one in coefficients(head, [])] == [(), ()]
 
 
 def test_a_head_of_classes_shows_the_change_from_class_to_class() -> None:
     """Weights 0.1, 0.4 and 1.3: the slope over -1, 0 and 1 is 0.6."""
     head = class_head_json(dict.fromkeys(("T1", "T2", "T3"), 0.5), volume=(0.1, 0.4, 1.3))
-    (volume,) = coefficients(head, [{"coefficients": {"volume": 0.5}}])
+    (volume,) = coefficients(read_head(head, "head"), [{"volume": 0.5}])
     assert volume.shipped == pytest.approx(0.6)
-    assert (volume.folds, volume.same_sign) == ((0.5,), 1)
+    assert volume.folds == (0.5,)
 
 
 def test_the_cost_of_automatic_masks_by_hand() -> None:
@@ -85,7 +89,7 @@ def test_the_cost_of_automatic_masks_by_hand() -> None:
     fewer["patients"] = fewer["patients"][1:]
     for kind in ("nested", "leave_one_centre_out"):
         fewer[kind]["score"] = fewer[kind]["score"][1:]
-    patients, estimates = estimate_on_references(RFS, automatic, fewer, 100, 0)
+    patients, estimates = estimate_on_references(RFS, parsed(automatic), parsed(fewer), 100, 0)
     assert patients == PATIENTS - 1
     values = {name: one.value for name, one in estimates["nested"].items()}
     assert values == pytest.approx({"automatic": 0.0, "reference": 1.0, "cost": 1.0})
@@ -94,6 +98,87 @@ def test_the_cost_of_automatic_masks_by_hand() -> None:
 def test_without_a_common_cross_validation_automatic_masks_have_no_cost() -> None:
     record = rfs_record(PERFECT, PERFECT)
     nothing = {**record, "nested": {"why_not": "x"}, "leave_one_centre_out": {"why_not": "y"}}
-    assert estimate_on_references(RFS, record, nothing, 100, 0) == (0, {})
+    assert estimate_on_references(RFS, parsed(record), parsed(nothing), 100, 0) == (0, {})
     others = {**record, "patients": [{**row, "id": f"other {n}"} for n, row in enumerate(record["patients"])]}
-    assert estimate_on_references(RFS, record, others, 100, 0) == (0, {})
+    assert estimate_on_references(RFS, parsed(record), parsed(others), 100, 0) == (0, {})
+
+
+NETWORKS = "the networks behind the masks may have seen other patients of the centre"
+ONE_CENTRE = {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}
+
+
+def estimated(*targets: tuple[Target, dict[str, Any]]) -> list[TargetEstimates]:
+    return [estimate_target(target, parsed(record), 50, 0) for target, record in targets]
+
+
+def compared(**behind: Estimate) -> list[TargetEstimates]:
+    """RFS with the difference of the heads to each comparator."""
+    models = {name: {BEHIND: difference} for name, difference in behind.items()}
+    return [TargetEstimates(RFS, parsed(rfs_record(PERFECT, PERFECT)), models)]
+
+
+def test_new_centres_with_every_target() -> None:
+    """With centres left out the risks are all the same, C-index 0.5, and everyone is called positive: 0.5.
+
+    Of 40 positives 40 are right, of 20 negatives none; Wilson's limits are 40 / 43.84 and 3.84 / 23.84. Half of each
+    distance, below and above 0.5: 0.456 and 0.581.
+    """
+    everything = estimated((RFS, rfs_record(PERFECT, np.zeros(PATIENTS))), (HPV, hpv_record()))
+    assert new_centres(everything) == (
+        "At a new centre expect a C-index of 0.500 (95% interval 0.500 to 0.500) for recurrence-free survival and a "
+        "balanced accuracy of 0.500 (95% interval 0.456 to 0.581) for HPV status (each centre predicted by "
+        f"heads that were fitted without it); {NETWORKS}."
+    )
+
+
+def test_new_centres_without_figures() -> None:
+    single = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": ONE_CENTRE}
+    why = "No estimate for recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
+    assert new_centres(estimated((RFS, single))) == why
+    both = new_centres(estimated((RFS, single), (HPV, hpv_record())))
+    assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
+    assert both.endswith(why)
+    undefined = {"heads": {"leave_one_centre_out": Estimate(None, None, None)}}
+    assert new_centres([TargetEstimates(RFS, parsed(rfs_record(PERFECT, PERFECT)), undefined)]) == (
+        "No estimate for recurrence-free survival at new centres: the metric is undefined."
+    )
+    assert new_centres([]) == f"No estimate for new centres: {NETWORKS}."
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.01, 0.09, "better than"), (-0.09, -0.01, "worse than"), (-0.01, 0.09, "not separable from")],
+)
+def test_images_against_clinical_variables(low: float, high: float, verdict: str) -> None:
+    value = (low + high) / 2
+    assert images_or_not(compared(clinical=Estimate(value, low, high))) == (
+        f"In nested cross-validation, heads that use images are {verdict} clinical variables alone "
+        f"(C-index {value:+.3f}, 95% interval {low:+.3f} to {high:+.3f}) for recurrence-free survival."
+    )
+
+
+def test_images_against_both_comparators_and_undefined_differences() -> None:
+    clinical, volume = Estimate(0.1, 0.05, 0.15), Estimate(0.0, -0.05, 0.05)
+    found = images_or_not(compared(clinical=clinical, tumour_volume=volume, suv_max=clinical))
+    assert "better than clinical variables alone (C-index +0.100, 95% interval +0.050 to +0.150) and not" in found
+    assert "not separable from tumour volume alone (C-index +0.000" in found
+    assert "SUVmax" not in found
+    assert "not comparable with clinical variables alone (the difference is undefined)" in images_or_not(
+        compared(clinical=Estimate(None, None, None))
+    )
+    assert images_or_not(compared(suv_max=clinical)) == images_or_not([]) == ""
+
+
+def test_images_by_the_records_of_a_cross_validation() -> None:
+    """The perfect risk has a C-index of 1 for every draw, a constant volume 0.5: no draw changes the difference."""
+    record = rfs_record(PERFECT, PERFECT)
+    found = images_or_not(estimated((RFS, record), (HPV, hpv_record())))
+    assert found == (
+        "In nested cross-validation, heads that use images are not comparable with tumour volume alone "
+        "(too few patients differ) for recurrence-free survival."
+    )
+    without = {"why_not": "rfs: 1 training patients with a relapse, expected at least 3"}
+    assert images_or_not(estimated((RFS, record | {"nested": without}))) == (
+        "In nested cross-validation, heads that use images are not compared for recurrence-free survival "
+        "(1 training patients with a relapse, expected at least 3)."
+    )

@@ -1,9 +1,32 @@
-"""Cards of the worst cases, and the section on the masks."""
+"""The head of the report, cards of the worst cases, and the section on the masks."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from baseline.network.plans import NetworkPlan
 from baseline.report.masks import WorstCase
-from baseline.report.page import segmentation_section, worst_cases_html
+from baseline.report.page import (
+    facts,
+    loss_curves,
+    preset_in_words,
+    segmentation_section,
+    training_logs,
+    training_section,
+    worst_cases_html,
+)
+from baseline.work import WorkFolders
+from contract.files import write_json
+from tests.baseline.prepared import head_record, planned_work
+from tests.baseline.report.records import charts_of
+from tests.conftest import head_json
 
 
 def test_pictures_are_files_that_load_when_seen() -> None:
@@ -29,3 +52,100 @@ def test_segmentation_by_centre() -> None:
     )
     assert "3 patients without a reference" in content
     assert "CT's own grid" in content.replace("&#x27;", "'")
+
+
+PLAN = NetworkPlan(epochs=2, mirror_axes=())
+# Noon of 3 March 2026.
+NOON = datetime(2026, 3, 3, 12, tzinfo=UTC).timestamp()
+
+
+def log(training: list[float], validation: list[float]) -> dict[str, list[Any]]:
+    """As nnU-Net stores it, in NumPy numbers."""
+    ends = [NOON - 60 * n for n in range(len(training))][::-1]
+    losses = {"train_losses": [np.float32(value) for value in training], "val_losses": validation}
+    return {**losses, "epoch_start_timestamps": [end - 50 for end in ends], "epoch_end_timestamps": ends}
+
+
+def fitted_on(masks: str) -> dict[str, Any]:
+    """A head in `heads.json`."""
+    return head_record(head_json(("age_years", 0.1)), masks=masks).model_dump(mode="json")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> WorkFolders:
+    """Two folds of one network of two epochs, with the losses of the first 1 and 0, of the second 3 and 1."""
+    planned = planned_work(tmp_path, plan=PLAN)
+    for fold, training in enumerate(([1.0, 0.0], [3.0, 1.0])):
+        planned.final(fold).parent.mkdir(parents=True)
+        content = {"network_weights": {"a": torch.ones(2)}, "logging": log(training, [2.0, 2.0])}
+        torch.save(content, planned.final(fold))
+    write_json(planned.heads_json, {"rfs": fitted_on("out-of-fold masks")})
+    return planned
+
+
+def test_the_facts_of_a_training(work: WorkFolders) -> None:
+    found = facts(work, training_logs(work))
+    assert found == {
+        "Plan": "preset short, changed: epochs, mirror axes",
+        "Spacing": "3 x 3 x 3 mm",
+        "Networks": "unet; one for each of 2 folds",
+        "Epochs": "2 of 50 steps",
+        "Seed": "0",
+        "Trained until": "2026-03-03",
+    }
+    assert "<dt>Trained until</dt><dd>2026-03-03</dd>" in training_section(found, {})
+    assert "<dd>a &lt; b</dd>" in training_section({"Networks": "a < b"}, {})
+    assert charts_of(training_section(found, training_logs(work))) == ["loss"]
+
+
+def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
+    """Epoch 1: mean of 1 and 3; epoch 2: mean of 0 and 1. The validation loss is 2 throughout."""
+    curves = loss_curves(training_logs(work))
+    rows = curves.rows
+    assert not curves.chart["step"]  # each epoch has a dot
+    assert [(row["loss"], row["epoch"], row["mean"], row["lowest"], row["highest"]) for row in rows] == [
+        ("training", 1, 2.0, 1.0, 3.0),
+        ("training", 2, 0.5, 0.0, 1.0),
+        ("validation", 1, 2.0, 2.0, 2.0),
+        ("validation", 2, 2.0, 2.0, 2.0),
+    ]
+    assert {row["network"] for row in rows} == {"unet"}
+
+
+def test_a_long_curve_has_a_hundred_points() -> None:
+    """Each is the mean of ten epochs: losses 0 to 9 give 4.5. An epoch more of the second fold does not count."""
+    of_folds = [log(values, values) for values in ([float(n) for n in range(1000)], [float(n) for n in range(1001)])]
+    curves = loss_curves({"unet": of_folds})
+    rows = [row for row in curves.rows if row["loss"] == "training"]
+    assert curves.chart["step"]
+    assert (len(rows), rows[0]["epoch"], rows[0]["mean"], rows[-1]["epoch"]) == (100, 10, 4.5, 1000)
+
+
+@pytest.mark.parametrize("given", ["networks", "masks"])
+def test_given_networks_and_masks_have_no_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """The spacing is that of the prepared images. A plan beside given masks did not make them."""
+    work = planned_work(tmp_path, plan=PLAN if given == "masks" else None)
+    write_json(work.heads_json, {"rfs": fitted_on("given masks" if given == "masks" else "out-of-fold masks")})
+    networks = "none: the masks were given"
+    if given == "networks":
+        work.networks.mkdir()
+        package = SimpleNamespace(manifest=SimpleNamespace(name="theirs"))
+        monkeypatch.setattr("baseline.report.page.existing_networks", lambda _: package)
+        networks = "those of the package theirs"
+    assert training_logs(work) == {}
+    assert facts(work, {}) == {"Spacing": "2 x 2 x 4 mm", "Networks": networks, "Seed": "0"}
+    assert charts_of(training_section(facts(work, {}), {})) == []
+
+
+def test_a_training_without_a_log_has_its_facts(work: WorkFolders) -> None:
+    """As one by a trainer that stores none."""
+    for fold in range(2):
+        torch.save({"network_weights": {"a": torch.ones(2)}, "logging": {}}, work.final(fold))
+    assert training_logs(work) == {}
+    assert "Trained until" not in facts(work, {})
+
+
+def test_the_closest_preset() -> None:
+    assert preset_in_words(NetworkPlan()) == "preset short"
+    larger = NetworkPlan(**{**dict(NetworkPlan()), "backbones": ("unet", "swin")})
+    assert preset_in_words(larger) == "preset short, changed: backbones"

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from baseline.heads.cohort import Outcomes
 from baseline.heads.models.targets import targets_of
-from baseline.report.targets import target_section
+from baseline.heads.record import KindRecord
+from baseline.report.models import estimate_target
+from baseline.report.targets import answer_figures, target_section
 from contract.editions import load_edition
-from tests.baseline.prepared import HPV, RFS
-from tests.baseline.report.records import PATIENTS, PERFECT, charts_of, hpv_record, rfs_record, stage_record
+from tests.baseline.prepared import HPV, RFS, head_record
+from tests.baseline.report.records import PATIENTS, PERFECT, charts_of, hpv_record, parsed, rfs_record, stage_record
 from tests.conftest import head_json
 
 
 def test_the_sections_show_every_part() -> None:
     head = head_json(("total_volume_ml", 0.5))
     tried = {"Cox, few features": 0.7, "signs, all features": 0.6}
-    chosen = {"model": "Cox, few features", "setting": {"penalty": 0.1}, "tried": tried}
-    shipped = {"head": head, "metric": "c_index", "out_of_fold": 0.7, **chosen}
+    shipped = head_record(head, tried=tried, out_of_fold=0.7, setting={"penalty": 0.1})
     record = rfs_record(PERFECT, np.zeros(PATIENTS)) | {"left_out_features": ["total_volume_ml"]}
-    content, plain = target_section(RFS, record, shipped, bootstraps=20, seed=0)
+    content, plain = target_section(estimate_target(RFS, parsed(record), 20, 0), shipped, bootstraps=20, seed=0)
     chosen = (
         "Shipped head: Cox, few features, penalty 0.1, chosen from 2 by C-index (in this selection 0.700, which is "
     )
@@ -27,17 +31,17 @@ def test_the_sections_show_every_part() -> None:
     assert '<td data-sort="30">30</td><td data-sort="0.9">0.900</td><td>-</td>' in content
     assert charts_of(content) == ["rfs-survival"]
     left_out = "have learnt from held-out patients (total_volume_ml); the shipped head uses total_volume_ml."
-    for text in ("tumour volume alone", left_out, "2 of 2"):
+    for text in ("tumour volume alone", left_out):
         assert text in content
     assert plain["models"]["heads"]["nested"]["value"] == 1
-    content, _ = target_section(HPV, hpv_record(), None, bootstraps=20, seed=0)
+    content, _ = target_section(estimate_target(HPV, parsed(hpv_record()), 20, 0), None, bootstraps=20, seed=0)
     assert charts_of(content) == ["hpv-calibration"]
 
 
 def test_the_section_of_a_class_with_four_values() -> None:
     """Mean recall of the heads 2/3, of the most frequent class 1/3, of the rule 1."""
     target = targets_of(load_edition("hecktor2026"))[0]
-    content, plain = target_section(target, stage_record(), None, bootstraps=20, seed=0)
+    content, plain = target_section(estimate_target(target, parsed(stage_record()), 20, 0), None, bootstraps=20, seed=0)
     values = {name: one["nested"]["value"] for name, one in plain["models"].items()}
     assert values == pytest.approx({"heads": 2 / 3, "most_frequent": 1 / 3, "rule": 1.0})
     assert "7th edition&#x27;s rule on the mask" in content
@@ -47,15 +51,85 @@ def test_the_section_of_a_class_with_four_values() -> None:
 
 def test_a_kind_of_cross_validation_that_was_not_possible_is_named() -> None:
     record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
-    content, _ = target_section(RFS, record, None, bootstraps=10, seed=0)
+    content, _ = target_section(estimate_target(RFS, parsed(record), 10, 0), None, bootstraps=10, seed=0)
     assert "No leave one centre out: rfs: 1 centre." in content
 
 
 def test_a_target_without_results_still_has_its_section() -> None:
     why = {"why_not": "rfs: 1 training patients with a relapse, expected at least 2"}
     record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
-    content, _ = target_section(RFS, record, None, bootstraps=10, seed=0)
+    content, _ = target_section(estimate_target(RFS, parsed(record), 10, 0), None, bootstraps=10, seed=0)
     assert "expected at least 2" in content
     assert "No head is shipped for this target." in content
     assert "No feature has a weight." in content
     assert charts_of(content) == []
+
+
+YEAR = 365.25
+# Four patients in one outer fold; the two with the higher scores relapse after one and three years.
+DAYS = np.array([YEAR, 3 * YEAR, 2.5 * YEAR, 4 * YEAR])
+OUTCOMES = Outcomes(np.array([1, 1, 0, 0]), DAYS)
+
+
+def nested(**answers: Any) -> dict[str, KindRecord]:
+    """The nested cross-validation of four patients in one outer fold."""
+    return {"nested": KindRecord(fold_of_patient=[0] * 4, folds=[], comparators={}, **answers)}
+
+
+KINDS = nested(score=[4.0, 3.0, 2.0, 1.0])
+
+
+def column(rows: Any, key: str, **only: Any) -> list[Any]:
+    return [row[key] for row in rows if all(row[name] == value for name, value in only.items())]
+
+
+def test_survival_of_both_risk_groups() -> None:
+    """Of the two at higher risk one relapses after 1 year, the other after 3: 1, 1/2, 0. Nobody else relapses.
+
+    Log-rank: after 1 year 2 of 4 at risk are in the higher group, after 3 years 1 of 2: expected 1/2 + 1/2 = 1,
+    observed 2, variance 2 x 1/4. Chi-square 1 / 0.5 = 2, p = 0.1573.
+    """
+    for direction in ("risk", "time"):
+        curves, at_risk = answer_figures(RFS.answer.model_copy(update={"direction": direction}), OUTCOMES, KINDS)
+        assert column(curves.rows, "free", group="higher risk") == [1.0, 0.5, 0.0]
+        assert column(curves.rows, "years", group="higher risk") == [0.0, 1.0, 3.0]
+        assert set(column(curves.rows, "free", group="lower risk")) == {1.0}
+        assert {row["kind"] for row in curves.rows} == {"Nested cross-validation"}
+        assert (curves.columns["kind"], curves.chart["facet"]) == ("Cross-validation", "kind")
+        assert column(at_risk.rows, "p") == pytest.approx([0.1573, 0.1573], abs=1e-4)
+        assert column(at_risk.rows, "patients") == [2, 2]
+
+
+def test_calibration_of_two_classes() -> None:
+    """Five of ten patients at p = 0.9 are positive."""
+    outcomes = Outcomes(np.repeat([1, 0], 5), classes=("False", "True"))
+    (analysis,) = answer_figures(HPV.answer, outcomes, nested(probability=[0.9] * 10))
+    (row,) = analysis.rows
+    assert (row["patients"], row["positive_share"], row["probability_mean"]) == (10, 0.5, pytest.approx(0.9))
+
+
+def test_confusion_of_many_classes() -> None:
+    """Three of four patients of T1 are called T1."""
+    target = targets_of(load_edition("hecktor2026"))[0]
+    outcomes = Outcomes(np.zeros(4, np.int64), classes=("T1", "T2", "T3", "T4"))
+    (analysis,) = answer_figures(target.answer, outcomes, nested(**{"class": ["T1", "T1", "T1", "T3"]}))
+    assert column(analysis.rows, "patients", actual="T1") == [3, 0, 1, 0]
+    assert column(analysis.rows, "fraction", actual="T2") == [None] * 4
+
+
+def test_no_figure_speaks_of_teams() -> None:
+    """Every text of every figure of a risk, of two and of more classes."""
+    stage = targets_of(load_edition("hecktor2026"))[0].answer
+    two, four = (
+        Outcomes(np.repeat([0, 1], 2), classes=names) for names in (("False", "True"), ("T1", "T2", "T3", "T4"))
+    )
+    figures = [
+        *answer_figures(RFS.answer, OUTCOMES, KINDS),
+        *answer_figures(HPV.answer, two, nested(probability=[0.1, 0.2, 0.8, 0.9])),
+        *answer_figures(stage, four, nested(**{"class": ["T1", "T1", "T2", "T3"]})),
+    ]
+    texts = [
+        text for one in figures for text in (one.title, one.caption, one.source, *one.notes, *one.columns.values())
+    ]
+    assert len(figures) == 4
+    assert not [text for text in texts if "team" in text.lower()]

@@ -63,11 +63,11 @@ def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> 
     few = only(RFS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))])
     target = with_custom_heads(few, heads_in(custom_head(tmp_path)))
     record = cross_validated(target, symmetric(), "nested", 3)
-    assert record["comparators"][REFERENCE]["c_index"] > 0.98
-    assert {expert["name"] for fold in record["folds"] for expert in fold["experts"]} == {"Cox", REFERENCE}
+    assert record.comparators[REFERENCE].c_index > 0.98
+    assert {expert.name for fold in record.folds for expert in fold.experts} == {"Cox", REFERENCE}
     alone = cross_validated(few, symmetric(), "nested", 3)
-    assert alone["c_index"] < 0.8 < record["c_index"]
-    assert [fold["tried"]["Cox"] for fold in record["folds"]] == [fold["tried"]["Cox"] for fold in alone["folds"]]
+    assert alone.c_index < 0.8 < record.c_index
+    assert [fold.tried["Cox"] for fold in record.folds] == [fold.tried["Cox"] for fold in alone.folds]
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     own, cohort = heads_in(custom_head(tmp_path)), symmetric()
     target = with_custom_heads(only(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))]), own)
     fitted = fit_all([(target, cohort)], 0, jobs=2, save=partial(own.saved, folder=tmp_path / "heads"))
-    record = fitted.as_json()["rfs"]
+    record = fitted.heads["rfs"].model_dump(mode="json")
     head = with_code(read_head(record["head"], "heads.json"), own.code, tmp_path / "heads")
     assert isinstance(head, EnsembleHead)
     assert [expert.name for expert in head.experts] == ["Cox", REFERENCE]

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.documents import NEVER, LinearHead, Term
-from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.metrics import c_index
+from baseline.heads.cohort import HeadCohort, Outcomes, c_index
 from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, folded, head_of, make_ensemble, scale_of
 from baseline.heads.models.kinds import only
 from baseline.heads.models.risk import fit_cox, unfitted

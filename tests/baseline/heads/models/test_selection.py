@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from algorithm.heads.documents import LinearHead, Term
-from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.metrics import c_index
+from baseline.heads.cohort import HeadCohort, Outcomes, c_index
 from baseline.heads.models.classes import platt, stable_threshold
 from baseline.heads.models.risk import bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.selection import (

@@ -64,7 +64,7 @@ class Preparation(Document):
         left_out: patients excluded because of errors.
         removed: files of other patients that were removed.
         mask_outside_region: by patient, the share of the reference inside the region that inference segments, below 1.
-        mended: by patient, the corrections of the images.
+        corrections: of the images, by patient.
         smallest_lesions: smallest parts of a mask that count as a lesion, by the reference's lesions.
         data: digest of the prepared images.
         seconds: time of the check and of the preparation.
@@ -77,7 +77,7 @@ class Preparation(Document):
     left_out: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     mask_outside_region: dict[str, float] = Field(default_factory=dict)
-    mended: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    corrections: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
     data: str = ""
     seconds: dict[str, float] = Field(default_factory=dict)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baseline.heads.cohort import Outcomes
-from baseline.heads.metrics import area_under_curve, balanced_accuracy, c_index
+from baseline.heads.cohort import Outcomes, area_under_curve, balanced_accuracy, c_index
 from contract.errors import MetricError
 
 
