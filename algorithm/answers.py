@@ -33,7 +33,7 @@ class _NoFeaturesError(Exception):
 
 
 def restore(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, Fallback | None]:
-    """The mask on the scan's grid, None if the algorithm has none, and the fallback that made it in place of the network.
+    """The mask on the scan's grid, None if the algorithm has none, and the fallback in place of the network, if any.
 
     The mask is empty if there is no segmentation or it cannot be restored.
 

@@ -20,6 +20,7 @@ from torch import nn
 
 from algorithm.network.backbones import backbone_of
 from algorithm.network.package import INTENSITIES
+from baseline.package.options import mapping_text
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.labels import LESIONS

@@ -150,6 +150,8 @@ def _has_variable(variable: ClinicalVariable) -> bool:
 
 def _random_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
     """A value of the variable from a uniform distribution, numbers with three digits; missing for some patients."""
+    if variable.type == "centre":
+        return case.centre.code
     rng = _generator(case, variable.name)
     if rng.random() < _MISSING_SHARE:
         return None
@@ -158,7 +160,8 @@ def _random_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
         return min(max(float(f"{rng.uniform(low, high):.3g}"), low), high)
     if variable.type == "stage":
         return variable.stages[int(rng.integers(len(variable.stages)))]
-    return int(rng.integers(*(_AGES if variable.type == "years" else variable.codes), endpoint=True))
+    low, high = _AGES if variable.type == "years" else variable.codes
+    return int(rng.integers(low, high, endpoint=True))
 
 
 def _random_class(case: PhantomCase, answer: Answer) -> Cell:

@@ -142,7 +142,7 @@ def test_fallbacks_and_notices_are_counted_for_each_answer(
     }  # fmt: skip
     assert [(one["notices"], one["unrecorded"]) for one in document["answers"]] == [(both, [])] * 4
     for case in document["cases"]:
-        assert {key: case["record"][key] for key in STAND_INS} == STAND_INS
+        assert {key: case["record"][key] for key in FALLBACKS} == FALLBACKS
 
 
 def test_counts_of_some_cases() -> None:
