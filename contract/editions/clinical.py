@@ -168,7 +168,7 @@ class Stage(_Measured):
         return None if value is None else float(self.stages.index(str(value)))
 
 
-class Centre(_Variable):
+class CentreCode(_Variable):
     """The patient's centre, which is no feature of a head."""
 
     name: Literal["centre"]
@@ -195,7 +195,7 @@ ClinicalVariable: TypeAlias = Annotated[
     | Annotated[FreeNumber, Tag("(number)")]
     | Annotated[CodedNumber, Tag("(code)")]
     | Annotated[Stage, Tag("(stage)")]
-    | Annotated[Centre, Tag("(centre)")],
+    | Annotated[CentreCode, Tag("(centre)")],
     Discriminator(
         _tag,
         custom_error_type="clinical_type",
