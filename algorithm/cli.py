@@ -10,7 +10,7 @@ from algorithm.deadline import process_age_s
 from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
-from contract.options import Parser, add_code_option, add_edition_options, positive_number, require_paths, whole_number
+from contract.options import Parser, add_code_option, add_edition_options, positive_number, whole_number
 
 
 def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
@@ -20,12 +20,12 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
-    require_paths(arguments, "--ct", "--pet", "--ehr", "--contours", "--model", "--code")
-    if not arguments.serve:  # a server's cases come later
-        require_paths(arguments, "--input")
+    from algorithm.arguments import checked  # imports NumPy
+
+    asked = checked(parser, arguments)
     from algorithm.command import run  # imports SimpleITK and scipy
 
-    return run(parser, arguments, spent_s)
+    return run(arguments, asked, spent_s)
 
 
 def program(argv: Sequence[str] | None = None) -> int:

@@ -1,58 +1,50 @@
-"""`hecktor predict` and `python -m algorithm`: checks of the paths, one case or a server, SIGTERM."""
+"""`hecktor predict` and `python -m algorithm`: checks of the options, one case or a server, SIGTERM."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import SimpleITK as sitk
 
-from algorithm.case.inputs import LISTING, CaseFiles, plain_case
+from algorithm.arguments import Asked
+from algorithm.case.inputs import CaseFiles
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
 from algorithm.network.resident import Resident, shipped_package, uploaded_package
-from algorithm.output import PROBABILITIES, remove_answers, remove_earlier
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
 from contract import platform
-from contract.editions import DEFAULT_EDITION, Algorithm
+from contract.editions import DEFAULT_EDITION
 from contract.entry import MarkedFormatter
-from contract.errors import HecktorError, InputError, ModelPackageError, OutputError
-from contract.images.volumes import image_suffix
-from contract.options import named_algorithm
-from contract.packages import chosen_edition, package_folder
-from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
+from contract.errors import HecktorError, ModelPackageError
+from contract.packages import package_folder
 from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
-_IMAGES: Final = "images"
-_MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 
-def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> int:
+def run(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> int:
     """Answer one case, or serve, as `algorithm.cli` was asked; 0 on success. Raises `HecktorError`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
-    if arguments.record is None and (path := os.environ.get(platform.RUN_RECORD_VARIABLE)):
-        arguments.record = Path(path)
-    request = _request(parser, arguments, spent_s)
-    _check_outputs(arguments, request)
-    remove_answers(request)
+    if arguments.edition is None and arguments.model is not None:
+        LOGGER.info("edition %s: that of the package %s", asked.edition.name, Path(arguments.model).name)
+    request = _request(arguments, asked, spent_s)
+    _check_options(arguments, request)
     start_s = time.monotonic()
     with package_folder(_package(arguments, request)) as model_dir:
         request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
@@ -84,87 +76,26 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
     return shipped_package(request.edition.name if request.uses_package else DEFAULT_EDITION)
 
 
-def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
-    edition = chosen_edition(arguments.edition, arguments.model)
-    if arguments.edition is None and arguments.model is not None:
-        LOGGER.info("edition %s: that of the package %s", edition.name, Path(arguments.model).name)
-    mask_path = arguments.output if arguments.output is not None and _is_mask_file(arguments.output) else None
-    if mask_path is not None and arguments.task is None:
-        arguments.task = next((one.name for one in edition.algorithms if one.mask is not None), None)
-    plain = arguments.ct is not None and arguments.task is None
-    hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
-    algorithm = named_algorithm(parser, edition.algorithm, arguments.task, hint)
-    if arguments.output is None:
-        arguments.output = _default_output(parser)
-    if mask_path is not None:
-        algorithm = _mask_alone(algorithm, mask_path)
+def _request(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> PredictRequest:
+    algorithm = asked.algorithm
     return PredictRequest(
-        edition=edition,
+        edition=asked.edition,
         algorithm=algorithm,
-        method=method_for(arguments.method, edition, algorithm),
-        source=_source(parser, arguments, algorithm),
-        output_dir=None if mask_path is not None else arguments.output,
-        mask_path=mask_path,
+        method=method_for(arguments.method, asked.edition, algorithm),
+        source=asked.source,
+        output_dir=asked.output_dir,
+        mask_path=asked.mask_path,
         device=arguments.device,
         time_limit_s=algorithm.time_limit_s if arguments.time_limit is None else arguments.time_limit,
         spent_s=spent_s,
         most_passes=arguments.passes,
-        probabilities_path=None if arguments.probabilities is None else arguments.probabilities / PROBABILITIES,
+        probabilities_path=asked.probabilities_path,
         record_path=arguments.record,
         is_shipped=arguments.model is None and uploaded_package() is None,
         code=tuple(arguments.code),
         contours_path=arguments.contours,
         limits_card=True,
     )
-
-
-def _default_output(parser: argparse.ArgumentParser) -> Path:
-    """The platform's output folder, which exists in containers alone; elsewhere a folder must be named."""
-    if not platform.OUTPUT_DIR.is_dir():
-        parser.error(f"--output not given, and there is no {platform.OUTPUT_DIR}: name a folder for the answers")
-    return platform.OUTPUT_DIR
-
-
-def _is_mask_file(output: Path) -> bool:
-    """True for the name of an image: only the mask is written, to this file. Raises `OutputError`."""
-    suffix = None if output.is_dir() else image_suffix(output, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
-    if suffix is not None and suffix not in _MASK_SUFFIXES:
-        raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
-    return suffix is not None
-
-
-def _mask_alone(algorithm: Algorithm, mask_path: Path) -> Algorithm:
-    if algorithm.mask is None:
-        raise HecktorError("--output", f"the image {mask_path.name}", f"a folder: task {algorithm.name} has no mask")
-    return algorithm.model_copy(update={"answers": (algorithm.mask,)})
-
-
-def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm) -> Path | CaseFiles:
-    """The case's folder, or its plain files. Raises `InputError`."""
-    if arguments.ct is None:
-        if arguments.pet is not None or arguments.ehr is not None:
-            parser.error("--pet and --ehr need --ct")
-        if arguments.input is not None and not arguments.serve:  # a server's cases come later
-            _check_case_folder(arguments.input)
-        return arguments.input or platform.INPUT_DIR
-    if arguments.input is not None:
-        parser.error("found --input and --ct, expected one of them")
-    if algorithm.heads and arguments.ehr is None:
-        names = ", ".join(answer.name for answer in algorithm.heads)
-        raise InputError("--ehr", "not given", f"the clinical variables for {names}, or a mask's file as --output")
-    return plain_case(arguments.ct, arguments.pet, arguments.ehr)
-
-
-def _check_case_folder(folder: Path) -> None:
-    """Raise `InputError` for a folder without a case, with the place of one in the folders below."""
-    if any((folder / name).exists() for name in (_IMAGES, LISTING)):
-        return
-    name = platform.INPUT_DIR.name
-    within = next((path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_dir()), None)
-    expected = "the folder of a case (of a release: --ct FILE --pet FILE)"
-    if within is not None:
-        expected = f"--input {within.absolute()}"
-    raise InputError("--input", f"no {_IMAGES} in {folder.absolute()}", expected)
 
 
 def _log_this_thread_only() -> None:
@@ -203,14 +134,10 @@ def _terminated_by_signal() -> Iterator[Termination]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
 
 
-def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> None:
-    """Check the paths to write, before any work. Raises `HecktorError`."""
-    source = request.source
-    inputs = source.paths if isinstance(source, CaseFiles) else [source] if isinstance(source, Path) else []
-    if arguments.serve and (request.mask_path is not None or isinstance(source, CaseFiles)):
+def _check_options(arguments: argparse.Namespace, request: PredictRequest) -> None:
+    """Refuse options that exclude each other, before any work. Raises `HecktorError`."""
+    if arguments.serve and (request.mask_path is not None or isinstance(request.source, CaseFiles)):
         raise HecktorError("--serve", "found with plain files", "the platform's folders: a server answers many cases")
-    if request.mask_path is not None:
-        _check_outside("--output", request.mask_path, inputs)
     _check_contours(arguments, request)
     if arguments.probabilities is not None and arguments.serve:
         raise HecktorError("--probabilities", "found with --serve", "one of them: a server answers many cases")
@@ -219,21 +146,6 @@ def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> No
     for name in () if request.method.segmenter == "network" else ("passes", "probabilities"):
         if getattr(arguments, name) is not None:
             raise HecktorError(f"--{name}", f"method {arguments.method!r} makes no passes", "'baseline'")
-    roots = (arguments.output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR)
-    for option, path in (("--probabilities", request.probabilities_path), ("--record", arguments.record)):
-        if path is not None:
-            _check_outside(option, path, roots)
-            remove_earlier(option, path)
-
-
-def _check_outside(option: str, path: Path, roots: Sequence[Path]) -> None:
-    """Raise `OutputError` if a path is one of the files, or lies in one of the folders, of the case."""
-    for root in roots:
-        if root.is_file() and path.resolve() == root.resolve():
-            raise OutputError(option, f"{path} is a file of the case", "another file")
-        if path.resolve().is_relative_to(root.resolve()):
-            fault = f"{path} lies within {root}, which may hold the platform's sockets only"
-            raise OutputError(option, fault, "a path outside")
 
 
 def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from algorithm.case.inputs import Notices
 from algorithm.deadline import Deadline, StoppedError, Termination
+from algorithm.destination import answer_paths, remove_answers
 from algorithm.heads.documents import Head
 from algorithm.heads.values import check_head
 from algorithm.network.resident import Resident
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract import platform
-from contract.editions import Algorithm, Answer
+from contract.editions import Answer
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
 from contract.files import json_text, write_files
 from contract.images.metaimage import unpacked
@@ -28,7 +27,6 @@ from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 LOGGER = logging.getLogger("hecktor")
 POLL_S: Final = 0.05
-PROBABILITIES: Final = "probabilities.npz"
 # Seconds to wait for better answers after SIGTERM; the platform kills 5 s after it.
 PATIENCE_S: Final = 3.0
 
@@ -117,7 +115,7 @@ class CaseOutput:
         self.close()
         if self._touched:
             with suppress(OutputError):  # the failure itself is reported
-                remove_answers(self._request)
+                remove_earlier_answers(self._request)
 
     def _write(self, answers: CaseAnswers) -> bytes | None:
         """Write the files; the packed mask."""
@@ -126,7 +124,7 @@ class CaseOutput:
         if request.mask_path is not None and answers.mask is not None:
             write_mask(request.mask_path, answers.mask, answers.geometry)
         if request.output_dir is not None:
-            paths = _answer_paths(request.algorithm, request.output_dir)
+            paths = answer_paths(request.algorithm, request.output_dir)
             if request.algorithm.mask is not None and packed is not None:
                 contents[paths[request.algorithm.mask.name]] = packed
             contents |= {paths[name]: json_text(value).encode() for name, value in answers.values.items()}
@@ -134,40 +132,11 @@ class CaseOutput:
         return packed
 
 
-def _answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
-    """The file of each answer, by its name."""
-    paths = {answer.name: answer.socket.path_under(output_dir) for answer in algorithm.answers}
-    if (mask := algorithm.mask) is not None:
-        paths[mask.name] /= platform.MASK_FILE_NAME
-    return paths
-
-
-def remove_answers(request: PredictRequest) -> None:
-    """Remove the files that a task writes, which would look like this case's if it fails; those of other tasks stay.
-
-    Raises:
-        OutputError: a file cannot be removed, such as one of another user.
-    """
+def remove_earlier_answers(request: PredictRequest) -> None:
+    """Remove the files that the request's task writes. Raises `OutputError`."""
     folder = request.output_dir
-    paths = [] if folder is None else [*_answer_paths(request.algorithm, folder).values()]
-    for path in (*paths, *(() if request.mask_path is None else (request.mask_path,))):
-        try:
-            if os.path.lexists(path):  # a read-only disk refuses to remove even what is not there
-                path.unlink()
-        except OSError as problem:
-            found = f"an earlier answer that cannot be removed ({problem.strerror})"
-            raise OutputError(path.name, found, "a writable folder, or another --output") from None
-        if folder is not None and path.parent != folder:
-            with suppress(OSError):  # not empty, or absent
-                path.parent.rmdir()
-
-
-def remove_earlier(option: str, path: Path) -> None:
-    """Remove what an earlier case wrote, which would look like this one's if the case fails. Raises `OutputError`."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as problem:
-        raise OutputError(option, f"{path.name} cannot be replaced ({problem.strerror})", "a file") from None
+    paths = [] if folder is None else [*answer_paths(request.algorithm, folder).values()]
+    remove_answers([*paths, *([] if request.mask_path is None else [request.mask_path])], folder)
 
 
 def watch(

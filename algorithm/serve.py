@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.deadline import Termination
+from algorithm.destination import remove_earlier
 from algorithm.network.resident import Resident
-from algorithm.output import remove_answers, remove_earlier
+from algorithm.output import remove_earlier_answers
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.errors import HecktorError
@@ -174,7 +175,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
     def answer_or_leave_nothing() -> str:
         if request.record_path is not None:
             remove_earlier("--record", request.record_path)
-        remove_answers(request)
+        remove_earlier_answers(request)
         return predict(replace(request, spent_s=0.0), resident, termination).record.summary()
 
     run_server(answer_or_leave_nothing, termination.request, load, port)

@@ -57,12 +57,34 @@ def require_paths(arguments: argparse.Namespace, *options: str) -> None:
     Raises:
         HecktorError: names the option and the whole path, with its deepest folder that exists.
     """
+    for option, path in _given(arguments, options):
+        if not path.exists():
+            whole = path.absolute()
+            there = next(folder for folder in whole.parents if folder.exists())
+            raise HecktorError(option, f"no such file or folder: {whole} ({there} exists)", "an existing one")
+
+
+def require_folders(arguments: argparse.Namespace, *options: str) -> None:
+    """Refuse what `require_paths` refuses, and files. Raises `HecktorError`."""
+    require_paths(arguments, *options)
+    for option, path in _given(arguments, options):
+        if not path.is_dir():
+            raise HecktorError(option, f"a file: {path.absolute()}", "a folder")
+
+
+def require_files(arguments: argparse.Namespace, *options: str) -> None:
+    """Refuse what `require_paths` refuses, and folders. Raises `HecktorError`."""
+    require_paths(arguments, *options)
+    for option, path in _given(arguments, options):
+        if path.is_dir():
+            raise HecktorError(option, f"a folder: {path.absolute()}", "a file")
+
+
+def _given(arguments: argparse.Namespace, options: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Each path that is given for one of the options, with the option."""
     for option in options:
         for path in _paths_in(getattr(arguments, option.lstrip("-").replace("-", "_"), None)):
-            if not path.exists():
-                whole = path.absolute()
-                there = next(folder for folder in whole.parents if folder.exists())
-                raise HecktorError(option, f"no such file or folder: {whole} ({there} exists)", "an existing one")
+            yield option, path
 
 
 def _paths_in(value: object) -> Iterator[Path]:

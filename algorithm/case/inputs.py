@@ -36,10 +36,7 @@ class CaseFiles:
 
 def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
     """A case in plain files; without `pet` the PET is CASE_0001 beside a CT with nnU-Net's name CASE_0000."""
-    for option, path in (("--ct", ct), ("--pet", pet)):
-        if path is not None and path.is_dir():
-            raise InputError(option, "found a folder", "an image")
-    files = CaseFiles(ct, _pet_beside(ct) if pet is None else pet, ehr)
+    files = CaseFiles(ct, pet_beside(ct) if pet is None else pet, ehr)
     for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
         if not path.is_file():
             raise InputError(option, f"no file {path}", "an existing file")
@@ -50,7 +47,8 @@ def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
     return files
 
 
-def _pet_beside(ct: Path) -> Path:
+def pet_beside(ct: Path) -> Path:
+    """The PET CASE_0001 beside a CT with nnU-Net's name CASE_0000. Raises `InputError` for another name."""
     suffix = image_suffix(ct, NAMED_IMAGE_SUFFIXES) or ""
     stem = ct.name[: len(ct.name) - len(suffix)]
     if not suffix or not stem.endswith(_NNUNET_CT):

@@ -59,11 +59,78 @@ def test_a_named_mask_of_an_earlier_run_goes(case_folder: CaseFolder, failure: s
     assert not mask.exists()
 
 
+REFUSED = {
+    "an absent case": ("--input", "absent"),
+    "a folder without a case": ("--input", "empty"),
+    "an absent package": ("--model", "absent"),
+    "a folder that is no package": ("--model", "empty"),
+    "an absent edition": ("--edition", "absent"),
+    "an absent folder of code": ("--code", "absent"),
+    "an absent CT": ("--ct", "absent"),
+    "options that exclude each other": ("--port", "1"),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+@pytest.mark.parametrize("output", ["output", "mask.nii.gz"])
+def test_a_run_that_is_refused_leaves_no_earlier_answer(case_folder: CaseFolder, refused: str, output: str) -> None:
+    """Whatever is wrong with the paths and options: an earlier answer would be taken for this run's."""
+    case_folder.write()
+    (case_folder.root / "empty").mkdir()
+    path = case_folder.root / output
+    record = case_folder.root / "record.json"
+    assert answer(case_folder, "segmentation", path, "--record", str(record)) == 0
+    assert record.is_file()
+    option, value = REFUSED[refused]
+    words = {"--input": str(case_folder.input), "--output": str(path), "--record": str(record)}
+    if option == "--ct":
+        del words["--input"]
+    words[option] = value if option == "--port" else str(case_folder.root / value)
+    with pytest.raises(HecktorError):
+        main(["--task", "segmentation", *(word for pair in words.items() for word in pair)])
+    assert not record.exists()
+    assert not files(path) if path.is_dir() else not path.exists()
+
+
+def test_without_a_package_that_tells_the_edition_answers_of_another_task_stay(case_folder: CaseFolder) -> None:
+    case_folder.write()
+    for task in TASKS:
+        assert answer(case_folder, task, case_folder.output) == 0
+    with pytest.raises(HecktorError, match="--model"):
+        answer(case_folder, "rfs", case_folder.output, "--model", "absent.tar.gz")
+    assert files(case_folder.output) == {MASK, "hpv-status.json"}
+
+
+def test_given_contours_stay_though_they_are_the_answer_of_another_task(case_folder: CaseFolder) -> None:
+    """Without a readable package the first task may be that of any edition, of HECKTOR 2026 with a mask."""
+    case_folder.write()
+    assert answer(case_folder, "segmentation", case_folder.output) == 0
+    contours = str(case_folder.output / MASK)
+    with pytest.raises(HecktorError, match="--model"):
+        main(["--task", "1", "--model", "absent", "--contours", contours, "--output", str(case_folder.output)])
+    assert files(case_folder.output) == {MASK}
+
+
 def test_an_input_named_as_output_is_not_removed(case_folder: CaseFolder) -> None:
     case_folder.write()
     with pytest.raises(OutputError):
         answer(case_folder, "segmentation", case_folder.ct_path)
     assert case_folder.ct_path.is_file()
+
+
+@pytest.mark.parametrize("named", ["ct_0000.mha", "ct_0001.mha", "given.mha", "lesions.mha"])
+def test_a_plain_file_named_as_output_is_not_removed(case_folder: CaseFolder, named: str) -> None:
+    """The CT, the PET beside it, a PET of another name and given contours; nor is one of them removed as a record."""
+    case_folder.write()
+    paths = {name: case_folder.root / name for name in ("ct_0000.mha", "ct_0001.mha", "given.mha", "lesions.mha")}
+    for path in paths.values():
+        path.write_bytes(b"image")
+    files_given = ["--ct", str(paths["ct_0000.mha"]), "--contours", str(paths["lesions.mha"])]
+    files_given += ["--pet", str(paths["given.mha"])] if named == "given.mha" else []
+    for outputs in (["--output", str(paths[named])], ["--output", "o", "--record", str(paths[named])]):
+        with pytest.raises(OutputError):
+            main(["--task", "segmentation", "--code", "absent", *files_given, *outputs])
+        assert paths[named].is_file()
 
 
 def test_an_earlier_answer_that_cannot_be_removed_is_named(case_folder: CaseFolder) -> None:

@@ -91,7 +91,7 @@ def test_the_start_of_python_counts_against_the_time_limit(case_folder: Any, tmp
 
 
 def test_wrong_usage_ends_with_status_2() -> None:
-    done = start("--task", "staging")
+    done = start("--task", "staging", "--output", "answers")
     assert done.returncode == 2
     assert "found task 'staging', expected one of segmentation, 1, rfs, 2, hpv, 3" in done.stderr.splitlines()[-1]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from algorithm.answers import _missing
+from algorithm.arguments import check_case_folder
 from algorithm.case.inputs import Notices
 from algorithm.case.read import CaseVolumes, read_case
-from algorithm.command import _check_case_folder
 from algorithm.conclude import peak_memory_mib, reset_peaks
 from contract.code import Code
 from contract.editions import load_edition
@@ -62,14 +62,14 @@ def test_the_peak_of_memory_is_that_of_a_case() -> None:
 
 def test_the_folder_one_level_away_is_named(tmp_path: Path) -> None:
     (tmp_path / "CASE" / "input" / "images").mkdir(parents=True)
-    _check_case_folder(tmp_path / "CASE" / "input")
+    check_case_folder(tmp_path / "CASE" / "input")
     with pytest.raises(InputError, match=r"expected --input .*/CASE/input$"):
-        _check_case_folder(tmp_path / "CASE")
+        check_case_folder(tmp_path / "CASE")
 
 
 def test_two_levels_away_and_a_release_are_named(tmp_path: Path) -> None:
     (tmp_path / "cohort" / "CASE" / "input" / "images").mkdir(parents=True)
     with pytest.raises(InputError, match=r"expected --input .*/cohort/CASE/input$"):
-        _check_case_folder(tmp_path / "cohort")
+        check_case_folder(tmp_path / "cohort")
     with pytest.raises(InputError, match=r"expected the folder of a case \(of a release: --ct FILE --pet FILE\)$"):
-        _check_case_folder(tmp_path / "cohort" / "CASE" / "input" / "images")
+        check_case_folder(tmp_path / "cohort" / "CASE" / "input" / "images")

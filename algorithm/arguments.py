@@ -1,0 +1,168 @@
+"""The arguments of `hecktor predict`, checked before the libraries are imported, which takes seconds."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from algorithm.case.inputs import LISTING, CaseFiles, pet_beside, plain_case
+from algorithm.destination import (
+    PROBABILITIES,
+    answer_paths,
+    check_outside,
+    is_mask_file,
+    remove_answers,
+    remove_earlier,
+)
+from contract import platform
+from contract.editions import Algorithm, Edition, known_editions, load_edition
+from contract.errors import HecktorError, InputError
+from contract.options import named_algorithm, require_files, require_folders, require_paths
+from contract.packages import chosen_edition
+
+_IMAGES: Final = "images"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for: the task, the case, and the folder or the mask's file to write."""
+
+    edition: Edition
+    algorithm: Algorithm
+    source: Path | CaseFiles
+    output_dir: Path | None
+    mask_path: Path | None
+    probabilities_path: Path | None
+
+
+def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Asked:
+    """Remove earlier answers, then check the paths: a run that is refused leaves no earlier answer in its place.
+
+    Raises:
+        HecktorError: a path, the edition or the package is unusable.
+    """
+    if arguments.output is None:
+        arguments.output = _default_output(parser)
+    if arguments.record is None and (path := os.environ.get(platform.RUN_RECORD_VARIABLE)):
+        arguments.record = Path(path)
+    mask_path = arguments.output if is_mask_file(arguments.output) else None
+    output_dir = arguments.output if mask_path is None else None
+    probabilities = None if arguments.probabilities is None else arguments.probabilities / PROBABILITIES
+    _check_outputs(arguments, mask_path, probabilities)
+    edition = _known_edition(arguments)
+    _remove_earlier(arguments, edition, probabilities)
+    _require_paths(arguments)
+    edition = edition or chosen_edition(arguments.edition, arguments.model)  # raises what is wrong with the package
+    algorithm = _algorithm(parser, arguments, edition, mask_path)
+    source = _source(parser, arguments, algorithm)
+    return Asked(edition, algorithm, source, output_dir, mask_path, probabilities)
+
+
+def _default_output(parser: argparse.ArgumentParser) -> Path:
+    """The platform's output folder, which exists in containers alone; elsewhere a folder must be named."""
+    if not platform.OUTPUT_DIR.is_dir():
+        parser.error(f"--output not given, and there is no {platform.OUTPUT_DIR}: name a folder for the answers")
+    return platform.OUTPUT_DIR
+
+
+def _check_outputs(arguments: argparse.Namespace, mask_path: Path | None, probabilities: Path | None) -> None:
+    """Refuse outputs that are inputs, and files beside the answers that lie among them."""
+    inputs = [*_inputs(arguments)]
+    if mask_path is not None:
+        check_outside("--output", mask_path, inputs)
+    roots = (arguments.output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR)
+    for option, path in (("--probabilities", probabilities), ("--record", arguments.record)):
+        if path is not None:
+            check_outside(option, path, roots)
+
+
+def _inputs(arguments: argparse.Namespace) -> Iterator[Path]:
+    """The files or the folder of the case, whether they exist or not."""
+    if arguments.ct is None:
+        yield arguments.input or platform.INPUT_DIR
+    else:
+        yield arguments.ct
+        with suppress(InputError):
+            yield pet_beside(arguments.ct)
+    yield from (path for path in (arguments.pet, arguments.ehr, arguments.contours) if path is not None)
+
+
+def _known_edition(arguments: argparse.Namespace) -> Edition | None:
+    """The edition of `--edition` or of the package; None if neither can be read."""
+    with suppress(HecktorError):
+        return chosen_edition(arguments.edition, arguments.model)
+    return None
+
+
+def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None, probabilities: Path | None) -> None:
+    """Remove the files that an earlier run of the task wrote; if the edition is unknown, those of every edition."""
+    for option, path in (("--probabilities", probabilities), ("--record", arguments.record)):
+        if path is not None:
+            remove_earlier(option, path)
+    if is_mask_file(arguments.output):
+        remove_answers([arguments.output])
+        return
+    paths: list[Path] = []
+    for one in [edition] if edition is not None else [load_edition(name) for name in known_editions()]:
+        with suppress(HecktorError):  # a task that this edition does not have
+            paths += answer_paths(one.algorithm(arguments.task), arguments.output).values()
+    inputs = [path.resolve() for path in _inputs(arguments)]
+    remove_answers([path for path in paths if path.resolve() not in inputs], arguments.output)
+
+
+def _require_paths(arguments: argparse.Namespace) -> None:
+    require_files(arguments, "--ct", "--pet", "--ehr", "--contours")
+    require_folders(arguments, "--code")
+    require_paths(arguments, "--model")
+    if not arguments.serve:  # a server's cases come later
+        require_folders(arguments, "--input")
+
+
+def _algorithm(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, edition: Edition, mask_path: Path | None
+) -> Algorithm:
+    """The named task; with a mask's file as output, of its answers the mask alone."""
+    task = arguments.task
+    if mask_path is not None and task is None:
+        task = next((one.name for one in edition.algorithms if one.mask is not None), None)
+    plain = arguments.ct is not None and task is None
+    hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
+    algorithm = named_algorithm(parser, edition.algorithm, task, hint)
+    if mask_path is None:
+        return algorithm
+    if algorithm.mask is None:
+        raise HecktorError("--output", f"the image {mask_path.name}", f"a folder: task {algorithm.name} has no mask")
+    return algorithm.model_copy(update={"answers": (algorithm.mask,)})
+
+
+def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm) -> Path | CaseFiles:
+    """The case's folder, or its plain files. Raises `InputError`."""
+    if arguments.ct is None:
+        if arguments.pet is not None or arguments.ehr is not None:
+            parser.error("--pet and --ehr need --ct")
+        if arguments.input is not None and not arguments.serve:  # a server's cases come later
+            check_case_folder(arguments.input)
+        return arguments.input or platform.INPUT_DIR
+    if arguments.input is not None:
+        parser.error("found --input and --ct, expected one of them")
+    if algorithm.heads and arguments.ehr is None:
+        names = ", ".join(answer.name for answer in algorithm.heads)
+        raise InputError("--ehr", "not given", f"the clinical variables for {names}, or a mask's file as --output")
+    return plain_case(arguments.ct, arguments.pet, arguments.ehr)
+
+
+def check_case_folder(folder: Path) -> None:
+    """Raise `InputError` for a folder without a case, with the place of one in the folders below."""
+    if any((folder / name).exists() for name in (_IMAGES, LISTING)):
+        return
+    name = platform.INPUT_DIR.name
+    within = next((path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_dir()), None)
+    expected = "the folder of a case (of a release: --ct FILE --pet FILE)"
+    if within is not None:
+        expected = f"--input {within.absolute()}"
+    raise InputError("--input", f"no {_IMAGES} in {folder.absolute()}", expected)
