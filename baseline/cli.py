@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PRESETS
 from baseline.package.options import lesion_numbers, package_output
-from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
+from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders, require_nnunet_results
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import (
@@ -20,6 +20,8 @@ from contract.options import (
     add_edition_option,
     number_within,
     positive_number,
+    require_files,
+    require_folders,
     require_paths,
     whole_number,
 )
@@ -40,14 +42,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser().parse_args(argv)
     is_begun = arguments.step not in ("all", "prepare")
-    given = ("--release", "--networks", "--nnunet", "--average", "--masks", "--code", "--suv-factors")
-    require_paths(arguments, *given, *(["--work"] if is_begun else []))
-    if not is_begun:
+    require_folders(arguments, "--release", "--nnunet", "--code", *(["--work"] if is_begun else []))
+    require_files(arguments, "--suv-factors", "--description")
+    require_paths(arguments, "--networks", "--average", "--masks")
+    work = WorkFolders(arguments.work.resolve())
+    if is_begun:
+        work.require(work.cases_json)
+    else:
         require_release(arguments.release.absolute(), load_edition(arguments.edition))
+    if getattr(arguments, "nnunet", None) is not None:
+        require_nnunet_results(arguments.nnunet)
     from baseline.steps import STEPS  # takes seconds
 
     try:
-        return STEPS[arguments.step](arguments, WorkFolders(arguments.work.resolve()))
+        return STEPS[arguments.step](arguments, work)
     except KeyboardInterrupt:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
 

@@ -1,4 +1,7 @@
-"""File layout of a training's working directory: the prepared data set, the networks of one plan and their results."""
+"""File layout of a training's working directory: the prepared data set, the networks of one plan and their results.
+
+Also what a folder of nnU-Net's own results is known by.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
-from contract.errors import HecktorError
+from contract.errors import HecktorError, ModelPackageError
 from contract.files import read_json
-from contract.packages import HEADS
+from contract.packages import HEADS, MANIFEST
 
 DATASET_ID: Final = 101
 DATASET_NAME: Final = f"Dataset{DATASET_ID}_HECKTOR"
@@ -23,6 +26,7 @@ TRAINER: Final = "HecktorTrainer"
 TRAINING_TIME: Final = "training_time.json"
 # In place of a folder of masks: the release's own.
 REFERENCE: Final = "reference"
+NNUNET_RESULTS: Final = "nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 # The step of `hecktor train` that writes each file.
 _STEPS: Final = {
     "cases.json": "prepare",
@@ -111,7 +115,19 @@ class WorkFolders:
         Raises:
             HecktorError: the file is absent; the message names the step that writes it.
         """
+        self.require(path)
+        return read_json(path)
+
+    def require(self, path: Path) -> None:
+        """Raise `HecktorError` for an absent file of this directory; it names the step that writes the file."""
         if not path.is_file():
             step = _STEPS.get(path.name, "plan")
             raise HecktorError(path.name, f"not found in {self.root.name}", f"`hecktor train {step}` before")
-        return read_json(path)
+
+
+def require_nnunet_results(folder: Path) -> None:
+    """Raise `ModelPackageError` unless the folder holds nnU-Net's results."""
+    if (folder / MANIFEST).is_file():
+        raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
+    if not (folder / "plans.json").is_file():
+        raise ModelPackageError(folder.name, "no plans.json", NNUNET_RESULTS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from contract import labels
 from contract.editions import load_edition
-from contract.options import Parser, add_edition_option, require_paths
+from contract.options import Parser, add_edition_option, require_folders
 
 if TYPE_CHECKING:
     from contract.images.geometry import Geometry
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert and print a summary; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    require_paths(options, "--input")
+    require_folders(options, "--input")
     from convert.dicom.structures import RoiNames  # after --help: SimpleITK takes a second
     from convert.pipeline import ConvertRequest, convert_dicom
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from contract import platform
 from contract.errors import HecktorError
-from contract.options import Parser, add_edition_option, add_task_option, require_paths
+from contract.options import (
+    Parser,
+    add_edition_option,
+    add_task_option,
+    require_files,
+    require_folders,
+    require_paths,
+)
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
 
@@ -22,8 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate and print the aggregates; raises HecktorError for errors that the user can fix."""
     parser = _parser()
     options = parser.parse_args(argv)
-    submission = [f"--{name}" for name in ("predictions", "teams") if getattr(options, name) is not None] or ["--input"]
-    require_paths(options, *submission, "--ground-truth", "--bounding-boxes")
+    require_folders(options, "--teams", *(["--input"] if options.predictions is None and options.teams is None else []))
+    require_paths(options, "--predictions", "--ground-truth")
+    require_files(options, "--bounding-boxes")
     # Not for `--help`: these load SimpleITK.
     from evaluation.editions.profile import load_profile
     from evaluation.pipeline import evaluate_submission

@@ -42,12 +42,10 @@ def evaluate_in_folder(
 
 
 def _paths_by_team(folder: Path) -> dict[str, Path]:
-    if not folder.is_dir():
-        raise HecktorError("--teams", f"no folder {folder.name!r}", "a folder with a folder or table for each team")
     entries = [path for path in sorted(folder.iterdir()) if path.name[0] != "." and path.suffix.lower() not in _NOTES]
     others = [path.name for path in entries if not path.is_dir() and path.suffix.lower() not in _OF_A_TEAM]
     if others or not entries:
-        found = f"found {listed(others)}" if others else "nothing"
+        found = f"found {listed(others) if others else 'nothing'}"
         raise HecktorError(f"--teams {folder.name}", found, "a folder, table or zip file for each team")
     names = [path.name if path.is_dir() else path.stem for path in entries]
     check_folder_names(names)

@@ -18,6 +18,7 @@ from contract.options import (
     add_edition_options,
     named_algorithm,
     positive_number,
+    require_folders,
     require_paths,
     whole_number,
 )
@@ -39,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Rehearse; returns 0 if the platform would show a result, 1 otherwise. HecktorError if nothing can be run."""
     parser = _parser()
     options = parser.parse_args(argv)
-    require_paths(options, "--cases", "--ground-truth", "--model", "--code")
+    require_folders(options, "--cases", "--ground-truth", "--code")
+    require_paths(options, "--model")
     edition = chosen_edition(options.edition, options.model)
     task = named_algorithm(parser, edition.algorithm, options.task)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second

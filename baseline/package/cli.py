@@ -9,12 +9,15 @@ from dataclasses import fields
 from pathlib import Path
 
 from baseline.package.options import lesion_numbers, named_numbers, package_output
+from baseline.work import require_nnunet_results
+from contract.code import Code
 from contract.editions import DEFAULT_EDITION
 from contract.options import (
     Parser,
     add_code_option,
     add_edition_option,
-    require_paths,
+    require_files,
+    require_folders,
 )
 
 
@@ -24,7 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if not arguments.nnunet and not arguments.weights:
         parser.error("found no network, expected --nnunet, or --code and --weights, or all three")
-    require_paths(arguments, "--nnunet", "--weights", "--heads", "--code", "--postprocessing")
+    require_folders(arguments, "--nnunet", "--weights", "--code")
+    require_files(arguments, "--heads", "--postprocessing")
+    for folder in arguments.nnunet:
+        require_nnunet_results(folder)
+    Code.of(arguments.code)
     from baseline.package.assemble import PackageRequest, package_training  # torch takes seconds
 
     options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}

@@ -12,16 +12,14 @@ from algorithm.network.package import INTENSITIES
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.order import channel_names, lesion_numbers
 from baseline.release.cases import read_cases
-from baseline.work import WorkFolders
+from baseline.work import NNUNET_RESULTS, WorkFolders, require_nnunet_results
 from contract.errors import InputError, ModelPackageError
 from contract.files import read_json
-from contract.packages import MANIFEST
 from contract.patient import difference_of_ids, listed
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
 _MOST_NAMES: Final = 5
-_EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 
 # Entries that change an answer; others concern training alone, such as batch_size and resampling_fn_seg.
 _OF_PLANS: Final = ("transpose_forward", "transpose_backward", "image_reader_writer", "label_manager")
@@ -62,7 +60,7 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
         folds: numbers or `all`; None stands for every numbered fold, or `all` if there is none.
         checkpoint: `final` or `best`.
     """
-    check_folder(folder)
+    require_nnunet_results(folder)
     folder = folder.resolve()
     plans, dataset = _object(folder / "plans.json"), _object(folder / "dataset.json")
     chosen = folds_of(folder) if folds is None else list(dict.fromkeys(folds))
@@ -92,14 +90,6 @@ def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def check_folder(folder: Path) -> None:
-    """Raise `ModelPackageError` unless the folder holds nnU-Net's results."""
-    if (folder / MANIFEST).is_file():
-        raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
-    if not (folder / "plans.json").is_file():
-        raise ModelPackageError(folder.name, f"no plans.json, {_EXPECTED}")
-
-
 def _object(path: Path) -> dict[str, Any]:
     content = read_json(path, error=ModelPackageError)
     if not isinstance(content, dict):
@@ -114,7 +104,7 @@ def folds_of(folder: Path) -> list[str]:
         return [str(number) for number in numbered]
     if (folder / "fold_all").is_dir():
         return ["all"]
-    raise ModelPackageError(folder.name, f"no fold_<number> and no fold_all, {_EXPECTED}")
+    raise ModelPackageError(folder.name, "no fold_<number> and no fold_all", NNUNET_RESULTS)
 
 
 def _checkpoint(folder: Path, fold: str, which: str) -> Path:
@@ -204,7 +194,7 @@ def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None)
     Raises:
         HecktorError: no numbered folds, or a patient has no mask or several.
     """
-    check_folder(folder)
+    require_nnunet_results(folder)
     name, dataset = folder.resolve().name, read_json(folder / "dataset.json")
     masks = _validation_masks(folder, name, str(dataset.get("file_ending", ".nii.gz")))
     wanted = {case.patient_id for case in read_cases(work)}

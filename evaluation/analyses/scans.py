@@ -43,8 +43,15 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     if (cohort / GROUND_TRUTH).is_dir():
         references = read_mask_folder(cohort / GROUND_TRUTH).targets
         return [_on_platform(cohort / case / "input", case, path, edition) for case, path in references.items()]
+    return [_released(folder) for folder in require_cohort(cohort)]
+
+
+def require_cohort(cohort: Path) -> list[Path]:
+    """The folders of a release's cases, none in the platform's layout. Raises GroundTruthError for any other folder."""
+    if (cohort / GROUND_TRUTH).is_dir():
+        return []
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
-    cases = [_released(folder) for folder in folders if _of_release(folder)]
+    cases = [folder for folder in folders if _of_release(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         nearby = folder_nearby(cohort, lambda path: (path / GROUND_TRUTH).is_dir())

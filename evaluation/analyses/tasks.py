@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, box_summary, rounded
@@ -78,6 +77,8 @@ def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
 
 def tau_and_p(first: Floats, second: Floats) -> tuple[float | None, float | None]:
     """Kendall's tau-b and its two-sided p, exact without ties; both None if one side ties all teams."""
+    from scipy.stats import kendalltau  # takes a second to import, which `study boards --help` would wait for
+
     test = kendalltau(first, second)
     return (None, None) if np.isnan(test.statistic) else (float(test.statistic), float(test.pvalue))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
 from contract.files import folder_nearby, json_text, write_files
-from contract.options import Parser, add_edition_option, add_task_option, require_paths, whole_number
+from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON
 from evaluation.editions.document import TIE_RULES
 from evaluation.options import name_paths
@@ -30,13 +30,16 @@ _OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    require_paths(options, "metrics", "--table", "--methods", "--runs")
-    # Imported after the options, so that --help answers at once.
+    require_paths(options, "metrics")
+    require_files(options, "--table", "--methods", "--runs")
+    teams = _named(options.metrics, options.names)
+    if not (teams or options.runs or options.table):
+        raise HecktorError("metrics", "no metrics.json is given", "one of each team, or --runs, or --table")
+    # Imported after the options and the files, so that --help and a wrong path are answered at once.
     from evaluation.ranking.paper import as_latex, cases_csv
     from evaluation.ranking.pipeline import RankingRequest, rank_results
     from evaluation.ranking.table import as_csv, as_text, lines_of_runs
 
-    teams = _named(options.metrics, options.names)
     # The other options have the names of the request's fields.
     given = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
     board = rank_results(RankingRequest(teams, **given))
@@ -53,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
+    if others := [path for path in paths if not path.is_dir() and path.suffix.lower() != ".json"]:
+        raise HecktorError("metrics", f"a file: {others[0].absolute()}", f"a {METRICS_JSON}, or a folder with one")
     files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
     teams = list(names) if names else [path.resolve().parent.name for path in files]
     if len(teams) != len(files):

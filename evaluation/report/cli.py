@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import Parser, add_edition_option, require_paths, whole_number
+from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
 from evaluation.options import add_workers, folders_by_team, team_folders
+from evaluation.results.board import leaderboard_folders
 
 if TYPE_CHECKING:
     from evaluation.analyses.analysis import Analysis
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    require_paths(options, "--results", "--cohort", "--masks", "--groups")
+    require_folders(options, "--results", "--cohort", "--masks")
+    require_files(options, "--groups")
     masks = folders_by_team("--masks", options.masks)
     _check_options(options, masks)
-    # Not for `--help`: these load scipy and SimpleITK.
+    leaderboard_folders(options.results)  # refuses any other folder
+    # Not for `--help` and a wrong folder: these load scipy and SimpleITK.
     from contract.files import write_text
     from evaluation.analyses.analysis import write_analyses
     from evaluation.analyses.groups import with_groups

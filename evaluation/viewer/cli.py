@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import DEFAULT_EDITION
-from contract.options import Parser, add_edition_option, require_paths, whole_number
+from contract.options import Parser, add_edition_option, require_folders, whole_number
 from evaluation.options import folders_by_team, team_folders
 
 _END = {signal.SIGINT, signal.SIGTERM}
@@ -18,9 +18,13 @@ _END = {signal.SIGINT, signal.SIGTERM}
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the viewer until Ctrl-C or SIGTERM; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    require_paths(options, "--cohort", "--results", "--masks")
+    require_folders(options, "--cohort", "--results", "--masks")
     print("Reading cohort and results ...", file=sys.stderr, flush=True)
-    # Not for `--help`: these load SimpleITK.
+    # Not for `--help`: NumPy.
+    from evaluation.analyses.scans import require_cohort
+
+    require_cohort(options.cohort)
+    # Not for a wrong folder: SimpleITK and scipy.
     from evaluation.viewer.cohort import ViewerRequest, find_cohort
     from evaluation.viewer.server import serving
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import load_edition
-from contract.options import Parser, add_edition_option, add_task_option, require_paths
+from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
 
@@ -15,7 +15,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make and test the files of a phase; without a container engine, make the ground truth and then raise."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    require_paths(arguments, "--ground-truth", "--predictions", "--bounding-boxes")
+    require_paths(arguments, "--ground-truth", "--predictions")
+    require_files(arguments, "--bounding-boxes")
     if arguments.no_image:
         refuse_image_options(parser, arguments, "--no-image")
     from evaluation.editions.profile import profile_of  # after --help: these take seconds

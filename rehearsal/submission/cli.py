@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError, printable
-from contract.options import Parser, add_code_option, add_edition_option, require_paths
+from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
 from contract.packages import chosen_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
@@ -25,17 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make and rehearse the files to upload; if only the engine is missing, the model is made before the error."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    require_paths(arguments, "--package", "--code")
+    require_paths(arguments, "--package")
+    require_folders(arguments, "--code")
+    edition = chosen_edition(arguments.edition, arguments.package)
     if arguments.model_only:
         refuse_image_options(parser, arguments, "--model-only", "images", "gpus")
-    from rehearsal.submission.folder import (
-        MODEL,
-        without_archives,  # after --help: these take seconds
-    )
+    from rehearsal.submission.folder import MODEL, without_archives  # after --help and a wrong package: takes seconds
     from rehearsal.submission.pipeline import SubmissionOptions, make_submission
     from rehearsal.submission.tries import KINDS
 
-    edition = chosen_edition(arguments.edition, arguments.package)
     options = SubmissionOptions(
         package=arguments.package.resolve(),
         output=arguments.output.resolve(),

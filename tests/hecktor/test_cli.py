@@ -196,3 +196,69 @@ def test_an_absent_path_is_named_whole_with_its_option(
     found = f"no such file or folder: {tmp_path}/typo/case ({tmp_path} exists)"
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {ABSENT[words]}: {found}, expected an existing one"
     assert list(tmp_path.iterdir()) == []
+
+
+# In place of a folder a file, of a file a folder, and folders without what a command reads.
+A_FILE = "a file: HERE/table.csv, expected a folder"
+A_FOLDER = "a folder: HERE/empty, expected a file"
+NO_CASES = "empty: no case found, expected ground_truth/<case>.mha beside <case>/input"
+NO_NNUNET = "empty: no plans.json, expected nnU-Net's results"
+NO_RELEASE = "empty: found nothing, expected Task 1, Task 2, Task 3 or any of them"
+NO_BOARD = "empty: found no leaderboard.json, expected the results of `rank`"
+NO_PACKAGE = "empty: no manifest.json, expected a model package"
+NOT_PREPARED = "cases.json: not found in empty, expected `hecktor train prepare` before"
+WRONG = {
+    "predict --task 1 --input table.csv --output out": f"--input: {A_FILE}",
+    "predict --task 1 --input empty --output out": "--input: no images in HERE/empty, expected the folder of a case",
+    "predict --task 1 --ct empty --output out": f"--ct: {A_FOLDER}",
+    "predict --task 1 --ct table.csv --pet table.csv --output out": "--ct: table.csv, expected an image in .mha",
+    "predict --task 1 --model empty --output out": NO_PACKAGE,
+    "predict --task 1 --code table.csv --output out": f"--code: {A_FILE}",
+    "evaluate --task 1 --teams table.csv --ground-truth empty --output out": f"--teams: {A_FILE}",
+    "evaluate --task 1 --input table.csv --ground-truth empty --output out": f"--input: {A_FILE}",
+    "evaluate --task 1 --teams empty --ground-truth empty --output out": "--teams empty: found nothing, expected a",
+    "rank empty --output out": "empty: no TEAM/metrics.json, expected the results of `hecktor evaluate --teams`",
+    "rank table.csv --output out": "metrics: a file: HERE/table.csv, expected a metrics.json, or a folder with one",
+    "rank --output out": "metrics: no metrics.json is given, expected one of each team",
+    "rank --table empty --output out": f"--table: {A_FOLDER}",
+    "report --results table.csv --output out": f"--results: {A_FILE}",
+    "report --results empty --output out": NO_BOARD,
+    "view --cohort table.csv": f"--cohort: {A_FILE}",
+    "view --cohort empty": NO_CASES,
+    "study thresholds --cohort empty --output out": NO_CASES,
+    "train all --release table.csv --work out --output out": f"--release: {A_FILE}",
+    "train all --release empty --work out --output out": NO_RELEASE,
+    "train fold --work table.csv": f"--work: {A_FILE}",
+    "train fold --work empty": NOT_PREPARED,
+    "train export --work empty --output out": NOT_PREPARED,
+    "package --nnunet table.csv --without-heads --output out": f"--nnunet: {A_FILE}",
+    "package --nnunet empty --without-heads --output out": NO_NNUNET,
+    "package --nnunet empty --heads empty --output out": f"--heads: {A_FOLDER}",
+    "package --code empty --weights empty --without-heads --output out": "--code empty: no __init__.py, expected an",
+    "submission --package empty --output out": NO_PACKAGE,
+    "submission --package empty --code table.csv --output out": f"--code: {A_FILE}",
+    "phase --task 1 --ground-truth empty --bounding-boxes empty --output out": f"--bounding-boxes: {A_FOLDER}",
+    "rehearse --task 1 --cases table.csv --process --output out": f"--cases: {A_FILE}",
+    "rehearse --task 1 --cases empty --process --output out": "empty: no folder <ID>/input in it, expected a cohort",
+    "convert dicom --input table.csv --output out": f"--input: {A_FILE}",
+}
+
+
+def test_a_wrong_path_is_refused_before_the_libraries_are_imported(tmp_path: Path) -> None:
+    """One sentence for one fault, in about a second; one after the other in one process, as for the help."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "table.csv").write_text("PatientID\n")
+    program = (
+        "import sys\nfrom hecktor.cli import main\n"
+        "for words in sys.argv[1:]:\n    main(words.split())\n"
+        f"    if found := {HEAVY - {'numpy', 'tqdm'}!r} & set(sys.modules):\n        sys.exit(f'{{words}}: {{found}}')\n"
+    )
+    program = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{program}"
+    command = [sys.executable, "-c", program, *WRONG]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 0, done.stderr
+    assert len(lines) == len(WRONG)
+    for line, (words, message) in zip(lines, WRONG.items(), strict=True):
+        assert line.startswith(f"error: {message}".replace("HERE", str(tmp_path))), words
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "table.csv"}

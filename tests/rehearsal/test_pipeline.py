@@ -124,7 +124,9 @@ def test_cases_that_are_no_folder_are_one_line(tmp_path: Path, is_file: bool) ->
     cases = tmp_path / "cases"
     if is_file:
         cases.touch()
-    found = "cases: no such folder" if is_file else "--cases: no such file or folder: /.*/cases "
+    found = (
+        "--cases: a file: /.*/cases, expected a folder" if is_file else "--cases: no such file or folder: /.*/cases "
+    )
     with pytest.raises(HecktorError, match=f"^{found}"):
         main(["--task", "3", "--cases", str(cases), "--output", str(tmp_path / "out"), "--process"])
 

@@ -72,6 +72,11 @@ def test_a_training_on_all_patients_is_refused(prepared: tuple[WorkFolders, Path
         (["--nnunet", ".", "--networks", "."], "--nnunet: found with --networks, expected one of them"),
     ],
 )
-def test_options_that_do_not_go_together(options: list[str], message: str, tmp_path: Path) -> None:
+def test_options_that_do_not_go_together(
+    options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cases.json", "plans.json"):
+        (tmp_path / name).write_text("{}")
     with pytest.raises(HecktorError, match=message):
         main(["heads", "--work", str(tmp_path), *options])
