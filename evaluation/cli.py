@@ -20,6 +20,7 @@ from contract.options import (
 )
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
+from evaluation.results.documents import remove_earlier
 
 if TYPE_CHECKING:
     from evaluation.editions.profile import TaskProfile
@@ -29,16 +30,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate and print the aggregates; raises HecktorError for errors that the user can fix."""
     parser = _parser()
     options = parser.parse_args(argv)
+    from evaluation.editions.profile import load_profile  # imports NumPy, which `--help` does not need
+
+    task = chosen_task(parser, load_profile(options.edition), options.task)
+    if options.teams is None:  # of teams their names are not known yet
+        remove_earlier(options.output, task.algorithm.name)
     require_folders(options, "--teams", *(["--input"] if options.predictions is None and options.teams is None else []))
     require_paths(options, "--predictions", "--ground-truth")
     require_files(options, "--bounding-boxes")
-    # Not for `--help`: these load SimpleITK.
-    from evaluation.editions.profile import load_profile
+    # Not for `--help` and wrong paths: these load SimpleITK.
     from evaluation.pipeline import evaluate_submission
     from evaluation.request import EvaluationRequest
     from evaluation.teams import evaluate_in_folder, not_scored
 
-    task = chosen_task(parser, load_profile(options.edition), options.task)
     request = EvaluationRequest(
         task=task.algorithm.name,
         submission=options.input,

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from contract.editions.clinical import CENTRE
-from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
+from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, with_options
@@ -28,7 +28,7 @@ from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.request import EvaluationRequest, boxes_for
 from evaluation.results import metrics_json
-from evaluation.results.documents import IN_BOX, MetricsJson, check_owner
+from evaluation.results.documents import IN_BOX, MetricsJson, remove_earlier
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort, measured_answer
 from evaluation.rows import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -63,7 +63,7 @@ def evaluate_together(
     submitted: dict[str, tuple[dict[str, Submission], tuple[Finding, ...]]] = {}
     for team, one in requests.items():
         with _fault_of(team, faults):
-            _remove_earlier(one.output_dir, task.algorithm.name)
+            remove_earlier(one.output_dir, task.algorithm.name)
     boxes = boxes_for(task, request.ground_truth, request.bounding_boxes)
     references = read_references(profile, task, request.ground_truth, boxes)
     with ExitStack() as folders:
@@ -121,21 +121,6 @@ def _submitted(
             raise
         # Submitters may see this message, which must not name the cases of the reference.
         raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
-
-
-def _remove_earlier(output_dir: Path | None, task: str) -> None:
-    """Remove an earlier metrics.json of the task, which would look like the result of a run that fails.
-
-    Raises OutputError: it is of another task or of another program, and so not to be lost.
-    """
-    if output_dir is None:
-        return
-    earlier = output_dir / METRICS_JSON
-    check_owner(earlier, task)
-    try:
-        earlier.unlink(missing_ok=True)
-    except OSError as problem:
-        raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
 
 
 def read_references(

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from contract.documents import Document, Text, document_error
 from contract.errors import HecktorError, OutputError
 from contract.files import MAX_JSON_BYTES, read_json
+from contract.platform import METRICS_JSON
 
 METRICS_FORMAT: Final = 1
 MAX_METRICS_BYTES: Final = 32 * MAX_JSON_BYTES
@@ -185,6 +186,21 @@ def check_owner(earlier: Path, task: str) -> None:
     if earlier.is_file() and (owner := _owner_of(earlier)) not in {task, ""}:
         expected = f"another --output, or remove {earlier.name} there"
         raise OutputError(earlier.name, f"found that of {owner}", expected)
+
+
+def remove_earlier(output_dir: Path | None, task: str) -> None:
+    """Remove an earlier metrics.json of the task, which would look like the result of a run that fails.
+
+    Raises OutputError: it is of another task or of another program, and so not to be lost.
+    """
+    if output_dir is None:
+        return
+    earlier = output_dir / METRICS_JSON
+    check_owner(earlier, task)
+    try:
+        earlier.unlink(missing_ok=True)
+    except OSError as problem:
+        raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
 
 
 def _owner_of(path: Path) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from contract.errors import HecktorError
 from evaluation.api import evaluate
+from evaluation.cli import main as score
 from evaluation.ranking.cli import main as rank
 
 RFS = "PatientID,Relapse,RFS\nP1,1,100\nP2,1,200\nP3,0,300\n"
@@ -35,6 +36,16 @@ def test_the_result_of_another_task_is_kept(tmp_path: Path, other: str) -> None:
     with pytest.raises(HecktorError, match=f"found that of {other}, expected another --output"):
         scored(tmp_path, "rfs")
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("absent", ["--predictions", "--ground-truth"])
+def test_an_absent_path_leaves_no_earlier_result(tmp_path: Path, absent: str) -> None:
+    scored(tmp_path, "rfs")
+    paths = {"--predictions": "rfs-answers.csv", "--ground-truth": "rfs.csv"} | {absent: "absent.csv"}
+    words = [word for option, name in paths.items() for word in (option, str(tmp_path / name))]
+    with pytest.raises(HecktorError, match=f"^{absent}: no such file or folder: "):
+        score(["--task", "rfs", *words, "--output", str(tmp_path / "out")])
+    assert not (tmp_path / "out" / "metrics.json").exists()
 
 
 def test_an_earlier_or_damaged_result_is_replaced(tmp_path: Path) -> None:

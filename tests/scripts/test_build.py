@@ -153,3 +153,16 @@ def test_the_demo_builds_and_runs_an_own_edition(script: Script, tmp_path: Path,
     done = script("demo", "--no-containers", "--edition", "hecktor2026")
     assert done.stdout.splitlines()[-1] == "<demo><--edition><hecktor2026>"
     assert len(built(tmp_path)) == 2
+
+
+def test_an_image_is_one_line_and_a_failed_one_the_end_of_its_log(script: Script, tmp_path: Path) -> None:
+    """The engine's own log, some 80 lines, is in build/; the last line of stderr is the engine's."""
+    engine = tmp_path / "engine"
+    cases = "build*evaluation-rfs*) echo step; echo fault >&2; exit 3 ;;\n    build*) echo step ;;\n    --version)"
+    engine.write_text(engine.read_text().replace("--version)", cases))
+    done = script("build", "rfs", "evaluation-rfs")
+    log = "build/hecktor-evaluation-rfs-latest.log"
+    assert done.stdout.splitlines()[0].startswith("hecktor-rfs:latest ")
+    assert done.stdout.splitlines()[1].split() == f"hecktor-evaluation-rfs:latest not built, log in {log}:".split()
+    assert (done.returncode, done.stderr.splitlines()[-2:]) == (3, ["step", "fault"])
+    assert (tmp_path / "tree" / log).read_text() == "step\nfault\n"
