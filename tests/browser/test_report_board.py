@@ -113,6 +113,7 @@ def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) 
     )
     assert len(right) == 8
     assert max(right) <= 688
+    expect(page.locator("#task1 table.board thead th").nth(3)).to_have_css("overflow-wrap", "normal")  # whole words
 
 
 def test_a_board_is_not_split_over_pages(page: Page, small_report: str) -> None:
