@@ -1,4 +1,4 @@
-"""The answers of one case: the mask restored, features measured, heads asked, each with a fallback of its own."""
+"""The answers of one case: restored mask, measured features and heads, each with its own fallback."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _by_head(
     measured: tuple[OnePatient | None, str],
     excluded: Collection[ClassValue],
 ) -> tuple[HeadAnswer, list[str]]:
-    """The head's answer, and lines: what it goes without, and what its days mean."""
+    """The head's answer, and lines for the log on what is missing and what its days mean."""
     patient, fault_of_features = measured
     if patient is None:
         raise _NoFeaturesError(fault_of_features)
@@ -213,15 +213,15 @@ def _by_head(
 
 
 def _missing(name: str, head: Head, features: Features) -> Iterator[str]:
-    """A line for each ensemble member that a head goes without, and one for all features."""
+    """A line for each missing member of an ensemble, and one for all missing features."""
     for expert in head.unavailable(features):
-        yield f"{name}: all features of expert {expert!r} are missing, it is left out"
+        yield f"{name}: all features of expert {expert!r} are missing, so it is left out"
     missing = head.missing(features)
     if len(missing) == 1:
-        yield f"{name}: {missing[0].feature} is missing, its training median {missing[0].fill:g} is used"
+        yield f"{name}: {missing[0].feature} is missing; instead its training median {missing[0].fill:g} is used"
     elif missing:
         medians = ", ".join(f"{term.feature} {term.fill:g}" for term in missing)
-        yield f"{name}: {len(missing)} features are missing, their training medians are used: {medians}"
+        yield f"{name}: {len(missing)} features are missing; instead their training medians are used: {medians}"
 
 
 def _may_fall_back(declared: Answer, problem: Exception) -> bool:
@@ -237,7 +237,7 @@ def _fall_back(
     excluded: Collection[ClassValue],
     problem: Exception,
 ) -> tuple[HeadValue, Fallback]:
-    """The first possible value: by the rule, of the training, of the declaration, or any class that is left."""
+    """The first possible value: from the rule, the training, the declaration, or any remaining class."""
     sources: list[tuple[FallbackSource, Callable[[], Any]]] = [
         ("rule", lambda: staged(declared.rule, patient.features) if declared.rule and patient is not None else None),
         ("training", lambda: run.resident.manifest.fallbacks.get(declared.head)),
@@ -259,7 +259,7 @@ def _fall_back(
 
 
 def _is_valid(declared: Answer, value: object) -> bool:
-    """True for a value that the answer's output may have."""
+    """True if the answer may have this value."""
     if declared.kind == "class":
         return is_member(value, declared.classes)
     return is_number(value) and (declared.direction == "risk" or float(value) > 0)  # type: ignore[arg-type]

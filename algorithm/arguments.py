@@ -30,7 +30,7 @@ _IMAGES: Final = "images"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command line asks for: the task, the case, and the folder or the mask's file to write."""
+    """A checked command line: task, case, and output folder or mask file."""
 
     edition: Edition
     algorithm: Algorithm
@@ -126,7 +126,7 @@ def _require_paths(arguments: argparse.Namespace) -> None:
 def _algorithm(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, edition: Edition, mask_path: Path | None
 ) -> Algorithm:
-    """The named task; with a mask's file as output, of its answers the mask alone."""
+    """The named task, reduced to its mask if the output is a mask file."""
     task = arguments.task
     if mask_path is not None and task is None:
         task = next((one.name for one in edition.algorithms if one.mask is not None), None)

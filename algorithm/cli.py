@@ -52,12 +52,12 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pet", type=Path, metavar="FILE", help="PET in SUV (default: CASE_0001 beside a CT named CASE_0000)"
     )
-    parser.add_argument("--ehr", type=Path, metavar="FILE", help="clinical variables; a mask needs none")
+    parser.add_argument("--ehr", type=Path, metavar="FILE", help="clinical variables, ehr.json; not needed for a mask")
     parser.add_argument(
         "--contours",
         type=Path,
         metavar="MASK",
-        help="use this mask of the lesions, on the CT's grid, instead of the network's; not if the task answers a mask",
+        help="use this lesion mask, on the CT's grid, instead of the network's; only for tasks that answer no mask",
     )
     parser.add_argument(
         "--output",

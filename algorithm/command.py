@@ -99,7 +99,7 @@ def _request(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> Pre
 
 
 def _log_this_thread_only() -> None:
-    """Keep the last line of the log: after an early end another thread may still compute.
+    """Drop log lines of other threads: after an early end one may still compute, and its line would be the last.
 
     A filter would be too late for a record that has passed the filters but waits for the handler's lock.
     """

@@ -45,7 +45,7 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAns
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
-    """The prediction with its run record, which is written if requested; a failure to write it goes to the log."""
+    """The prediction with its run record, which is written if requested; a failure to write it is logged."""
     lesions = _lesions(answers)
     record = _record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
@@ -68,7 +68,7 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
 
 
 def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> None:
-    """Write the probabilities and the record, if requested; a failure goes to the log, since the answers stand."""
+    """Write the probabilities and the record if requested; a failure is only logged, since the answers are valid."""
     request, segmented = run.request, answers.segmented
     try:
         if request.record_path is not None:
@@ -197,7 +197,7 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
 
 
 def reset_peaks() -> None:
-    """Begin to measure the peaks of memory anew; where the system refuses, the peak stays that of the process."""
+    """Reset the peaks of memory; if the system refuses, the peak remains that of the process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     if (cuda := _cuda_in_use()) is not None:
@@ -217,7 +217,7 @@ def gpu_peak_memory_mib() -> float | None:
 
 
 def _cuda_in_use() -> Any:
-    """`torch.cuda` if a card is in use, else None; asking must not cost an import."""
+    """`torch.cuda` if a card is in use, else None; never imports torch."""
     # After an early end another thread may still be importing it.
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     is_initialized = getattr(cuda, "is_initialized", None)

@@ -181,7 +181,7 @@ def watch(
         raise problem
     if isinstance(problem, HecktorError):
         return answers, problem.message
-    LOGGER.error("a bug or a lack of memory, not the case's fault", exc_info=problem)
+    LOGGER.error("a bug or too little memory; the case is not at fault", exc_info=problem)
     return answers, type(problem).__name__
 
 

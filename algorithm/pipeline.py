@@ -1,4 +1,4 @@
-"""The way of one case: better and better segmentations, and the answers by each of them."""
+"""Run one case: better and better segmentations, and the answers that follow from each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COVERED_BY_PET: Final = 0.9
 LEAST_COVERED_BY_PET: Final = 0.2
 HEAD_OR_NECK: Final = "a head or neck in view, the head up (+z)"
 WITHOUT_LANDMARK: Final = "the region is unsure"
-WITH_NECK: Final = "the empty mask is kept, since a neck has physiologic uptake: look at the PET"
+WITH_NECK: Final = "the empty mask is kept, because necks have physiologic uptake: check the PET"
 WITHOUT_BODY: Final = "the mask stays empty, and image features use their training medians"
 
 

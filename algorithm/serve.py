@@ -77,7 +77,7 @@ class Server(ThreadingHTTPServer):
     def health(self) -> _Reply:
         """OK if cases are accepted, also while one is answered."""
         if self.is_draining.is_set():
-            return HTTPStatus.SERVICE_UNAVAILABLE, "ending, no further case is accepted"
+            return HTTPStatus.SERVICE_UNAVAILABLE, "shutting down, no further cases are accepted"
         if not self.is_ready.is_set():
             return HTTPStatus.SERVICE_UNAVAILABLE, "the model is being loaded"
         return HTTPStatus.OK, "ready"
@@ -92,7 +92,7 @@ class Server(ThreadingHTTPServer):
         except HecktorError as problem:
             return _failed(problem.message)
         except Exception as problem:  # a bug in one case must not cost the next ones
-            LOGGER.exception("a bug, not the case's fault")
+            LOGGER.exception("a bug; the case is not at fault")
             return _failed(f"internal error ({type(problem).__name__})")
         LOGGER.info("%s", summary)
         return HTTPStatus.CREATED, summary

@@ -95,11 +95,11 @@ def _print_report(report: Mapping[str, Any]) -> None:
 
 
 def _counts(cases: Mapping[str, Any]) -> list[str]:
-    used = f"{cases['used']} cases used of {cases['in_ground_truth']}"
+    used = f"{cases['used']} of {cases['in_ground_truth']} cases count"
     if "missing" not in cases:  # without rows
-        return [used, f"{cases['used'] - cases['answered']} missing or failed"]
+        return [used, f"{cases['used'] - cases['answered']} without a usable prediction"]
     failed = {item["case"] for item in cases["failed"]}  # several answers of a case may be unusable
-    return [used, f"{len(cases['missing'])} missing", f"{len(failed)} failed"]
+    return [used, f"{len(cases['missing'])} without a prediction", f"{len(failed)} with an unusable one"]
 
 
 def _warnings(report: Mapping[str, Any]) -> list[str]:

@@ -125,7 +125,7 @@ def _model(task: Algorithm, team: str, package: Path) -> tuple[object, ...]:
 
 
 def _rank(demo: Demo, task: Algorithm) -> None:
-    _step(f"task {task.number}: both teams ranked by the edition's rules, with how stable the ranks are")
+    _step(f"task {task.number}: rank both teams by the edition's rules, with the stability of the ranks")
     _call("rank", *demo.metrics(task), "--output", demo.task_dir(task))
 
 
@@ -144,7 +144,7 @@ def _print_results(demo: Demo, report: Path, seconds: float) -> None:
     print(f"\nDone in {seconds:.0f} s. Results:")
     for task in demo.edition.algorithms:
         print(*(f"  {path}" for path in (*demo.metrics(task), demo.task_dir(task) / "leaderboard.json")), sep="\n")
-    print(f"\nLook into a case:   {_view_command(demo)}")
+    print(f"\nView a case:   {_view_command(demo)}")
     print(f"Open this page:     {report.resolve().as_uri()}")
 
 

@@ -31,12 +31,12 @@ BODY_HU: Final = -300
 SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone; expect an empty mask"
 _WITHOUT_DOSE: Final = "going on without it"
-_WITHOUT_CONTOURS: Final = "the network looks for the lesions"
+_WITHOUT_CONTOURS: Final = "the network finds the lesions instead"
 _WITHOUT_CLINICAL: Final = "going on without clinical variables"
 
 
 class WrongScanError(InputError):
-    """CT and PET are in each other's place."""
+    """CT and PET are swapped."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
 
 
 def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
-    """MR as float32 with finite values; what cannot be right gives a notice."""
+    """MR as float32 with finite values; implausible values give a notice."""
     checked = _checked(image, name)
     array = _finite(Volume(checked.array.astype(np.float32), checked.geometry), 0.0, name, "zero", notices).array
     if not array.any():

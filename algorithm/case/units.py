@@ -65,7 +65,7 @@ class TissueUptake:
 
 
 def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> tuple[Volume, list[Finding]]:
-    """The PET, scaled to SUV if its values can only be Bq/ml, and what is odd about its values.
+    """The PET, scaled to SUV if its values can only be Bq/ml, and findings about implausible values.
 
     `factor` is the case's own from Bq/ml to SUV; without one, or if it cannot be right, the scale is estimated. A PET
     that may be in kBq/ml is not scaled: the patient could still be the reason.
@@ -108,13 +108,13 @@ def factor_fault(factor: float, highest: float, tissues: tuple[TissueUptake, ...
 
 def _why_not_applied(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
     if highest <= LARGEST_PLAUSIBLE_SUV:
-        return "the PET is in SUV already"
+        return "the PET is already in SUV"
     fault = factor_fault(factor, highest, tissues)
     return f"it {fault}" if fault else ""
 
 
 def tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:
-    """Uptake of those of muscle and fat that both images show enough of; `ct` in HU, `pet` on its own grid.
+    """Uptake of muscle and of fat, each if both images show enough of it; `ct` in HU, `pet` on its own grid.
 
     Blocks of 4 mm are classified by their mean, which parts muscle from brain despite the noise, and left out if
     they are not homogeneous. Voxels of the PET without uptake do not count: the PET may be cropped.
@@ -150,7 +150,7 @@ def suv_scale(tissues: tuple[TissueUptake, ...]) -> tuple[float, float] | None:
 
 
 def is_implausible_suv(tissues: tuple[TissueUptake, ...]) -> bool:
-    """True if muscle and fat are both more than 2.5 times, or both less than a third of the expected SUV.
+    """True if muscle and fat both exceed 2.5 times the expected SUV, or are both below a third of it.
 
     One of them alone never is: muscle can be hot after exercise or insulin, and a head has brain beside its muscles.
     """

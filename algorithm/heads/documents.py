@@ -40,7 +40,7 @@ NEVER: Final = -1e6
 
 
 class Patients(Protocol):
-    """Patients in one order, with features and with images around their tumours, None for none."""
+    """Patients in one order, with features and images around their tumours; None where there are none."""
 
     @property
     def cubes(self) -> Cubes | None: ...
@@ -259,7 +259,7 @@ class EnsembleHead(_Head):
         return tuple(dict.fromkeys(name for expert in self.experts for name in expert.head.features))
 
     def scores(self, patients: Patients, faults: Faults | None = None) -> Floats:
-        """Mean of (score - mean) / sd over each patient's available experts, shape (patients,) or (patients, classes).
+        """Mean of (score - mean) / sd over each patient's available experts; shape (patients,) or (patients, classes).
 
         An expert that fails, as an entrant's code may, is left out, and its fault is added to `faults`.
 

@@ -160,7 +160,7 @@ def with_code(head: Head, code: Code, folder: Path) -> Head:
 
 
 def before_code(head: Head) -> Head:
-    """The head as it is before entrants' code has answered: each custom head fails."""
+    """The head before entrants' code has run: each custom head fails."""
 
     def fail(hook: str, _patients: Patients) -> Floats:
         raise ModelPackageError(f"head {hook}", "has not answered yet")

@@ -119,7 +119,7 @@ def absent_structures(features: Features) -> frozenset[str]:
 
 
 def classes_left(answer: Answer, absent: Collection[str], *, segmented: bool = True) -> tuple[ClassValue, ...]:
-    """The classes that a mask without the structures in `absent` leaves to a class answer, in training and inference.
+    """The classes that remain possible for an answer if the mask lacks the structures in `absent`.
 
     The class of an absent structure in `Answer.without` is the only one left; that of a present one is left out. T4 is
     left out without a primary, unless nothing was `segmented`.
@@ -146,7 +146,7 @@ def staged(rule: str, features: Features) -> str | None:
 
 
 def stage_features(features: Features) -> dict[str, float | None]:
-    """The number in the stage of each rule, by the name of the rule; None where the features do not show it."""
+    """The stage number of each rule, by the rule's name; None if the features do not determine it."""
     stages = {rule: staged(rule, features) for rule in RULES}
     return {rule: None if stage is None else float(stage[1:]) for rule, stage in stages.items()}
 

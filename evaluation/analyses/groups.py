@@ -80,7 +80,7 @@ def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> li
     anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
     if len(groups) < len(columns) or len(set(anchors)) < len(anchors):
         found = f"columns {', '.join(column for _, column in columns)}"
-        raise HecktorError("--groups", found, "each once, with names that differ in letters and from centre")
+        raise HecktorError("--groups", found, "different columns, none of them called centre")
     return [replace(one, groups=groups) for one in results]
 
 
@@ -108,7 +108,9 @@ def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
 
 def _check_groups(table: str, column: str, groups: set[str]) -> None:
     if ALL_CASES in groups:
-        raise HecktorError(table, f"the group {ALL_CASES!r} of {column}", "another name: all cases stand under it")
+        raise HecktorError(
+            table, f"the group {ALL_CASES!r} of {column}", "another name: this one is reserved for all cases"
+        )
     if not 2 <= len(groups) <= MOST_GROUPS:
         found = f"{len(groups)} different value{'s' * (len(groups) != 1)} of {column} among the scored cases"
         raise HecktorError(table, found, f"2 to {MOST_GROUPS} groups")

@@ -53,7 +53,7 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
     return Analysis(
         name=name,
         title=title,
-        caption="Values with 95% intervals: Wilson's for recalls and their means, else from resampled patients.",
+        caption="Values with 95% intervals: Wilson's for recalls and their means, bootstrap over patients for others.",
         columns={"metric": "Metric", "team": "Team", **_INTERVAL},
         rows=[row for row in rows if row["value"] is not None],
         chart={

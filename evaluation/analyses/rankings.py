@@ -51,7 +51,7 @@ def _blobs(results: TaskResults, stable: RankStability) -> Analysis:
         title="Stability of the ranks",
         caption=(
             f"How often each team took each rank in {stable.bootstraps} bootstrap rankings (area), and the 95% "
-            "interval of its rank; a tie counts for each team. Tau is Kendall's correlation of the bootstrap "
+            "interval of its rank; a tie counts for each tied team. Tau is Kendall's correlation of the bootstrap "
             "rankings with the ranking of all patients."
         ),
         columns={
@@ -185,7 +185,8 @@ def _test_notes(comparisons: Mapping[str, MetricTests]) -> list[str]:
     by_test: dict[str, list[str]] = {}
     for title, of in comparisons.items():
         tests = [TESTS.get(test, test) for test in (of.test, *of.other_tests)]
-        by_test.setdefault(", beside it ".join(tests), []).append(title)
+        beside = f", with {' and '.join(tests[1:])} beside it" if tests[1:] else ""
+        by_test.setdefault(tests[0] + beside, []).append(title)
     notes = [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
     without = {title: sum(bool(pair.without_p) for pair in of.pairs) for title, of in comparisons.items()}
     untested = [

@@ -65,8 +65,8 @@ def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
         name="correlation-between-tasks",
         title="Correlation between tasks",
         caption=(
-            "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: exact "
-            "for a few teams without ties, otherwise by the normal distribution (scipy)."
+            "Kendall's tau-b between the ranks in two tasks, over the teams that both rank, and its two-sided p: exact "
+            "for a few teams without ties, otherwise from the normal approximation (scipy)."
         ),
         columns={"first": "First", "second": "Second", "by": "By", "teams": "Teams", "tau": "Tau", "p": "p"},
         rows=rows,
@@ -105,8 +105,8 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
         name="spread-over-teams",
         title="Results of all teams by task",
         caption=(
-            "All ranked teams' values of each metric that several tasks share, and beside them the entries out of "
-            "competition."
+            "Values of all ranked teams for each metric that several tasks share; entries out of competition are shown "
+            "beside them."
         ),
         columns={
             "metric": "Metric",

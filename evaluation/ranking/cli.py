@@ -87,9 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     add("metrics", type=Path, nargs="*", help="each team's metrics.json or folder, or a folder of TEAM/metrics.json")
     add("--names", nargs="+", help="team names in the order of the files (default: the names of their folders)")
     repeated: dict[str, Any] = {"action": "append", "default": []}
-    table = "rank the values of a CSV table, with the column `team` and one per metric, without significance tests"
+    table = "rank the values in a CSV table with a column `team` and one column per metric; without significance tests"
     add("--table", type=Path, metavar="FILE", help=table)
-    methods = "CSV table with the column `team` and descriptors of each method, to show beside the scores"
+    methods = "CSV table with a column `team` and columns that describe each method, shown beside the scores"
     add("--methods", type=Path, metavar="FILE", help=methods)
     runs = "several runs of one team, of which the best counts; may be repeated"
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)

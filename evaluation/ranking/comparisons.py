@@ -87,7 +87,7 @@ def _finite(value: float) -> float | None:
 
 
 def _signed(metric: MetricProfile, values: Floats) -> Floats:
-    """The values so that higher is better."""
+    """The values, negated if lower is better."""
     return values if metric.higher_is_better else -values
 
 

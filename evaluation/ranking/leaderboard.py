@@ -152,7 +152,7 @@ def _resampling(ranked: TaskResults, bootstraps: int, seed: int | None) -> _Resa
         why = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
         return _Resampling(why=why)
     if bootstraps == 0:
-        return _Resampling(why="no bootstrap rankings were asked for")
+        return _Resampling(why="no bootstrap rankings were requested")
     seed = next(iter(ranked.teams.values())).provenance.seed if seed is None else seed
     draws, redraws = _draw(ranked, tuple(ranked.profile.metrics), bootstraps, seed)
     return _Resampling(draws, "", bootstraps, seed, redraws)

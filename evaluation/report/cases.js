@@ -100,7 +100,7 @@ function summarise(table, answers) {
       const value = summary.includes("fraction") ? d3.mean(numbers) : d3.median(numbers);
       const cell = row.cells[first + number];
       const isCount = numbers.length > 0 && absent.includes(place);
-      const count = `${numbers.filter((one) => one === 0).length} of ${numbers.length} teams false`;
+      const count = `${numbers.filter((one) => one === 0).length} of ${numbers.length} teams wrong`;
       cell.textContent = value === undefined ? "-" : isCount ? count : value.toFixed(3);
       if (value === undefined || isCount) delete cell.dataset.sort;
       else cell.dataset.sort = String(value);

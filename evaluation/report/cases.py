@@ -1,4 +1,4 @@
-"""The section on cases: a table of all of them, and for each a card with its picture and every team's answers."""
+"""The report's section on cases: a table of all cases, and a card with picture and answers for each."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _rows(result: TaskResults, answer: Answer) -> dict[str, dict[str, JsonRow]]:
 
 
 def _facts(answer: Answer) -> dict[str, Reader]:
-    """What the reference says, by heading."""
+    """Figures of the reference, by heading."""
     if answer.kind == "mask":
         return {
             "GTVp (ml)": partial(_volume_ml, key="gtvp_reference_mm3"),
@@ -226,9 +226,9 @@ def about_pictures(pictures: Sequence[CasePicture], colours: Mapping[str, str]) 
         return paragraph("There are no pictures: the report was written without the scans (--cohort).")
     shown = [("reference", REFERENCE_COLOUR), *colours.items()]
     text = (
-        f"Pictures: planes through the reference's GTVp and its largest GTVn. CT from {CT_WINDOW_HU[0]:g} to "
-        f"{CT_WINDOW_HU[1]:g} HU, PET over it from {PET_SHOWN_SUV[0]:g} to {PET_SHOWN_SUV[1]:g} SUV. R, L, A, P, S, I: "
-        "the patient's right, left, front, back, head and feet."
+        f"The pictures show planes through the reference's GTVp and its largest GTVn: CT from {CT_WINDOW_HU[0]:g} to "
+        f"{CT_WINDOW_HU[1]:g} HU, overlaid with PET from {PET_SHOWN_SUV[0]:g} to {PET_SHOWN_SUV[1]:g} SUV. R, L, A, P, "
+        "S and I mark the patient's right, left, front, back, head and feet."
     )
     return paragraph(text) + legend((colour, name) for name, colour in shown) + _LINES
 
@@ -261,7 +261,7 @@ def _summary(values: Sequence[Value], title: str, *, is_absent: bool) -> Cell:
     if not numbers:
         return Cell("-")
     if is_absent:
-        return Cell(f"{numbers.count(0)} of {len(numbers)} teams false")
+        return Cell(f"{numbers.count(0)} of {len(numbers)} teams wrong")
     figure = statistics.fmean(numbers) if "fraction" in title else statistics.median(numbers)
     return Cell(f"{figure:.3f}", figure)
 
@@ -273,7 +273,7 @@ def _cell(value: Value) -> Cell:
 
 
 def _number(value: float) -> str:
-    """Counts and days as they are, volumes with one decimal."""
+    """A number as text: counts and days unchanged, volumes with one decimal."""
     return str(value) if isinstance(value, int) else f"{value:.1f}"
 
 

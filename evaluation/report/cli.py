@@ -104,11 +104,10 @@ def _pictures(
 def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
     for option, value in (("--cohort", options.cohort), ("--viewer", options.viewer)):
         if value is not None and not options.cases:
-            found = "it shows single patients, which a page without --cases does not"
-            raise HecktorError(option, found, "--cases as well, for a page that holds their outcomes")
+            raise HecktorError(option, "found without --cases", "both: it shows individual patients")
     for option, needs_scans in (("--masks", bool(masks)), ("--viewer", options.viewer is not None)):
         if needs_scans and options.cohort is None:
-            raise HecktorError(option, "no cohort", "--cohort with the scans")
+            raise HecktorError(option, "found without --cohort", "both")
 
 
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:

@@ -28,7 +28,7 @@ def winner_in_words(results: TaskResults) -> str:
     first, *others = board.teams
     tied = [entry.team for entry in board.teams if entry.rank == first.rank]
     if len(tied) > 1:
-        return f"{_joined(tied)} share the first place."
+        return f"{_joined(tied)} share first place."
     value, low, high = first.metrics[deciding[0]].figures
     ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
     shown = "" if value is None else f" with {_within(board.metrics[deciding[0]])} {value:.3f}{ends}"
@@ -51,7 +51,7 @@ def _verdict(results: TaskResults, winner: str, others: Sequence[str]) -> str:
     where = "" if len(wins) == 1 else " in every metric" if in_all else " in at least one metric"
     count = _NUMBERS[len(others)] if len(others) < len(_NUMBERS) else len(others)
     rivals = others[0] if len(others) == 1 else f"{'all' if in_all else 'each of the'} {count} other teams"
-    return f"clear, significantly better than {rivals}{where}"
+    return f"significantly better than {rivals}{where}"
 
 
 def _wins(results: TaskResults) -> list[set[tuple[str, str]]]:

@@ -61,7 +61,7 @@ class PageContent:
 
 
 def shown_analyses(analyses: Iterable[Analysis], *, with_cases: bool) -> list[Analysis]:
-    """All analyses, or without cases those from which nothing about a single patient can be read."""
+    """All analyses, or without cases those that reveal nothing about single patients."""
     return [one for one in analyses if with_cases or not one.shows_patients]
 
 
@@ -81,7 +81,7 @@ def page_file(output: Path) -> Path:
     pictures = pictures_of(page)
     others = [one.name for one in sorted(pictures.glob("*")) if one.suffix not in _PICTURE_FILES or one.is_dir()]
     if others:
-        found = f"found {pictures.name}/{others[0]}, which is not a picture of a page"
+        found = f"found {pictures.name}/{others[0]}, which is not one of a report's pictures"
         raise OutputError("--output", found, f"another name, or remove {pictures.name}")
     return page
 
@@ -116,7 +116,7 @@ def build_page(content: PageContent) -> str:
 
 
 def _winners(results: Sequence[TaskResults]) -> str:
-    """One line a task, before any table."""
+    """One sentence for each task, above all tables."""
     lines = [f"<dt>{escape(_title(one))}</dt><dd>{escape(winner_in_words(one))}</dd>" for one in results]
     return f'<dl class="winners">{"".join(lines)}</dl>'
 
@@ -212,7 +212,7 @@ def _patients(results: TaskResults) -> frozenset[str]:
 
 
 def _names_in(cases: CaseCounts) -> Iterator[str]:
-    """The names of cases that do not count as the others do."""
+    """Names of failed, missing, unknown, duplicate and skipped cases."""
     yield from (one.case for one in cases.failed)
     yield from (*cases.missing, *cases.unknown, *cases.duplicate)
     for names in cases.skipped.values():

@@ -36,14 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     with serving(cohort, options.port) as address:
         count = len(cohort.cases)
         print(f"{count} case{'s' * (count != 1)} at {address}", flush=True)
-        print("Only this machine can open it. Ctrl-C ends it.", flush=True)
+        print("It opens on this machine only. Press Ctrl-C to stop.", flush=True)
         signal.sigwait(_END)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="hecktor view", description="Look into cases: CT, PET, contours, lesions and values in a local web page."
+        prog="hecktor view", description="View cases in a local web page: CT, PET, contours, lesions and values."
     )
     add = parser.add_argument
     cohort = "folder with CT, PET and reference of each case, in the platform's or the release's layout"

@@ -101,7 +101,7 @@ def test_each_head_states_its_rule_for_missing_values(case_folder: Any, predict:
     case_folder.ehr["Age"] = None
     case_folder.write()
     answer = predict("rfs", "--method", "clinical")
-    assert any("rfs: age_years is missing, its training median 1 is used" in line for line in answer.lines)
+    assert any("rfs: age_years is missing; instead its training median 1 is used" in line for line in answer.lines)
 
 
 def test_numbers_as_text_are_no_defect(case_folder: Any, predict: Any) -> None:

@@ -24,10 +24,10 @@ LINEAR = linear(term("gtvp_dose_mean_gy", 1.0, fill=66.5), term("age_years", 1.0
 
 def test_missing_features_share_a_line() -> None:
     assert list(_missing("rfs", LINEAR, {"age_years": 50.0})) == [
-        "rfs: gtvp_dose_mean_gy is missing, its training median 66.5 is used"
+        "rfs: gtvp_dose_mean_gy is missing; instead its training median 66.5 is used"
     ]
     assert list(_missing("rfs", LINEAR, {})) == [
-        "rfs: 2 features are missing, their training medians are used: gtvp_dose_mean_gy 66.5, age_years 61"
+        "rfs: 2 features are missing; instead their training medians are used: gtvp_dose_mean_gy 66.5, age_years 61"
     ]
     assert list(_missing("rfs", LINEAR, {"age_years": 50.0, "gtvp_dose_mean_gy": 70.0})) == []
 

@@ -100,7 +100,7 @@ def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, server: Se
     assert call(port, "POST", "/invoke") == (201, "answered")
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
         "error: a.mha: truncated, expected 12 bytes more",
-        "a bug, not the case's fault",
+        "a bug; the case is not at fault",
         "error: internal error (ZeroDivisionError)",
     ]
 

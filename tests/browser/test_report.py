@@ -227,8 +227,8 @@ def test_teams_that_mark_an_absent_structure_are_counted(browser: Browser, tmp_p
     (tmp_path / "r.html").write_text(build_page(lose_nodes(content(names(3), cases(6)))), encoding="utf-8")
     page = opened(browser.new_page(), (tmp_path / "r.html").as_uri(), ".fold", ".card")
     row = page.locator(f'#by-case > .scroll tbody tr[data-case="{cases(1)[0]}"]')
-    expect(row).to_contain_text("1 of 2 teams false")
-    for team, shown in ((0, "0 of 1 teams false"), (1, "1 of 2 teams false")):
+    expect(row).to_contain_text("1 of 2 teams wrong")
+    for team, shown in ((0, "0 of 1 teams wrong"), (1, "1 of 2 teams wrong")):
         page.locator("#task1 tbody button.choice").nth(team).click()
         expect(row).to_contain_text(shown)
     answers = page.locator(f'[id="case-{cases(1)[0]}"] tbody tr')

@@ -30,7 +30,7 @@ def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     *_, viewer, report = capsys.readouterr().out.splitlines()
     assert report.split()[-1] == (output / "report.html").resolve().as_uri()
     assert (output / "report.html").is_file()
-    program, *words = shlex.split(viewer.removeprefix("Look into a case:   "))
+    program, *words = shlex.split(viewer.removeprefix("View a case:   "))
     assert Path(program).name == "hecktor"
     assert words == ["view", "--cohort", str(output / "cohort"), "--results", str(output)]
     with pytest.raises(SystemExit):

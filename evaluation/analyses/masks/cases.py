@@ -41,7 +41,7 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
             Analysis(
                 name=table.name(f"{measure}-by-team"),
                 title=table.title(f"{title} by team"),
-                caption=f"{title} of all cases, teams in the order of the ranking. {_ABOUT_BOXES}{_UNITS[measure]}",
+                caption=f"{title} of all cases; the teams are in ranking order. {_ABOUT_BOXES}{_UNITS[measure]}",
                 columns={"label": "Structure", "team": "Team", **_heads(measure)},
                 rows=[row for row in rows if row["values"]],
                 chart={**BOX_CHART, "category": "team", "facet": "label", **_domain(measure)},

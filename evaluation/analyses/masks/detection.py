@@ -80,8 +80,8 @@ def lesion_counts(table: AnswerRows) -> list[Analysis]:
             name=table.name("gtvn-lesions"),
             title=table.title("GTVn lesions detected, missed and false"),
             caption=(
-                "Lesions of all cases, matched by the edition's rule. Detected and missed ones are the reference's, "
-                f"false ones the team's.{_LESION_DSC}"
+                "Lesions of all cases, matched by the edition's rule. Detected and missed lesions are the reference's, "
+                f"false lesions the team's.{_LESION_DSC}"
             ),
             columns={
                 "team": "Team",

@@ -16,7 +16,7 @@ from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats
 
 Scans: TypeAlias = Mapping[str, Mapping[str, float]]
 _FEWEST_IN_BIN: Final = 3
-_BINS: Final = "in five bins of rising values with equal numbers of cases, the first also with the remainder"
+_BINS: Final = "in five bins of increasing values with equal numbers of cases; the first bin also holds the remainder"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def dsc_by_case(table: AnswerRows, influence: Influence) -> Analysis:
     return Analysis(
         name=table.name(f"{influence.label}-dsc-and-{influence.name}"),
         title=table.title(f"DSC of the {label} of each case and its {_lower(influence.title)}"),
-        caption=f"Median over the teams of the DSC of each case with a {label}.",
+        caption=f"Median of the teams' DSCs for each case with a {label}.",
         columns={
             **table.case_heads,
             influence.column: influence.title,
@@ -121,14 +121,14 @@ def dsc_by_case(table: AnswerRows, influence: Influence) -> Analysis:
 
 
 HOW_P: Final = (
-    "p is that of a case's rank by volume against the mean rank of its DSC over teams: masks of one case are not "
-    "independent, so cases are counted, not masks."
+    "p tests the correlation between a case's rank by volume and the mean rank of its DSC over teams. It counts cases, "
+    "not masks, because masks of one case are not independent."
 )
 WHY_NO_P: Final = (
-    "No p for other properties and for single teams: the HECKTOR 2021 overview prints one for the volume alone, over "
-    "all teams."
+    "There is no p for other properties or for single teams: the HECKTOR 2021 overview prints one only for volume, "
+    "over all teams."
 )
-NO_SCANS: Final = "SUVmax is missing: write it with hecktor study baselines --cohort COHORT --output RESULTS."
+NO_SCANS: Final = "SUVmax is missing; to add it, run hecktor study baselines --cohort COHORT --output RESULTS."
 
 
 def dsc_correlations(table: AnswerRows, against: list[Influence], *, with_scans: bool) -> list[Analysis]:

@@ -121,7 +121,7 @@ SUGGESTED = "the scale that muscle and fat suggest (0.0002)"
     ("scale", "factor", "expected", "actions"),
     [
         (5000.0, 1 / 4000, 1.25, ["taken for Bq/ml and scaled by 0.00025 by the factor of the case"]),
-        (1.0, 1 / 4000, 1.0, ["the factor is not applied: the PET is in SUV already"]),
+        (1.0, 1 / 4000, 1.0, ["the factor is not applied: the PET is already in SUV"]),
         (5000.0, 1 / 500, 1.0, [f"the factor is not applied: it is 10 times {SUGGESTED}", ESTIMATED]),
         (5000.0, 1e-7, 1.0, [f"the factor is not applied: it is 0.0005 times {SUGGESTED}", ESTIMATED]),
     ],

@@ -72,7 +72,7 @@ def test_the_second_test_stands_beside(two_teams) -> None:
     assert [row["p_holm"] for row in tests.rows][:2] == [None, None]
     assert list(tests.columns)[-1] == "p_second"
     assert tests.notes == (
-        "M: Student's t of the difference over its bootstrap deviation, beside it Kang's test.",
+        "M: Student's t of the difference over its bootstrap deviation, with Kang's test beside it.",
         "D (mm): Wilcoxon's signed-rank test.",
         (
             "Too few patients differ to test M in 1 of 1 pairs of teams: the teams agree on all patients of a class, a "

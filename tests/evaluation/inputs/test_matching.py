@@ -156,7 +156,7 @@ def test_failed_counts_cases(tmp_path, grid, capsys):
     main([*arguments, "--output", str(tmp_path / "out"), "--bootstraps", "0"])
     report = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert [one["case"] for one in report["cases"]["failed"]] == ["P1", "P1", "P4"]
-    assert ", 1 missing, 2 failed\n" in capsys.readouterr().out
+    assert ", 1 without a prediction, 2 with an unusable one\n" in capsys.readouterr().out
 
 
 def centres_of(report):

@@ -44,8 +44,8 @@ def test_teams_that_mark_an_absent_structure_are_counted(shown):
     """Of 4 teams one marks a GTVn that is not there, one has no usable mask: 1 of 3 is false, no median of 0."""
     html = cases_html(lose_nodes(content(names(4), CASES)).results, ())
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
-    assert "<td>1 of 3 teams false</td>" in first
-    assert html.count("teams false") == 1
+    assert "<td>1 of 3 teams wrong</td>" in first
+    assert html.count("teams wrong") == 1
     data, place = data_of(html), sorted(CASES).index(CASES[0])
     assert [column["absent"] for column in data["columns"][:2]] == [[], [place]]
     assert data["columns"][1]["values"][4 * place : 4 * place + 4] == [1, 0, None, 1]

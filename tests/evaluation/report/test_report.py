@@ -279,7 +279,7 @@ def test_missing_masks_are_said(demo, capsys):
         build(demo, "--masks", f"ours={demo / 'empty'}")
     with pytest.raises(HecktorError, match="--masks: team 'ours' twice"):
         build(demo, "--masks", f"ours={demo / 'empty'}", "--masks", f"ours={demo}")
-    with pytest.raises(HecktorError, match="--masks: no cohort"):
+    with pytest.raises(HecktorError, match="--masks: found without --cohort, expected both"):
         report(["--results", str(demo), "--masks", f"ours={demo}", "--output", str(demo / "r.html")])
 
 

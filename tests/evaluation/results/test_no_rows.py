@@ -44,7 +44,7 @@ def test_without_rows_the_aggregates_stay_and_no_name_is_left(phase_of, blank, c
     assert shown["aggregates"] == full["aggregates"]
     assert shown["cases"] == {"in_ground_truth": 11, "used": 11, "answered": 9}
     assert set(full["provenance"]) - set(shown["provenance"]) == {"case_set_sha256"}
-    assert "2 missing or failed" in printed.out
+    assert "2 without a usable prediction" in printed.out
     assert not re.search(r"P\d|few", text + printed.out + printed.err)
     assert str(phase.root) not in text + printed.err
 
