@@ -94,9 +94,9 @@ function readChart(one) {
 function addChart(section) {
   const title = section.querySelector("h3").textContent;
   const about = section.querySelector(".about");
-  const attributes = { class: "drawing", role: "group", tabindex: "0", "aria-label": `${title}: arrow keys read the values` };
+  const attributes = { class: "drawing", role: "group", tabindex: "0", "aria-label": `${title}: use the arrow keys to read the values` };
   const drawing = create("div", { ...attributes, onkeydown: (event) => readNext(event, one), onblur: () => showTip(null) });
-  const one = { section, drawing, title, isStale: true, label: `${title}. ${about.textContent} The figures follow as a table.` };
+  const one = { section, drawing, title, isStale: true, label: `${title}. ${about.textContent} A table with the figures follows.` };
   charts.set(drawing, one);
   about.after(drawing);
   inView.observe(drawing);

@@ -308,14 +308,14 @@ function setRuler(on) {
 const SHORTCUTS = [
   [{ j: () => moveCase(1), k: () => moveCase(-1) }, "next, previous case"],
   [{ n: () => moveLesion(1), b: () => moveLesion(-1) }, "next, previous lesion"],
-  [{ c: () => current && toggle(current.masks.map(({ name }) => name)) }, "all contours off or on"],
+  [{ c: () => current && toggle(current.masks.map(({ name }) => name)) }, "hide or show all contours"],
   [{ w: () => next("ct-window") }, "next CT window"],
-  [{ p: () => { byId("pet-opacity").value = byId("pet-opacity").valueAsNumber > 0 ? 0 : 0.6; redraw(); } }, "PET off or on"],
+  [{ p: () => { byId("pet-opacity").value = byId("pet-opacity").valueAsNumber > 0 ? 0 : 0.6; redraw(); } }, "hide or show the PET"],
   [{ v: () => next("view") }, "next view"],
   [{ r: () => setRuler(byId("ruler").ariaPressed !== "true") }, "draw rulers, or move the crosshair"],
-  [{ f: () => nv.setPan2Dxyzmm([0, 0, 0, 1]) }, "fit the images again"],
-  [{ "/": () => byId("filter").focus() }, "go to the filter of the cases"],
-  [{ "?": () => byId("help-dialog").showModal() }, "this list"],
+  [{ f: () => nv.setPan2Dxyzmm([0, 0, 0, 1]) }, "fit the images to the window"],
+  [{ "/": () => byId("filter").focus() }, "filter the cases"],
+  [{ "?": () => byId("help-dialog").showModal() }, "show these keys"],
 ];
 const OTHER_HELP = [
   ["0 … 9", "contour of the reference (0) or of a team off or on"],

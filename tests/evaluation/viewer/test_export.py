@@ -59,5 +59,5 @@ def test_the_report_writes_a_page_of_the_worst_cases(ranked: Path) -> None:
     scans = ["--cases", "--cohort", str(ranked / "cohort"), "--viewer", str(ranked / "viewer"), "--viewer-cases", "1"]
     assert report([*options, *scans]) == 0
     assert list(cases_in(ranked / "viewer" / "index.html")) == ["C-2"]
-    with pytest.raises(HecktorError, match="--viewer: no cohort"):
+    with pytest.raises(HecktorError, match="--viewer: found without --cohort, expected both"):
         report([*options, "--cases", "--viewer", str(ranked / "viewer")])
