@@ -16,7 +16,7 @@ from evaluation.editions.document import TIE_RULES
 from evaluation.options import name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
-from evaluation.results.documents import check_owner
+from evaluation.results.documents import check_owner, task_of
 
 if TYPE_CHECKING:
     from evaluation.ranking.out_of_competition import OutOfCompetitionSource
@@ -30,6 +30,7 @@ _OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    _remove_earlier(options.output, options.metrics)
     require_paths(options, "metrics")
     require_files(options, "--table", "--methods", "--runs")
     teams = _named(options.metrics, options.names)
@@ -53,6 +54,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
     sys.stdout.write(f"{as_text(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
     return 0
+
+
+def _remove_earlier(output: Path, paths: Sequence[Path]) -> None:
+    """Remove an earlier leaderboard of the results' task, which would look like that of a ranking that fails.
+
+    If no result can be read, the task is unknown, and it stays. Raises OutputError for that of another task.
+    """
+    places = [place for path in paths for place in (path, path / METRICS_JSON, *sorted(path.glob(f"*/{METRICS_JSON}")))]
+    task = next((task for place in places if place.is_file() and (task := task_of(place))), "")
+    if task and (output / LEADERBOARD_JSON).is_file():
+        check_owner(output / LEADERBOARD_JSON, task)
+        for name in (LEADERBOARD_JSON, LEADERBOARD_CSV, LEADERBOARD_TEX, CASES_CSV):
+            (output / name).unlink(missing_ok=True)
 
 
 def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:

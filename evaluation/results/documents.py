@@ -209,6 +209,18 @@ def _owner_of(path: Path) -> str:
         content = read_json(path, max_bytes=MAX_METRICS_BYTES)
     except HecktorError:
         return ""
+    return _task_in(content) or "another program"
+
+
+def task_of(path: Path) -> str:
+    """The task of a metrics.json or leaderboard.json; empty if the file cannot be read or is not one of these."""
+    try:
+        return _task_in(read_json(path, max_bytes=MAX_METRICS_BYTES))
+    except HecktorError:
+        return ""
+
+
+def _task_in(content: Any) -> str:
     origin = content.get("provenance", content) if isinstance(content, dict) else None
     task = origin.get("task") if isinstance(origin, dict) else None
-    return task if isinstance(task, str) else "another program"
+    return task if isinstance(task, str) else ""

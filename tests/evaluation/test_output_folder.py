@@ -48,6 +48,22 @@ def test_an_absent_path_leaves_no_earlier_result(tmp_path: Path, absent: str) ->
     assert not (tmp_path / "out" / "metrics.json").exists()
 
 
+@pytest.mark.parametrize("fault", ["absent", "of other cases"])
+def test_a_ranking_that_is_refused_leaves_no_earlier_leaderboard(tmp_path: Path, fault: str) -> None:
+    scored(tmp_path, "rfs")
+    (tmp_path / "out").rename(tmp_path / "a")
+    board, other = tmp_path / "board", tmp_path / "b" / "metrics.json"
+    words = [str(tmp_path / "a" / "metrics.json"), "--output", str(board), "--latex", "--cases"]
+    assert rank(words) == 0
+    assert len(list(board.iterdir())) == 4
+    if fault == "of other cases":
+        other.parent.mkdir()
+        other.write_text((tmp_path / "a" / "metrics.json").read_text().replace('"P3"', '"P4"'))
+    with pytest.raises(HecktorError):
+        rank([words[0], str(other), *words[1:]])
+    assert list(board.iterdir()) == []
+
+
 def test_an_earlier_or_damaged_result_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "out" / "metrics.json"
     file.parent.mkdir()
