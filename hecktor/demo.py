@@ -58,9 +58,9 @@ class Demo:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; existing patients of the cohort are reused."""
-    from algorithm.network.resident import shipped_package
-
     demo = _demo(_parser().parse_args(argv))
+    from algorithm.network.resident import shipped_package  # imports scipy, which --help does not need
+
     package = shipped_package(demo.edition.name)
     begun = time.monotonic()
     _make_phantoms(demo)

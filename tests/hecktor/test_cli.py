@@ -113,7 +113,7 @@ def test_default_number_of_processes_heeds_the_cpu_quota(
 
 # Help answers in half a second without these.
 HEAVY = {"torch", "monai", "nnunetv2", "numpy", "scipy", "pandas", "SimpleITK", "pydicom", "tqdm"}
-LIGHT = ("convert", "evaluate", "package", "phantoms", "rank", "rehearse", "study", "submission")
+LIGHT = ("convert", "demo", "evaluate", "package", "phantoms", "rank", "rehearse", "study", "submission")
 
 
 def test_help_imports_no_heavy_library() -> None:
