@@ -26,6 +26,7 @@ from algorithm.heads.feature_hook import FOLDER, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
 from algorithm.network.backbones import checked_architecture
 from contract.code import Code, installed_code
+from contract.documents import is_integer, is_number
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verified_files
@@ -206,9 +207,9 @@ def _check_keys(content: Mapping[str, Any], keys: Sequence[str], name: str, expe
 def _read_plans(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Any]:
     """The plans, with the configurations checked that the manifest names."""
     plans = _read_object(_listed(files, PLANS))
+    _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     for name in dict.fromkeys((manifest.configuration, *manifest.configurations)):
         _check_configuration(plans, name, manifest.channels)
-    _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     if plans.get("transpose_forward", _ORDER) != _ORDER:
         order = plans["transpose_forward"]
         raise ModelPackageError(PLANS, f"transpose_forward {order!r}", f"{_ORDER}, as `hecktor package` turns it")
@@ -269,18 +270,33 @@ def _check_configuration(plans: Mapping[str, Any], name: str, channels: Sequence
         fits = isinstance(numbers, list) and len(numbers) == 3 and all(map(_is_positive, numbers))
         if not fits or (whole and any(int(number) != number for number in numbers)):
             raise ModelPackageError(PLANS, f"{key} {numbers!r:.80}", f"three positive numbers{whole}")
-    _check_normalisation(chosen, channels)
+    _check_normalisation(chosen, channels, chosen.get(INTENSITIES, plans[INTENSITIES]))
 
 
-def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[str]) -> None:
+def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[str], intensities: Any) -> None:
     """Check that each of the network's channels has a normalisation that inference can compute."""
-    schemes, sources = configuration["normalization_schemes"], configuration.get("channels", range(len(channels)))
+    schemes, sources = configuration["normalization_schemes"], _channel_numbers(configuration, channels)
     if not isinstance(schemes, list) or len(schemes) != len(sources):
         found = f"{len(schemes)} channels" if isinstance(schemes, list) else f"normalization_schemes {schemes!r:.80}"
         raise ModelPackageError(PLANS, found, f"{len(sources)} ({' and '.join(channels)})")
-    for scheme in schemes:
+    for number, scheme in enumerate(schemes):
         if not is_known(scheme):
             raise ModelPackageError(PLANS, f"normalisation {scheme!r}", KNOWN)
+        if scheme == "CTNormalization":
+            of_channel = intensities.get(str(number), {}) if isinstance(intensities, dict) else {}
+            for key in _OF_CT_NORMALISATION:
+                if not is_number(of_channel.get(key)):
+                    raise ModelPackageError(PLANS, f"found no number {key!r} for channel {number}", INTENSITIES)
+
+
+def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
+    """For each of the network's channels its number among the manifest's `channels`."""
+    numbers = configuration.get("channels", list(range(len(channels))))
+    fits = isinstance(numbers, list) and all(is_integer(one) and 0 <= one < len(channels) for one in numbers)
+    if not fits or not numbers:
+        expected = f"numbers from 0 ({channels[0]}) to {len(channels) - 1} ({channels[-1]})"
+        raise ModelPackageError(PLANS, f"channels {numbers!r:.80}", expected)
+    return numbers
 
 
 def _is_positive(value: Any) -> bool:

@@ -180,6 +180,30 @@ def test_a_normalisation_that_inference_cannot_compute(
         load_package(root)
 
 
+@pytest.mark.parametrize("sources", [[0, 2], [0, -1], [0, 1.0], [], "CT", {"0": 1}], ids=str)
+def test_channels_that_the_manifest_does_not_have(root: Path, sign_package: Callable[..., None], sources: Any) -> None:
+    """The tiny package's channels are CT, 0, and PET, 1."""
+    plans = json.loads((root / "plans.json").read_text())
+    plans["configurations"]["3d_fullres"]["channels"] = sources
+    (root / "plans.json").write_text(json.dumps(plans))
+    sign_package(root)
+    with pytest.raises(
+        ModelPackageError, match=r"^plans\.json: channels .*, expected numbers from 0 \(CT\) to 1 \(PET\)"
+    ):
+        load_package(root)
+
+
+def test_intensities_that_a_normalisation_needs(root: Path, sign_package: Callable[..., None]) -> None:
+    """CTNormalization of the CT, channel 0, without its standard deviation."""
+    plans = json.loads((root / "plans.json").read_text())
+    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization", "ZScoreNormalization"]
+    del plans["foreground_intensity_properties_per_channel"]["0"]["std"]
+    (root / "plans.json").write_text(json.dumps(plans))
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: found no number 'std' for channel 0, expected"):
+        load_package(root)
+
+
 def test_folds_of_two_members(pair_package: Path) -> None:
     package = load_package(pair_package)
     assert package.manifest.configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
@@ -218,8 +242,8 @@ def test_networks_that_see_different_images_are_refused(
         for configuration in plans["configurations"].values():
             for kind in ("data", "probabilities"):
                 configuration[f"resampling_fn_{kind}"] = "resample_data_or_seg_to_shape"
-        if (own := changes.get(INTENSITIES)) and "0" not in own:  # of the PET alone
-            own["0"] = plans[INTENSITIES]["0"]
+        if own := changes.get(INTENSITIES):
+            own["0"] = plans[INTENSITIES]["0"] | own.get("0", {})
         plans["configurations"]["segresnet"].update(changes)
 
     edit_json(root / "plans.json", change)
