@@ -83,7 +83,7 @@ def _print_report(report: Mapping[str, Any]) -> None:
 
 
 def _counts(cases: Mapping[str, Any]) -> list[str]:
-    used = f"{cases['used']} cases used of {cases['in_ground_truth']}"
+    used = f"{cases['used']} of {cases['in_ground_truth']} cases used"
     if "missing" not in cases:  # without rows
         return [used, f"{cases['used'] - cases['answered']} missing or failed"]
     failed = {item["case"] for item in cases["failed"]}  # several answers of a case may be unusable
