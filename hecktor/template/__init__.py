@@ -92,7 +92,7 @@ class Head:
         self.fill = 0.0
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
-        """Fit on patients in rows, NaN where a feature is missing.
+        """Fit on patients in rows, NaN where a feature is missing; docs/heads.md names the columns.
 
         The columns of `outcomes` are `days` and `event` of a risk, `class` (a number) of a class.
         """

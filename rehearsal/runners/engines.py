@@ -86,7 +86,10 @@ class ContainerEngine:
 
     def identity(self, image: str) -> str:
         """The ID of an image, which no archive can give to another. Raises EngineError if there is none."""
-        return self.command("image", "inspect", "--format", "{{.Id}}", image).strip()
+        identity = self.command("image", "inspect", "--format", "{{.Id}}", image, check=False).strip()
+        if not identity:
+            raise EngineError(image, f"{self.name} has no such image", f"one of `{self.name} images`")
+        return identity
 
     def load(self, archive: Path) -> str:
         """Load a saved image (`.tar`, `.tar.gz`, `.tar.xz`) and return its ID.

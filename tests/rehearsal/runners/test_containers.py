@@ -57,6 +57,16 @@ def test_a_container_has_neither_rights_nor_a_second_log_nor_processes_without_b
     assert expected <= set(arguments)
 
 
+def test_an_image_that_is_not_there_is_named_once(tmp_path: Path) -> None:
+    """Docker's own message names the image twice."""
+    client = tmp_path / "client"
+    client.write_text("#!/bin/sh\necho\necho 'Error: no such image: x: No such image: x:latest' >&2\nexit 1\n")
+    client.chmod(0o755)
+    with pytest.raises(EngineError) as error:
+        ContainerEngine(str(client), is_podman=False).identity("x")
+    assert str(error.value) == "x: docker has no such image, expected one of `docker images`"
+
+
 # An engine in a file: names of images with their IDs. Loading gives the names `evaluator:latest` and `new:1` to images.
 ENGINE = """#!{python}
 import json, sys
