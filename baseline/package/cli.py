@@ -12,6 +12,7 @@ from baseline.package.options import lesion_numbers, named_numbers, package_outp
 from baseline.work import require_nnunet_results
 from contract.code import Code
 from contract.editions import DEFAULT_EDITION
+from contract.errors import HecktorError
 from contract.options import (
     Parser,
     add_code_option,
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if not arguments.nnunet and not arguments.weights:
         parser.error("found no network, expected --nnunet, or --code and --weights, or all three")
+    if arguments.network is not None and not arguments.weights:
+        raise HecktorError("--network", "found without --weights", "both")
     require_folders(arguments, "--nnunet", "--weights", "--code")
     require_files(arguments, "--heads", "--postprocessing")
     for folder in arguments.nnunet:

@@ -217,17 +217,15 @@ class CustomMember:
 def custom_member(
     code: Code, network: str | None, weights: Sequence[Path], channels: tuple[str, ...]
 ) -> CustomMember | None:
-    """The entrant's network of `--code`, `--network` and `--weights`; None if none was given.
+    """The entrant's network of `--code`, `--network` and `--weights`; None without weights.
 
     `channels` are the names of the edition's.
 
     Raises:
-        HecktorError: some of the three are missing, or a folder of weights is absent or empty.
+        HecktorError: --code is not one folder, or a folder of weights is absent or empty.
         ModelPackageError: the code cannot be imported, or has no such class or a wrong declaration.
     """
     if not weights:
-        if network is not None:
-            raise HecktorError("--network", "found without --weights", "both")
         return None
     if network is None:
         if len(code.folders) != 1:
