@@ -291,12 +291,12 @@ def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[st
 
 def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
     """For each of the network's channels its number among the manifest's `channels`."""
-    numbers = configuration.get("channels", list(range(len(channels))))
+    numbers: Any = configuration.get("channels", list(range(len(channels))))
     fits = isinstance(numbers, list) and all(is_integer(one) and 0 <= one < len(channels) for one in numbers)
     if not fits or not numbers:
         expected = f"numbers from 0 ({channels[0]}) to {len(channels) - 1} ({channels[-1]})"
         raise ModelPackageError(PLANS, f"channels {numbers!r:.80}", expected)
-    return numbers
+    return tuple(numbers)
 
 
 def _is_positive(value: Any) -> bool:
