@@ -1,6 +1,6 @@
 """Answers for one PET/CT patient: masks of the tumours, recurrence risk, HPV status.
 
-`Predictor` is the Python interface (docs/python.md). Importing this package does not import torch.
+`Predictor` is the Python interface (docs/research.md). Importing this package does not import torch.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 ALL_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES, *sorted(ROOT.glob("examples/*/README.md"))]
 WITH_STEPS = ("train", "study", "convert")
+# Packages whose modules the steps of a section of the architecture name, without the package or with it.
+ROOMS = {"Follow one CT": "algorithm", "Follow one mask": "evaluation", "Follow one training": "baseline"}
 
 every_page = pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
@@ -72,6 +74,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+def test_pages_that_code_names_exist() -> None:
+    """In messages, docstrings and scripts, such as `docs/organise.md#start-from-a-release`."""
+    rooms = (*ROOMS.values(), "contract", "convert", "hecktor", "rehearsal", "benchmarks", "examples", "tests")
+    sources = [*(ROOT / "scripts").glob("*[!_]"), *(path for room in rooms for path in (ROOT / room).rglob("*.py"))]
+    named = {place for path in sources for place in re.findall(r"docs/[a-z-]+\.md(?:#[\w-]+)?", path.read_text())}
+    broken = []
+    for place in sorted(named):
+        name, _, anchor = place.partition("#")
+        if not (ROOT / name).exists() or (anchor and anchor not in slugs((ROOT / name).read_text())):
+            broken.append(place)
+    assert broken == []
+
+
 @every_page
 def test_commands_and_their_options_exist(page: Path) -> None:
     wrong = []
@@ -92,3 +107,21 @@ def test_scripts_and_modules_exist(page: Path) -> None:
     assert [name for name in sorted(scripts) if not (ROOT / name.strip()).exists()] == []
     modules = {line.split()[2] for line in commands(text, r"python -m (?=algorithm|benchmarks|evaluation|baseline)")}
     assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
+
+
+def exists(path: str) -> bool:
+    """Whether a dotted name is a module or package of the source tree, or a function or class of one."""
+    place, _, name = path.rpartition(".")
+    whole, module = ROOT / path.replace(".", "/"), ROOT / f"{place.replace('.', '/')}.py"
+    if whole.is_dir() or whole.with_suffix(".py").is_file():
+        return True
+    return module.is_file() and bool(re.search(rf"^(?:def|class) {name}\b", module.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("section", ROOMS)
+def test_the_architecture_names_what_is_there(section: str) -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    steps = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    names = re.findall(r"`([a-z_]+(?:\.\w+)+)`", steps)
+    assert len(names) > 5
+    assert [name for name in names if not (exists(f"{ROOMS[section]}.{name}") or exists(name))] == []

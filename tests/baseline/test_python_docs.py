@@ -1,4 +1,4 @@
-"""The examples of docs/python.md: preparing runs on a tiny release; the whole training and its steps have these names."""
+"""The examples of docs/research.md: preparing runs on a tiny release; the whole training and its steps have these names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import baseline
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "research.md"
 SECTION = PAGE.read_text(encoding="utf-8").partition("\n## Train\n")[2].partition("\n## ")[0]
 WHOLE, STEPS = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
 

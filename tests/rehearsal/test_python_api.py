@@ -1,4 +1,4 @@
-"""The Python API of the phantoms, and its example in docs/python.md."""
+"""The Python API of the phantoms, and its example in docs/research.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, make_case
 from rehearsal.phantoms.make import make_cohort
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "research.md"
 
 
 def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:

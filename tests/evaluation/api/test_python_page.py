@@ -1,11 +1,11 @@
-"""The examples of docs/python.md about evaluation run as they stand."""
+"""The examples of docs/research.md about evaluation run as they stand."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "research.md"
 
 
 def test_the_examples_run(tmp_path, monkeypatch, capsys):
