@@ -21,7 +21,7 @@ from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValu
 from contract import labels
 from contract.documents import is_member, is_number
 from contract.editions import Answer
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.packages import SmallestLesions
 

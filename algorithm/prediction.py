@@ -16,7 +16,7 @@ from algorithm.case.read import CaseSource
 from algorithm.heads.methods import BASELINE, Method
 from algorithm.masks.segmentation import Heads, Segmented, SegmentedBy
 from contract.editions import Algorithm, Edition
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from contract.errors import Finding
 from contract.images.geometry import Geometry
 from contract.packages import PackageIdentity

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from contract.editions import Algorithm, Answer, Edition
-from contract.editions.declaration import KINDS, Kind
+from contract.editions.answers import KINDS, Kind
 from contract.editions.inputs import MR, Modality
 from contract.errors import HecktorError, ModelPackageError
 

@@ -12,7 +12,7 @@ from typing import Final
 from algorithm.heads.documents import Cubes, Faults, Features, Head, OnePatient
 from algorithm.heads.parts import Survival
 from contract.editions import Answer
-from contract.editions.declaration import RULES, ClassValue
+from contract.editions.answers import RULES, ClassValue
 from contract.errors import ModelPackageError
 
 
@@ -134,7 +134,7 @@ def classes_left(answer: Answer, absent: Collection[str], *, segmented: bool = T
 
 
 def staged(rule: str, features: Features) -> str | None:
-    """The stage that a rule of `contract.editions.declaration.RULES` gives.
+    """The stage that a rule of `contract.editions.answers.RULES` gives.
 
     None if the features do not show it: T without a primary tumour, N without a mask. Imaging shows neither T0 nor the
     invasion of soft tissue, so that some T4 tumours are staged too low. HPV does not change N in the 7th edition.

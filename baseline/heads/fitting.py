@@ -24,7 +24,7 @@ from baseline.release.cases import ReleaseCase, head_answers
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Edition
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from contract.errors import MetricError, ModelPackageError
 from contract.packages import SmallestLesions
 

@@ -15,7 +15,7 @@ from baseline.work import WorkFolders
 from contract.code import split_reference
 from contract.documents import Document, parse_document
 from contract.editions import Answer
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 
 # Heads of another version are outdated.
 FORMAT_VERSION: Final = 7

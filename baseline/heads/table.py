@@ -24,6 +24,7 @@ from baseline.heads.record import CrossValidation
 from baseline.heads.record import summary as metrics_summary
 from contract.code import Code
 from contract.editions import Answer
+from contract.editions.answers import ClassAnswer, RiskAnswer
 from contract.errors import HecktorError
 
 _FRAME: Final = "table"
@@ -141,10 +142,10 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         raise HecktorError(_FRAME, found, "a row for each patient, and a feature at least")
     if time is not None and event is not None:
         outcomes = _survival(frame, time, event)
-        answer = _answer("risk", direction="time", columns={"time": time, "event": event})
+        answer: Answer = RiskAnswer(**_declared("risk"), direction="time", columns={"time": time, "event": event})
     else:
         classes, outcomes = _classes(frame, str(target))
-        answer = _answer("class", classes=classes, columns={"class": str(target)})
+        answer = ClassAnswer(**_declared("class"), classes=classes, columns={"class": str(target)})
     centres = None if centre is None else tuple(map(str, _column(frame, centre, "a centre in each row")))
     cohort = _cohort(frame, used, centres, outcomes)
     own = Code.of(code)
@@ -224,8 +225,9 @@ def _classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Outcome
     return classes, Outcomes(numbers, classes=tuple(map(str, classes)))
 
 
-def _answer(kind: str, **more: Any) -> Answer:
-    return Answer(name=kind, kind=kind, slug=kind, title=kind, path=f"{kind}.json", **more)  # type: ignore[arg-type]
+def _declared(kind: str) -> dict[str, Any]:
+    """Name, kind and the output socket, which a table does not need."""
+    return {"name": kind, "kind": kind, "slug": kind, "title": kind, "path": f"{kind}.json"}
 
 
 def _target(answer: Answer, transforms: Transforms) -> Target:

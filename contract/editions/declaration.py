@@ -1,204 +1,17 @@
-"""Answers and algorithms as an edition declares them.
-
-Code branches on an answer's kind, never on a name or a year.
-"""
+"""Algorithms as an edition declares them: inputs, answers and the time limit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from contract.documents import (
-    Document,
-    Name,
-    Text,
-    UniqueTexts,
-    Word,
-    expect_keys,
-    is_integer,
-    is_member,
-    is_text,
-    unique,
-)
-from contract.editions.clinical import normalised_key, refuse_missing
-from contract.editions.inputs import (
-    CONTOURS,
-    CT,
-    CT_AND_PET,
-    MR,
-    REFERENCE_FILE,
-    Input,
-    Modality,
-    RelativePath,
-    ReleaseFile,
-    Socket,
-)
-from contract.labels import FOREGROUND, NAMES
+from contract.documents import Document, Name, Text, UniqueTexts, unique
+from contract.editions.answers import MASK_LABELS, Answer, ClassAnswer, MaskAnswer, RiskAnswer
+from contract.editions.inputs import CONTOURS, CT, CT_AND_PET, MR, Input, Modality
 
-Kind = Literal["mask", "risk", "class"]
-Direction = Literal["risk", "time"]
-Rule = Literal["", "t_stage_7th", "n_stage_7th"]
-ClassValue = bool | int | str
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
-# Rules that give a class from the mask, defined in `algorithm.heads.values`.
-RULES: Final = tuple(rule for rule in get_args(Rule) if rule)
 IMAGE_PREFIX: Final = "hecktor-"
-_CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}
-_LABELS: Final = {NAMES[label]: label for label in FOREGROUND}
-# Keys of each kind of answer: those required, then those allowed.
-_KEYS_OF_KIND: Final[Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "mask": (("labels",), ("release",)),
-    "risk": (("columns",), ("aliases", "head", "direction", "fallback")),
-    "class": (
-        ("classes", "columns"),
-        ("aliases", "head", "words", "row_key", "fallback", "rule", "without", "not_counted"),
-    ),
-}
-_COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
-
-
-class Answer(Document):
-    """One output of an algorithm.
-
-    Attributes:
-        name: name of the answer in model packages and scoring.
-        kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
-        slug, title, path: of the output socket.
-        labels: structures of a mask and their values, GTVp 1 and GTVn 2.
-        release: of a mask, the reference's file below a patient's folder of a release, with `{id}` for the ID.
-        columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
-        aliases: further spellings of these columns by role; the declared column of a table stands before them.
-        head: head in the model package that predicts a risk or class, `name` by default; empty for a mask.
-        direction: of a risk: "risk" if a higher value means earlier recurrence, "time" if it means later recurrence.
-        classes: JSON values of a class in ascending order; the second of two is the positive class.
-        words: lower-case spellings of the classes in tables.
-        not_counted: capital spellings in tables, such as T0, that are known but no class: the patient does not count.
-        rule: one of `RULES`, which gives the class from the mask if the head fails; empty for none.
-        without: structures of the mask with a class that is given exactly where the written mask lacks the structure.
-        row_key: key of a class in the rows of metrics.json, `name` by default.
-        fallback: value written if the prediction fails and neither `rule` nor the model package gives one; None makes
-            a failure an error. The fallback for a mask is always the PET threshold.
-    """
-
-    name: Name
-    kind: Kind
-    slug: Text
-    title: Text
-    path: RelativePath
-    labels: dict[Text, int] = Field(default_factory=dict)
-    release: ReleaseFile = REFERENCE_FILE
-    columns: dict[Text, Text] = Field(default_factory=dict)
-    aliases: dict[Text, UniqueTexts] = Field(default_factory=dict)
-    head: Name = Field(default_factory=lambda fields: "" if fields.get("kind") == "mask" else fields.get("name", ""))
-    direction: Direction = "risk"
-    classes: tuple[ClassValue, ...] = ()
-    words: dict[Word, ClassValue] = Field(default_factory=dict)
-    not_counted: UniqueTexts = ()
-    rule: Rule = ""
-    without: dict[Text, ClassValue] = Field(default_factory=dict)
-    row_key: Name = Field(default_factory=lambda fields: fields.get("name", ""))
-    fallback: float | ClassValue | None = None
-
-    @field_validator("labels")
-    @classmethod
-    def _check_labels(cls, labels: dict[str, int]) -> dict[str, int]:
-        if labels != _LABELS:
-            raise ValueError(f"{_LABELS}, which networks, features and metrics know")
-        return labels
-
-    @field_validator("columns")
-    @classmethod
-    def _check_columns(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        roles = _COLUMNS[info.data["kind"]] if "kind" in info.data else ()
-        if not roles:
-            return columns
-        if set(columns) != set(roles) or len(set(columns.values())) < len(columns):
-            raise ValueError(f"a different text for each of {', '.join(roles)}")
-        return columns
-
-    @field_validator("aliases")
-    @classmethod
-    def _check_aliases(cls, aliases: dict[str, tuple[str, ...]], info: ValidationInfo) -> dict[str, tuple[str, ...]]:
-        columns = info.data.get("columns", {})
-        if columns and not set(aliases) <= set(columns):
-            raise ValueError(f"spellings for some of {', '.join(columns)}")
-        unique(normalised_key(text) for text in (*columns.values(), *(one for of in aliases.values() for one in of)))
-        return aliases
-
-    @field_validator("classes")
-    @classmethod
-    def _check_classes(cls, values: tuple[ClassValue, ...]) -> tuple[ClassValue, ...]:
-        in_order = (
-            values == (False, True) and all(isinstance(value, bool) for value in values),
-            all(map(is_integer, values)) and all(low < high for low, high in pairwise(map(int, values))),
-            all(map(is_text, values)) and len({str(value).lower() for value in values}) == len(values),
-        )
-        if len(values) < 2 or not any(in_order):
-            raise ValueError("false and true, ascending whole numbers or different texts, two or more")
-        refuse_missing(values)
-        return values
-
-    @field_validator("words", "without")
-    @classmethod
-    def _check_members(cls, values: dict[str, ClassValue], info: ValidationInfo) -> dict[str, ClassValue]:
-        classes = info.data.get("classes", ())
-        if not all(is_member(value, classes) for value in values.values()):
-            raise ValueError("one of the classes for each key")
-        if info.field_name == "words":
-            refuse_missing(values)
-        if info.field_name == "without" and classes and len(set(values.values())) == len(classes):
-            raise ValueError("at least one class that is left with all structures")
-        return values
-
-    @field_validator("not_counted")
-    @classmethod
-    def _capitals(cls, spellings: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(text.upper() for text in spellings)
-
-    @field_validator("fallback", mode="before")
-    @classmethod
-    def _check_fallback(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is None or info.data.get("kind", "mask") == "mask":
-            return value
-        if info.data["kind"] == "class":
-            classes = info.data.get("classes", ())
-            if not is_member(value, classes):
-                raise ValueError(f"one of the classes {', '.join(map(str, classes))}")
-            return value
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError("a finite number")  # noqa: TRY004
-        if info.data.get("direction") == "time" and value <= 0:
-            raise ValueError("days above 0")
-        return float(value)
-
-    @model_validator(mode="after")
-    def _check_keys(self) -> Answer:
-        required, optional = _KEYS_OF_KIND[self.kind]
-        expect_keys(self, ("name", "kind", "slug", "title", "path", *required), optional)
-        return self
-
-    @cached_property
-    def socket(self) -> Socket:
-        """The output socket."""
-        kind = "Segmentation" if self.kind == "mask" else "Float"
-        if self.kind == "class":
-            kind = _CLASS_SOCKETS[type(self.classes[0])]
-        return Socket(slug=self.slug, title=self.title, kind=kind, path=self.path)
-
-    @property
-    def column_aliases(self) -> dict[str, tuple[str, ...]]:
-        """The further spellings of each column."""
-        return {column: self.aliases.get(role, ()) for role, column in self.columns.items()}
-
-    @property
-    def is_binary(self) -> bool:
-        """True for a class answer with two classes."""
-        return self.kind == "class" and len(self.classes) == 2
 
 
 class Algorithm(Document):
@@ -291,7 +104,7 @@ class Algorithm(Document):
             return CT_AND_PET
         names = [self.input_names[0]]
         for name, one in self.registered.items():
-            names += [name] if one.modality == MR else [f"{name} {structure}" for structure in _LABELS]
+            names += [name] if one.modality == MR else [f"{name} {structure}" for structure in MASK_LABELS]
         return tuple(names)
 
     @property
@@ -315,12 +128,12 @@ class Algorithm(Document):
         return f"{IMAGE_PREFIX}evaluation-{self.image.removeprefix(IMAGE_PREFIX)}"
 
     @property
-    def mask(self) -> Answer | None:
+    def mask(self) -> MaskAnswer | None:
         """The mask among the answers, or None."""
         return next((answer for answer in self.answers if answer.kind == "mask"), None)
 
     @property
-    def heads(self) -> tuple[Answer, ...]:
+    def heads(self) -> tuple[RiskAnswer | ClassAnswer, ...]:
         """Answers of a prediction head: risks and classes."""
         return tuple(answer for answer in self.answers if answer.kind != "mask")
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from evaluation.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
 from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix

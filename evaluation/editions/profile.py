@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.documents import parse_document
 from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_edition
-from contract.editions.declaration import Kind
+from contract.editions.answers import Kind
 from contract.errors import HecktorError
 from contract.files import parse_json
 from evaluation.editions.document import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from contract.editions import Answer
+from contract.editions.answers import ClassValue
 from contract.editions.clinical import centre_code
-from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
 from contract.files import utf8_path
 from contract.patient import difference_of_ids, listed

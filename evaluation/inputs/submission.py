@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from contract import platform
 from contract.documents import is_member, is_number
 from contract.editions import Algorithm, Answer, Socket
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from contract.errors import PredictionError, printable
 from contract.files import read_json, utf8_path
 from contract.images.volumes import find_single_image, image_suffix

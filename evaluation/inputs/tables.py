@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Answer
+from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalised_key
-from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.files import parse_json, read_text
 

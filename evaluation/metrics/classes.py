@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.editions import Answer
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from evaluation.metrics.classification import (
     Codes,
     binary_metrics,

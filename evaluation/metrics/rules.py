@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field
 
 from contract.documents import Document
-from contract.editions.declaration import Direction, Kind
+from contract.editions.answers import Direction, Kind
 
 if TYPE_CHECKING:  # loads numpy, which `--help` does not need
     from evaluation.metrics.overlap import WeightedMetric

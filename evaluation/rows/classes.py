@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, create_model, model_validator
 
 from contract.editions import Answer
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.editions import Answer
-from contract.editions.declaration import Kind
+from contract.editions.answers import Kind
 from contract.errors import MetricError
 from contract.options import number_within, whole_number
 from evaluation.inputs.ground_truth import read_classes, read_follow_up

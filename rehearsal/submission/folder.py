@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from contract.documents import Document, bullets, section, table
 from contract.editions import Algorithm, Socket
-from contract.editions.declaration import Direction
+from contract.editions.answers import Direction
 from contract.errors import EngineError, HecktorError, OutputError, unwritable
 from contract.files import write_json, write_text
 from contract.packages import FileEntry

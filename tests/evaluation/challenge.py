@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from contract.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile

@@ -16,7 +16,7 @@ from baseline.heads.models.risk import baseline_survival, log_hazard_slope, slop
 from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, stratified_folds
 from baseline.release.cases import event_key
 from contract.editions import Answer, ClinicalVariable
-from contract.editions.declaration import ClassValue
+from contract.editions.answers import ClassValue
 from contract.errors import MetricError
 
 # Class numbers of the second cohort's patients, by a rule that may learn from the first cohort.

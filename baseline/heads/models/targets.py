@@ -18,7 +18,7 @@ from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs, unfi
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, FitPath, Setting
 from baseline.heads.models.terms import Transforms, unchanged
 from contract.editions import Algorithm, Answer, Edition
-from contract.editions.declaration import RULES
+from contract.editions.answers import RULES
 from contract.editions.inputs import RT_DOSE
 
 # feature -> transform; skewed quantities are logarithmised. With a few dozen relapses and a dozen HPV negatives in

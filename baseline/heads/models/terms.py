@@ -11,7 +11,7 @@ from scipy import stats
 
 from algorithm.heads.documents import LinearHead, Term, Transform, transformed
 from baseline.heads.cohort import Floats, HeadCohort
-from contract.editions.declaration import RULES
+from contract.editions.answers import RULES
 
 # Features known for a smaller share of the training patients are left out.
 LEAST_KNOWN_SHARE: Final = 0.2

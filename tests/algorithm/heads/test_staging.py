@@ -14,7 +14,7 @@ from algorithm.heads.measure import image_features
 from algorithm.heads.values import absent_structures, classes_left, staged
 from algorithm.masks.segmentation import Segmentation, Segmented, SegmentedBy
 from contract.editions import load_edition
-from contract.editions.declaration import RULES
+from contract.editions.answers import RULES
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions

@@ -11,14 +11,15 @@ from algorithm.heads.documents import Head, LinearHead
 from algorithm.heads.parts import Calibration, Survival
 from algorithm.heads.values import check_head, head_answer
 from contract.editions import Answer
+from contract.editions.answers import ClassAnswer, RiskAnswer
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import class_head, linear, term
 
 SOCKET = {"slug": "slug", "title": "Title", "path": "answer.json"}
-RISK = Answer(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
+RISK = RiskAnswer(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
 TIME = RISK.model_copy(update={"direction": "time"})
-POSITIVE = Answer(name="positive", kind="class", classes=(False, True), columns={"class": "HPV"}, **SOCKET)
-STAGE = Answer(name="stage", kind="class", classes=("T1", "T2", "T3"), columns={"class": "T"}, **SOCKET)
+POSITIVE = ClassAnswer(name="positive", kind="class", classes=(False, True), columns={"class": "HPV"}, **SOCKET)
+STAGE = ClassAnswer(name="stage", kind="class", classes=("T1", "T2", "T3"), columns={"class": "T"}, **SOCKET)
 
 
 def head_of(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:

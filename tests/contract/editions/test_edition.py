@@ -139,11 +139,8 @@ NAN = float("nan")
         ([*ALGORITHM, "time_limit_s"], 0, ".time_limit_s: found 0, expected a number above 0"),
         ([*ALGORITHM, "time_limit_s"], True, ".time_limit_s: found true"),
         ([*ALGORITHM, "time_limit_s"], 10**400, "0 is too large, expected a finite number"),
-        (
-            [*ANSWERS, 1, "kind"],
-            "mask",
-            "path, labels, release, not an object without labels and with classes, columns",
-        ),
+        ([*ANSWERS, 1, "kind"], "mask", ".answers[1].classes: found"),
+        ([*ANSWERS, 1, "kind"], "survival", "expected an answer of kind mask, risk, class"),
         (
             [*ANSWERS, 1, "classes"],
             ["None", "b"],
