@@ -1,4 +1,4 @@
-"""Where a run writes, and the removal of what an earlier run left there."""
+"""The output paths of a run, and the removal of what an earlier run left there."""
 
 from __future__ import annotations
 

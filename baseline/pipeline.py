@@ -89,7 +89,7 @@ def train(options: TrainingOptions, show: _Show = lambda _: None) -> Path:
 
 
 def next_steps(options: TrainingOptions, report: Path) -> str:
-    """What to do with the package of a training, whose own code the upload needs as well."""
+    """The next steps with the package of a training, whose own code the upload needs as well."""
     code = "".join(f" --code {folder}" for folder in options.code)
     upload = f"hecktor submission --package {options.output}{code} --output {options.work.resolve() / 'submission'}"
     return f"  read the report      {report}\n  the model package is {options.output}\n  make the upload      {upload}"

@@ -1,1 +1,1 @@
-"""What the algorithm and the evaluation cost in seconds and memory; run by `scripts/bench`."""
+"""Seconds and memory of the algorithm and the evaluation; run by `scripts/bench`."""

@@ -176,7 +176,7 @@ def call_code(
     *values: Any,
     passes: Callable[[BaseException], bool] = _is_lack_of_memory,
 ) -> Any:
-    """What a function of an entrant's code returns; `what` names it in an error.
+    """Call a function of an entrant's code; `what` names it in an error.
 
     Raises:
         ModelPackageError: it fails, with the failure in one line.

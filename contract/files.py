@@ -193,7 +193,7 @@ def json_text(value: Any, *, indent: int | None = 2) -> str:
 
 
 def folder_nearby(folder: Path, fits: Callable[[Path], bool]) -> str:
-    """Which folder above or in this one fits instead: `, but FOLDER is one`; empty if none does."""
+    """A folder above or in this one that fits instead, as `, but FOLDER is one`; empty if none does."""
     if not folder.is_dir():
         return ""
     places = [folder.absolute().parent, *sorted(path.absolute() for path in folder.iterdir() if path.is_dir())]

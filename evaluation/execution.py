@@ -56,7 +56,7 @@ def _executor(workers: Workers, n_items: int) -> Iterator[Executor]:
 
 
 def _deaths(workers: Workers) -> tuple[type[Exception], ...]:
-    """What a future raises whose process dies."""
+    """Exception of a future whose process died."""
     if isinstance(workers, int):
         return (BrokenProcessPool,)
     try:

@@ -46,7 +46,7 @@ class EvaluationRequest:
 
 
 def requires_boxes(task: TaskProfile) -> bool:
-    """Whether the masks of a task are scored inside boxes that must be given."""
+    """True if the masks of a task are scored inside boxes that must be given."""
     rules = [answer.rules for answer in task.answers.values()]
     return any(isinstance(one, MaskRules) and one.bounding_box == "required" for one in rules)
 

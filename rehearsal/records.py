@@ -83,7 +83,7 @@ class RehearsalLimits(Document):
 
 
 class RehearsedCase(Document):
-    """How one case ended; `failure` is null if the platform would accept its outputs.
+    """The end of one case; `failure` is null if the platform would accept its outputs.
 
     `unscored` are accepted outputs that the evaluation would score as missing, `record` is the algorithm's own record
     of the run, null where it wrote none.
@@ -136,7 +136,7 @@ class RehearsalResult(Document):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def succeeded(self) -> bool:
-        """Whether the platform would show a result."""
+        """True if the platform would show a result."""
         return not (self.refusals or self.failures or self.problems)
 
 

@@ -157,7 +157,7 @@ def explained_failures(job: str, if_full: str | None = None, if_lost: str = _EXP
 
 
 def _is_of_compiler(problem: Exception) -> bool:
-    """Whether torch.compile, or code that it generated, raised the error; a network without it never gets there."""
+    """True if torch.compile, or code that it generated, raised the error; a network without it never gets there."""
     classes = [one.__module__ for one in type(problem).__mro__]
     frames = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(problem.__traceback__)]
     return any(name.startswith(_COMPILER) for name in classes + frames)

@@ -214,7 +214,7 @@ def _head_row(target: Target, record: TargetRecord, report: Record | None) -> li
 
 
 def _head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head: str | None) -> str:
-    """What the head is, how to read its answers, and which figures are missing for what reason."""
+    """The kind of head, the meaning of its answers, and the figures that are missing, with the reason."""
     if head is None:
         has_fallback = target.answer.fallback is not None
         instead = "its fallback is written" if has_fallback else "its task ends with an error"

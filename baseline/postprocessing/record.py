@@ -88,7 +88,7 @@ def _followed(path: Path, features_json: Path) -> PostprocessingRecord | None:
 
 
 def recorded(work: WorkFolders, made_from: str) -> bool:
-    """Whether `postprocessing.json` holds the result of these inputs; a damaged or older one does not."""
+    """True if `postprocessing.json` holds the result of these inputs; a damaged or older one does not."""
     try:
         return work.postprocessing_json.is_file() and read_record(work.postprocessing_json).made_from == made_from
     except HecktorError:

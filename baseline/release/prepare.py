@@ -92,7 +92,7 @@ def find_problems(release: Release, work: WorkFolders, jobs: int, estimate_suv: 
 
 
 def _sources(case: ReleaseCase, root: Path, estimate_suv: bool) -> Sources:
-    """What the problems of a patient's images are made from; they name the files as they lie below `root`."""
+    """The findings from which the problems of a patient's images are made; files are named as they lie below `root`."""
     files = (*case.files, case.mask, case.planning_ct, case.dose)
     names = [None if path is None else path.relative_to(root).as_posix() for path in files]
     options = {"suv_factor": case.suv_factor, "estimate_suv": estimate_suv}

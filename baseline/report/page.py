@@ -136,7 +136,7 @@ def training_logs(work: WorkFolders) -> dict[str, list[Log]]:
 
 
 def _has_trained(work: WorkFolders) -> bool:
-    """Whether networks of the plan made the masks of this report."""
+    """True if networks of the plan made the masks of this report."""
     return not (GIVEN in _masks(work) or work.networks.is_dir()) and work.plan_json.is_file()
 
 
@@ -145,7 +145,7 @@ def _masks(work: WorkFolders) -> set[str]:
 
 
 def facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[str, str]:
-    """What was trained, by title; of given networks and masks only what the working directory knows."""
+    """The training in lines by title; of given networks and masks only what the working directory knows."""
     splits, plan = read_splits(work), read_plan(work) if _has_trained(work) else None
     if (package := existing_networks(work)) is not None:
         networks = f"those of the package {package.manifest.name}"

@@ -89,7 +89,7 @@ def shown(value: Any) -> str:
 
 
 def has_card(outcome: Mapping[str, Any]) -> bool:
-    """Whether the part `machine` found a CUDA card."""
+    """True if the part `machine` found a CUDA card."""
     return any(row["figures"].get("cards") for row in outcome["rows"])
 
 

@@ -26,7 +26,7 @@ class Limit:
     most: float = float("inf")
 
     def failure(self, figures: Mapping[str, Any]) -> str | None:
-        """What is wrong, None if the figure keeps the limit; one that was not measured does not."""
+        """The fault, None if the figure keeps the limit; one that was not measured does not."""
         value = figures.get(self.figure)
         if value is None:
             return f"{self.figure}: not measured"

@@ -56,7 +56,7 @@ class Run:
         return str(self.record.get("device") or self.record.get("segmented_by"))
 
     def failures(self, device: str) -> list[str]:
-        """What is wrong with it, where `device` should have computed."""
+        """The faults of it, where `device` should have computed."""
         if self.status or not self.record:
             return [f"predict: exit status {self.status}, expected 0 and a run record: {self.last_line}"]
         if not self.mask.is_file():

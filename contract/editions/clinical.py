@@ -217,7 +217,7 @@ def normalised_key(key: object) -> str:
 
 
 def is_missing(raw: object) -> bool:
-    """Whether a value is missing: null, NaN, an empty text or a word such as "unknown"."""
+    """True if a value is missing: null, NaN, an empty text or a word such as "unknown"."""
     if raw is None or (isinstance(raw, float) and math.isnan(raw)):
         return True
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS

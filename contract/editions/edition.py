@@ -263,7 +263,7 @@ def _parsed(content: Any, place: str) -> Edition:
 
 
 def _taken(content: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """What the edition takes from the one that it names in `algorithms_of`."""
+    """Parts that the edition takes from the one that it names in `algorithms_of`."""
     name = content.get("algorithms_of")
     if name is None:
         return {}

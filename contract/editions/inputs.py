@@ -22,7 +22,7 @@ _IMAGE_KINDS: Final = ("Image", "Segmentation")
 
 
 class _KnownInput(NamedTuple):
-    """What an input's name implies: its modality, and its file below a patient's folder of a release."""
+    """Modality of an input by its name, and its file below a patient's folder of a release."""
 
     modality: Modality
     release: str | None

@@ -21,7 +21,7 @@ _IDS: Final = ("patientid", "pid", "patient", "caseid", "case", "id")
 
 
 def has_factors(path: Path) -> bool:
-    """Whether a CSV file has the columns of a table of factors."""
+    """True if a CSV file has the columns of a table of factors."""
     try:
         return _columns(read_cells(path)) is not None
     except InputError:

@@ -84,7 +84,7 @@ def task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFo
 
 
 def is_release(root: Path, edition: Edition) -> bool:
-    """Whether `root` has task folders or, at most two levels below it, a folder with patients."""
+    """True if `root` has task folders or, at most two levels below it, a folder with patients."""
     has_tasks = any((root / name).is_dir() for name in TASK_FOLDERS)
     return has_tasks or (root.is_dir() and _folder_with_patients(root, edition) is not None)
 

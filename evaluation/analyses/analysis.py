@@ -42,7 +42,7 @@ class Analysis:
 
     @property
     def shows_patients(self) -> bool:
-        """Whether a page needs `--cases` to show it."""
+        """True if a page needs `--cases` to show it."""
         return self.of_patients or "case" in self.columns
 
 

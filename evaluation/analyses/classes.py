@@ -103,5 +103,5 @@ def confusion(table: AnswerRows) -> list[Analysis]:
 
 
 def class_name(value: ClassValue) -> str:
-    """How a class is shown."""
+    """The text of a class."""
     return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

@@ -20,7 +20,7 @@ TESTS: Final = {
 
 
 def rank_stability(results: TaskResults) -> list[Analysis]:
-    """How often each team took each rank in bootstrap rankings, and Kendall's tau of each ranking.
+    """Frequency of each rank of each team in bootstrap rankings, and Kendall's tau of each ranking.
 
     None without bootstrap rankings or with a single team.
     """
@@ -118,7 +118,7 @@ def _other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str
 
 
 def significance(results: TaskResults) -> list[Analysis]:
-    """Whether the row's team is better than the column's, for each metric; none without tests or rivals.
+    """True if the row's team is better than the column's, for each metric; none without tests or rivals.
 
     Teams are in the official order.
     """

@@ -40,7 +40,7 @@ def title_of(name: str, results: TaskResults) -> str:
 
 
 def is_in_mm(name: str, results: TaskResults) -> bool:
-    """Whether a metric is a distance."""
+    """True if a metric is a distance."""
     measured = _measured(name, results)
     return measured is not None and measured[1].unit == "mm"
 

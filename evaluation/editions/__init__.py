@@ -1,1 +1,1 @@
-"""How each edition of the challenge is evaluated: metrics, rules and ranking of its tasks."""
+"""Evaluation of each edition of the challenge: metrics, rules and ranking of its tasks."""

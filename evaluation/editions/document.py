@@ -153,7 +153,7 @@ class AnswerRules(Document):
 
 
 class TaskScoring(Document):
-    """How a task is scored: the rules of its answers, its ranked metrics and their ranking."""
+    """Scoring of a task: the rules of its answers, its ranked metrics and their ranking."""
 
     metrics: Annotated[dict[Text, RankedMetric], Field(min_length=1)]
     ranking: RankingProfile

@@ -1,4 +1,4 @@
-"""How an edition is evaluated: for each task the metrics, the rules for odd cases and the ranking.
+"""Evaluation of an edition: for each task the metrics, the rules for odd cases and the ranking.
 
 `Scoring` is the schema of the edition's section `scoring`; what depends on its algorithms is checked here. An error
 names the place.
@@ -54,7 +54,7 @@ class AnswerProfile:
 
 @dataclass(frozen=True)
 class TaskProfile:
-    """How one task of an edition is evaluated.
+    """Evaluation of one task of an edition.
 
     `answers` are by name, in the algorithm's order; `own_edition` is the document of an edition that is none of the
     package.
@@ -69,7 +69,7 @@ class TaskProfile:
 
     @property
     def has_several_answers(self) -> bool:
-        """Whether metrics, rows and options are split by answer."""
+        """True if metrics, rows and options are split by answer."""
         return len(self.answers) > 1
 
     @property
@@ -158,14 +158,14 @@ def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, w
 
 @dataclass(frozen=True)
 class EvaluationProfile:
-    """How one edition is evaluated, by task."""
+    """Evaluation of one edition, by task."""
 
     edition: Edition
     tasks: Mapping[str, TaskProfile]
 
     @property
     def mask_rules(self) -> MaskRules:
-        """How masks are compared. Raises HecktorError for an edition without masks."""
+        """Rules for masks. Raises HecktorError for an edition without masks."""
         rules = [answer.rules for task in self.tasks.values() for answer in task.answers.values()]
         of_masks = next((one for one in rules if isinstance(one, MaskRules)), None)
         if of_masks is None:
@@ -181,12 +181,12 @@ class EvaluationProfile:
 
 
 def load_profile(name_or_path: str = DEFAULT_EDITION) -> EvaluationProfile:
-    """How the edition of this name or file is evaluated."""
+    """Evaluation of the edition of this name or file."""
     return profile_of(load_edition(name_or_path))
 
 
 def profile_of(edition: Edition) -> EvaluationProfile:
-    """How an edition is evaluated: its section `scoring`, checked against its algorithms."""
+    """Evaluation of an edition: its section `scoring`, checked against its algorithms."""
     scoring = parse_document({"scoring": edition.scoring}, Scoring, edition.place, error=HecktorError).scoring
     algorithms = {algorithm.name: algorithm for algorithm in edition.algorithms}
     where = f"{edition.place}.scoring"

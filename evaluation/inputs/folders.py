@@ -47,7 +47,7 @@ def case_of_other(path: Path, cases: Collection[str]) -> str | None:
 
 
 def masks_nearby(folder: Path, cases: Collection[str] | None = None) -> str:
-    """Where masks lie instead of in `folder`, such as `, but 2 in labelsTr/`; empty if nowhere near.
+    """The place of masks that do not lie in `folder`, such as `, but 2 in labelsTr/`; empty if nowhere near.
 
     Masks of `cases` are looked for in the folders below; without `cases`, any masks, and also in the folder above.
     """

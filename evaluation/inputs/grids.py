@@ -28,7 +28,7 @@ class Resampled:
 
     @property
     def is_beside(self) -> bool:
-        """Whether the mask lies outside the reference's field of view, so that only background is left."""
+        """True if the mask lies outside the reference's field of view, so that only background is left."""
         return not overlaps(self.mask, self.reference)
 
     def finding(self, what: str, first: str = "") -> Finding:
@@ -60,7 +60,7 @@ def mistake(mask: Geometry, reference: Geometry) -> str:
 
 
 def overlaps(mask: Geometry, reference: Geometry) -> bool:
-    """Whether two fields of view share any volume, by the mask's extent along the reference's axes."""
+    """True if two fields of view share any volume, by the mask's extent along the reference's axes."""
     matrix = reference.physical_to_index_matrix()
     corners = mask.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
     return bool(np.all((corners.max(axis=0) > -0.5) & (corners.min(axis=0) < np.subtract(reference.size, 0.5))))
@@ -77,7 +77,7 @@ def _is_reverse(mask: Geometry, reference: Geometry) -> bool:
 
 
 def _turned_axes(mask: Geometry, reference: Geometry) -> str:
-    """Which axes are flipped or in another order, if that is the only difference."""
+    """The axes that are flipped or in another order, if that is the only difference."""
     relative = _axes(reference).T @ _axes(mask)
     order = [int(axis) for axis in np.abs(relative).argmax(axis=0)]
     signs = [int(np.sign(relative[axis, place])) for place, axis in enumerate(order)]

@@ -76,7 +76,7 @@ def _mask(case: str, path: Path) -> SubmittedAnswer:
 
 
 def _elsewhere(folder: Path, cases: Collection[str]) -> str:
-    """Where the predictions seem to be instead: in a folder of this one, or in the platform's layout."""
+    """The apparent place of the predictions: in a folder of this one, or in the platform's layout."""
     if (folder / PREDICTIONS_JSON).is_file():
         return f", but {PREDICTIONS_JSON} (a submission in the platform's layout)"
     return masks_nearby(folder, cases)

@@ -81,7 +81,7 @@ class SubmittedAnswer:
 
     @property
     def tried(self) -> bool:
-        """Whether anything was submitted for this case, usable or not."""
+        """True if anything was submitted for this case, usable or not."""
         return self.failed or self.path is not None or self.value is not None
 
 

@@ -40,7 +40,7 @@ SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",),
 
 
 class MaskRules(Document):
-    """How masks are compared.
+    """Rules for masks.
 
     `bounding_box` says whether boxes must be given (`required`), are used if given (`optional`), or must not be given
     (`whole_image`).
@@ -61,7 +61,7 @@ class MaskRules(Document):
 
 
 class RiskRules(Document):
-    """How risks are compared.
+    """Rules for risks.
 
     `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; by default that
     which the answer declares.
@@ -74,7 +74,7 @@ class RiskRules(Document):
 
 
 class ClassRules(Document):
-    """How predicted classes are compared.
+    """Rules for predicted classes.
 
     `not_counted` says what becomes of a patient whose class in the reference is one of the answer's `not_counted`:
     the patient is left out and named (`skip`), or each of these is a class of its own (`class`).
@@ -88,7 +88,7 @@ Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
 
 def is_counted(error: object, missing: object) -> bool:
-    """Whether a case enters the metrics: one without a usable prediction, `error`, does unless the rule is `skip`."""
+    """True if a case enters the metrics: one without a usable prediction, `error`, does unless the rule is `skip`."""
     return error is None or missing != "skip"
 
 

@@ -74,7 +74,7 @@ def entry_of_metrics(source: OutOfCompetitionSource, results: TaskResults) -> En
 
 
 def is_of_observers(content: Any) -> bool:
-    """Whether this is the content of the observers.json of `hecktor study observers`."""
+    """True if this is the content of the observers.json of `hecktor study observers`."""
     return isinstance(content, Mapping) and content.get("study") == "observers"
 
 

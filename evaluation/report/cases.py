@@ -221,7 +221,7 @@ def cases_html(
 
 
 def about_pictures(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
-    """What the pictures show, and a legend of their contours."""
+    """A description of the pictures, and a legend of their contours."""
     if not pictures:
         return paragraph("There are no pictures: the report was written without the scans (--cohort).")
     shown = [("reference", REFERENCE_COLOUR), *colours.items()]

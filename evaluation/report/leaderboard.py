@@ -65,7 +65,7 @@ def _wins(results: TaskResults) -> list[set[tuple[str, str]]]:
 
 
 def _is_separable(wins: Sequence[set[tuple[str, str]]], better: str, than: str) -> bool:
-    """Whether a team is significantly better in a deciding metric, and in none the other way round."""
+    """True if a team is significantly better in a deciding metric, and in none the other way round."""
     return any((better, than) in of for of in wins) and not any((than, better) in of for of in wins)
 
 
@@ -123,7 +123,7 @@ def leaderboard(results: TaskResults, colours: Mapping[str, str]) -> str:
 
 
 def _is_best_high(board: Leaderboard, metric: str) -> bool:
-    """Whether larger values of a metric have better ranks, inferred from the teams' values."""
+    """True if larger values of a metric have better ranks, inferred from the teams' values."""
     known = sorted((entry.metrics[metric] for entry in board.teams), key=lambda figures: figures.rank)
     values = [figures.value for figures in known if figures.value is not None]
     return not values or values[0] >= values[-1]
@@ -139,7 +139,7 @@ def _metric(figures: MetricFigures) -> Cell:
 
 
 def _tests(team: str, teams: Sequence[str], wins: Sequence[set[tuple[str, str]]]) -> list[Cell]:
-    """How many teams this one is significantly better than, by deciding metric, and those it is not separable from."""
+    """Number of teams that this one beats significantly, by deciding metric, and those it is not separable from."""
     beaten = [sum(better == team for better, _ in of_metric) for of_metric in wins]
     unclear = [
         other

@@ -134,7 +134,7 @@ def plan_pictures(
     colours: Mapping[str, str],
     most: int,
 ) -> tuple[list[PictureRequest], list[str]]:
-    """What to draw of the scored cases, at most `most`, and lines on what is missing.
+    """Pictures to draw of the scored cases, at most `most`, and lines on what is missing.
 
     `given` are folders of masks by team, in place of those in the results. Raises HecktorError: none of the scans was
     scored, or a given folder has no mask of them.

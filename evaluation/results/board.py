@@ -133,7 +133,7 @@ class KendallTau(Document):
 
 
 class RankCounts(Document):
-    """How often a team took each rank in the bootstrap rankings, and the interval of its rank."""
+    """Frequency of each rank of a team in the bootstrap rankings, and the interval of its rank."""
 
     times_at_rank: dict[Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")], Count]
     mean: float | None = None

@@ -114,7 +114,7 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
 
 
 def case_counts(cohort: ScoredCohort) -> CaseCounts:
-    """Which cases count, and the names of those that are missing, failed, skipped, unknown or duplicate.
+    """Number of cases that count, and the names of those that are missing, failed, skipped, unknown or duplicate.
 
     With several answers a case is missing if it has none of them; a single absent answer stands under `failed`, with
     the answer's name in the reason.

@@ -68,7 +68,7 @@ class ScoredCohort:
 
     @property
     def has_several_answers(self) -> bool:
-        """Whether rows are nested by answer."""
+        """True if rows are nested by answer."""
         return len(self.answers) > 1
 
     def rows_as_json(self) -> list[dict[str, Any]]:

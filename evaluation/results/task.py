@@ -73,7 +73,7 @@ class TaskResults:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the leaderboard has no metrics.json, by which its values could be checked."""
+        """True if the leaderboard has no metrics.json, by which its values could be checked."""
         return not any(one.cases.used for one in self.teams.values())
 
     @cached_property

@@ -30,7 +30,7 @@ _MOST_BOOTSTRAPS: Final = 10_000
 
 
 def is_stated(metrics: MetricsJson, name: str, metric: MetricProfile) -> bool:
-    """Whether a team's file states this ranked metric, a weighted sum with these weights."""
+    """True if a team's file states this ranked metric, a weighted sum with these weights."""
     sums = metrics.provenance.weighted_sums
     return name in metrics.aggregates and (not metric.terms or sums.get(name) == metric.terms)
 

@@ -17,7 +17,7 @@ CaseRow: TypeAlias = MaskRow | RiskRow | ClassRow
 
 
 def scorer_of(answer: Answer, rules: Rules) -> Scorer:
-    """What scores an answer by these rules."""
+    """The scorer of an answer by these rules."""
     if isinstance(rules, MaskRules):
         return MaskScorer(rules)
     return RiskScorer(answer, rules) if isinstance(rules, RiskRules) else ClassScorer(counted_answer(answer, rules))

@@ -25,7 +25,7 @@ _BETTER: Final = 0.2
 
 
 def is_poor(row: MaskRow) -> bool:
-    """Whether few lesion voxels have the right label."""
+    """True if few lesion voxels have the right label."""
     return 2 * _common(row) < _POOR * _both(row)
 
 

@@ -1,4 +1,4 @@
-"""What an organiser enters on the platform: the fields of a phase in `phase.json`, and the page that explains them.
+"""Settings of a phase that an organiser enters on the platform, in `phase.json`, and the page that explains them.
 
 README.md is made from the text in `readme.md`: files to upload, settings and results of the test submissions.
 """

@@ -105,7 +105,7 @@ class Jobs:
 
 
 def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:
-    """How the algorithm is called, and a warning if the platform would call it differently.
+    """The API method of the algorithm, and a warning if the platform would call it differently.
 
     For `auto` the image's label decides. Raises EngineError for several (`parallel`) cases at a time for one server,
     and for an image without the label that `invoke` requires.

@@ -36,7 +36,7 @@ from rehearsal.jobs.execute import Rehearsal
 
 
 def has_release_layout(cohort: Path, edition: Edition) -> bool:
-    """Whether a folder is a release and no cohort in the platform's layout."""
+    """True if a folder is a release and no cohort in the platform's layout."""
     return not any(cohort.glob("*/input")) and is_release(cohort, edition)
 
 
@@ -159,7 +159,7 @@ def with_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tup
 
 
 def _missing_reference(cohort: Cohort, task: Algorithm) -> str | None:
-    """What a cohort lacks to score a task; None if it lacks nothing."""
+    """The files that a cohort lacks to score a task; None if it lacks none."""
     if task.mask is not None and not cohort.masks:
         return "no reference mask <ID>/<ID>.nii.gz"
     columns = [column for answer in task.heads for column in answer.columns.values()]

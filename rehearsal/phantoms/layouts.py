@@ -82,11 +82,11 @@ class ReleaseWriter:
 
     @property
     def on_one_grid(self) -> bool:
-        """Whether CT and PET share a grid."""
+        """True if CT and PET share a grid."""
         return len(self.edition.algorithms) == 1
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
-        """Whether all of the patient's folders exist."""
+        """True if all of the patient's folders exist."""
         return all((self._folder(root, task) / case.patient_id).is_dir() for task in self.edition.algorithms)
 
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered | Visits) -> None:
@@ -163,7 +163,7 @@ class PlatformWriter:
     on_one_grid = False
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
-        """Whether the patient's folder and reference masks exist."""
+        """True if the patient's folder and reference masks exist."""
         folders = (root / self.edition.reference_folder(task) for task in self.edition.algorithms)
         has_masks = all((folder / f"{case.patient_id}.mha").is_file() for folder in folders)
         return (root / case.patient_id).is_dir() and has_masks

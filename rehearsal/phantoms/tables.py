@@ -73,7 +73,7 @@ def _known(answer: Answer, value: Cell) -> Cell:
 
 
 def _is_readable(answer: Answer, values: Sequence[Cell]) -> bool:
-    """Whether the answer's classes include these."""
+    """True if the answer's classes include these."""
     classes = (0, 1) if answer.classes == (False, True) else answer.classes
     known = {str(word).lower() for word in (*classes, *answer.words)}
     return all(str(value).lower() in known for value in values)
@@ -141,7 +141,7 @@ def truth_row(case: PhantomCase) -> dict[str, Cell]:
 
 
 def _has_variable(variable: ClinicalVariable) -> bool:
-    """Whether phantoms have the variable, with values that the declaration can read."""
+    """True if phantoms have the variable, with values that the declaration can read."""
     try:
         return variable.name in _LIMITS and all(variable.read(value) == value for value in _LIMITS[variable.name])
     except ImpossibleValueError:

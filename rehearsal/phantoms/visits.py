@@ -54,7 +54,7 @@ class Visits:
     pairs: Mapping[tuple[Visit, bool], tuple[Volume, Volume]]
 
     def volume(self, one: Input) -> Volume:
-        """What an input shows: an MR, or a mask."""
+        """The content of an input: an MR, or a mask."""
         image, mask = self.pairs[one.visit, one.registered]
         return image if one.modality == MR else mask
 

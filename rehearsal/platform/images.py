@@ -107,7 +107,7 @@ def version_warnings(facts: ImageFacts) -> list[str]:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether this names a saved image, whose size the platform would accept.
+    """True if this names a saved image, whose size the platform would accept.
 
     Raises:
         EngineError: there is no such file, or it is larger than the platform allows.

@@ -107,7 +107,7 @@ def _check_answer(output_dir: Path, answer: Answer, ct_geometry: Geometry | None
 
 
 def _unscored(path: Path, answer: Answer, ct_geometry: Geometry | None) -> str:
-    """Why the evaluation would score a mask as missing. Raises OutputError if the platform would not accept it."""
+    """The reason to score a mask as missing. Raises OutputError if the platform would not accept it."""
     if path.name.lower().endswith(TIFF_SUFFIXES):
         return "a TIFF"
     header = read_header(path, error=OutputError)

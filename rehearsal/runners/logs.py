@@ -76,7 +76,7 @@ class _Stream:
             raise self._problem
 
     def cut(self) -> bytes:
-        """What was written since the last cut; a new part begins."""
+        """The text written since the last cut; a new part begins."""
         self.settle()
         with self._path.open("rb") as file:
             file.seek(self._begun)

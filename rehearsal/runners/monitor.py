@@ -28,7 +28,7 @@ Stopper = Callable[[bool], None]
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended, or a server's answer to one case.
+    """The end of a run, or a server's answer to one case.
 
     `exit_code` is negative for a signal that ended a plain process, 137 for SIGKILL in a container, and None for a
     server that still runs. `http_status` is a server's answer, None without one. A server's peak memory counts from

@@ -111,11 +111,11 @@ class Runner(Protocol):
 
     @property
     def is_isolated(self) -> bool:
-        """Whether user, network and read-only input are enforced."""
+        """True if user, network and read-only input are enforced."""
 
     @property
     def api_method(self) -> str:
-        """How the platform would call it: `exec`, `invoke`, or an invalid value of the image's label."""
+        """The API method of the platform: `exec`, `invoke`, or an invalid value of the image's label."""
 
     def run(self, call: Call) -> RunOutcome:
         """Run to the end or to the time limit. Raises EngineError if the program cannot be started."""

@@ -155,7 +155,7 @@ def _walk(folder: int, prefix: str) -> Iterator[tuple[Entry, int]]:
 
 
 def _fault(path: str, status: os.stat_result) -> str:
-    """Why an entry is no regular file or folder with a usual path; empty if it is."""
+    """The reason why an entry is no regular file or folder with a usual path; empty if it is one."""
     mode, regular = status.st_mode, "expected regular files and folders"
     if stat.S_ISLNK(mode):
         return f"a symbolic link, {regular}"

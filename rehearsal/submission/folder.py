@@ -178,7 +178,7 @@ def _sockets(tasks: Sequence[Algorithm]) -> str:
 
 
 def _directions(tasks: Sequence[Algorithm]) -> list[str]:
-    """What a higher value of each risk means: editions differ in it."""
+    """The meaning of a higher value of each risk: editions differ in it."""
     risks = [answer for task in tasks for answer in task.answers if answer.kind == "risk"]
     return [f"`{answer.socket.relative_path}` is {_DIRECTIONS[answer.direction]}." for answer in risks]
 

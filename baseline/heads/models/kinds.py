@@ -1,4 +1,4 @@
-"""What a head predicts, by kind of answer: metric, folds, and the parts learnt from out-of-fold scores."""
+"""Targets of heads by kind of answer: metric, folds, and the parts learnt from out-of-fold scores."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Target(ABC):
         return 1.0
 
     def slope_notice(self, _cohort: HeadCohort, _scores: Floats) -> str | None:
-        """What `slope` had to assume, None for nothing."""
+        """The assumption that `slope` had to make, None for none."""
         return None
 
     @abstractmethod
@@ -244,7 +244,7 @@ def positive_name(answer: Answer) -> str:
 
 
 def direction_in_words(answer: Answer, head: Head) -> str:
-    """How to read the answers of a head."""
+    """The meaning of the answers of a head."""
     if answer.kind == "class":
         classes = ", ".join(map(str, answer.classes))
         decided = [f"{value} is given exactly where the mask has no {name}" for name, value in answer.without.items()]

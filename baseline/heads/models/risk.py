@@ -198,7 +198,7 @@ def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
 
 
 def slope_notice(scores: Floats, cohort: HeadCohort) -> str | None:
-    """What `log_hazard_slope` had to assume about the scores; None if it is a plain Cox regression."""
+    """The assumption of `log_hazard_slope` about the scores; None if it is a plain Cox regression."""
     spread = float(scores.std())
     if spread < _LEAST_SPREAD:
         return None
@@ -210,7 +210,7 @@ def slope_notice(scores: Floats, cohort: HeadCohort) -> str | None:
 
 
 def _is_separated(columns: Floats, outcomes: Outcomes) -> bool:
-    """Whether the partial likelihood of standardised scores, a concave function, still rises at the largest slope."""
+    """True if the partial likelihood of standardised scores, a concave function, still rises at the largest slope."""
     if not outcomes.positive.any():
         return False
     _, gradient = _cox_loss(columns, outcomes, 0.0)(np.array([MOST_SLOPE]))

@@ -143,7 +143,7 @@ def _hd95(table: AnswerRows, label: str) -> Floats:
 
 
 def _extremes(measure: str, values: Floats) -> dict[str, int]:
-    """How many values are the worst possible."""
+    """Number of values that are the worst possible."""
     if measure == "hd95":
         return {"infinite": int(np.isinf(values).sum())}
     return {"zeros": int((values == 0).sum())}

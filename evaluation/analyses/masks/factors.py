@@ -41,7 +41,7 @@ class Influence:
 
     @property
     def fills_bins(self) -> bool:
-        """Whether any team has at least three cases in each bin, the minimum for a meaningful mean."""
+        """True if any team has at least three cases in each bin, the minimum for a meaningful mean."""
         return bool((self.known.sum(axis=1) >= _FEWEST_IN_BIN * VOLUME_BINS).any())
 
 
