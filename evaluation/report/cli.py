@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from contract.errors import HecktorError
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
 from evaluation.options import add_workers, folders_by_team, team_folders
+from evaluation.report.files import page_file, pictures_of, remove_earlier_page
 from evaluation.results.board import leaderboard_folders
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    page = page_file(options.output)
+    remove_earlier_page(page)
     require_folders(options, "--results", "--cohort", "--masks")
     require_files(options, "--groups")
     masks = folders_by_team("--masks", options.masks)
@@ -43,11 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         NOT_CHECKED,
         PageContent,
         build_page,
-        page_file,
         shown_analyses,
     )
 
-    page = page_file(options.output)
     profile = profile_of_results(options.results, options.edition)
     results = with_groups(find_results(options.results, profile), options.groups)
     sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
@@ -115,7 +116,6 @@ def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int
     from contract.files import whole_folder, write_bytes
     from evaluation.execution import map_cases
     from evaluation.report.cases import CasePicture, contours_script
-    from evaluation.report.page import pictures_of
     from evaluation.report.pictures import draw_patient, without_predictions
 
     drawn = map_cases(draw_patient, requests, workers, without_predictions)

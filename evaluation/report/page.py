@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Final
 
-from contract.errors import OutputError
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import answer_title
 from evaluation.page.charts import figure
@@ -21,9 +19,6 @@ from evaluation.report.leaderboard import leaderboard, winner_in_words
 from evaluation.results.documents import CaseCounts
 from evaluation.results.task import TaskResults
 
-_PAGE_SUFFIXES: Final = (".html", ".htm")
-_OWN_PAGE: Final = b'<meta name="generator" content="hecktor">'
-_PICTURE_FILES: Final = frozenset({".jpg", ".js"})
 BETWEEN_TASKS: Final = "between-tasks"
 # Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
 _OF_RANKING: Final = ("rank-stability", "significance", "rank-correlation")
@@ -63,32 +58,6 @@ class PageContent:
 def shown_analyses(analyses: Iterable[Analysis], *, with_cases: bool) -> list[Analysis]:
     """All analyses, or without cases those that reveal nothing about single patients."""
     return [one for one in analyses if with_cases or not one.shows_patients]
-
-
-def page_file(output: Path) -> Path:
-    """The HTML file that `--output` names: itself, or index.html in a folder.
-
-    Raises OutputError: a file lies where a folder is needed, or the page or its folder of pictures holds what this
-    program did not write.
-    """
-    is_file = output.suffix.lower() in _PAGE_SUFFIXES and not output.is_dir()
-    page = output if is_file else output / "index.html"
-    existing = next(folder for folder in page.absolute().parents if folder.exists())
-    if not existing.is_dir():
-        raise OutputError("--output", f"found the file {existing.name}", "an HTML file, or a folder for index.html")
-    if page.is_file() and _OWN_PAGE not in page.read_bytes():
-        raise OutputError("--output", f"found {page.name} of another program", "another name, or remove that file")
-    pictures = pictures_of(page)
-    others = [one.name for one in sorted(pictures.glob("*")) if one.suffix not in _PICTURE_FILES or one.is_dir()]
-    if others:
-        found = f"found {pictures.name}/{others[0]}, which is not one of a report's pictures"
-        raise OutputError("--output", found, f"another name, or remove {pictures.name}")
-    return page
-
-
-def pictures_of(page: Path) -> Path:
-    """The folder of a page's pictures and their contours, which each run replaces."""
-    return page.with_name(f"{page.stem}_files")
 
 
 def build_page(content: PageContent) -> str:

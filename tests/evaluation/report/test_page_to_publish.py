@@ -190,3 +190,14 @@ def test_a_page_of_another_program_is_not_replaced(results, tmp_path: Path) -> N
     (site / "index_files" / "holiday.png").write_bytes(b"png")
     with pytest.raises(OutputError, match="holiday"):
         report(["--results", str(results["masks"]), "--output", str(site)])
+
+
+def test_a_report_that_is_refused_leaves_no_earlier_page(results, tmp_path: Path) -> None:
+    """Nor its pictures: the page of another set of results would be published for this one's."""
+    page, pictures = tmp_path / "page.html", tmp_path / "page_files"
+    page_of(results["masks"], page)
+    pictures.mkdir()
+    (pictures / "P1.jpg").write_bytes(b"jpeg")
+    with pytest.raises(HecktorError, match=r"^--results: no such file or folder"):
+        report(["--results", str(tmp_path / "absent"), "--output", str(page)])
+    assert list(tmp_path.iterdir()) == []
