@@ -22,7 +22,6 @@ from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 from torch import nn
 
 from algorithm.network.backbones import BACKBONES, untrained_network
-from algorithm.network.tiles import cpu_has_bfloat16
 from baseline.network.batches import absent_pet, end_workers, seeded_workers, with_absent_pets
 from baseline.network.checkpoint import load_starting_weights
 from baseline.network.plans import PRESETS, NetworkPlan
@@ -40,7 +39,10 @@ _NNUNET_RATE: Final = 1e-2
 
 
 class Recipe(nnUNetTrainer):  # type: ignore[misc]
-    """The plan's network, mirror axes, optimiser and first weights; bfloat16 on a CPU that supports it."""
+    """The plan's network, mirror axes, optimiser and first weights.
+
+    A CPU trains in float32, as nnU-Net does: with bfloat16 the gradients of SegResNet were sometimes not finite.
+    """
 
     plan: NetworkPlan
     backbone: str
@@ -79,15 +81,11 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         return network
 
     def initialize(self) -> None:
-        """Start from the plan's weights, unless a checkpoint follows; bfloat16 on a CPU that supports it."""
+        """Start from the plan's weights, unless a checkpoint follows."""
         super().initialize()
         if self.plan.starting_weights is not None and not Path(self.output_folder, "checkpoint_latest.pth").is_file():
             output_layers = BACKBONES[self.backbone].output_layers
             load_starting_weights(self.network, Path(self.plan.starting_weights), self.fold, output_layers)
-        if self.device.type == "cpu" and cpu_has_bfloat16():
-            network = self.network.module if self.is_ddp else self.network
-            network.forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
-            network.register_forward_hook(_as_float32)
 
     def set_deep_supervision_enabled(self, enabled: bool) -> None:
         """Ignored for a network with a single output."""
@@ -193,9 +191,3 @@ def trainer_class(name: str | None) -> type[Supervision]:
 def _variant(name: str) -> Any:
     """The class of this name among nnU-Net's variants of its trainer; None if there is none."""
     return recursive_find_python_class(variants.__path__[0], name, variants.__name__)
-
-
-def _as_float32(_module: Any, _inputs: Any, output: Any) -> Any:
-    if isinstance(output, list | tuple):
-        return [tensor.float() for tensor in output]
-    return output.float()

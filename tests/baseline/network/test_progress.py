@@ -77,6 +77,7 @@ def test_ctrl_c_in_any_step_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     def interrupted(*_: object) -> str:
         raise KeyboardInterrupt
 
+    (tmp_path / "cases.json").touch()
     monkeypatch.setattr(steps, "measure_out_of_fold", interrupted)
     with pytest.raises(HecktorError, match=r"^interrupted: finished work is saved; run the same command again"):
         cli.main(["heads", "--work", str(tmp_path)])

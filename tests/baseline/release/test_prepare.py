@@ -200,17 +200,12 @@ def test_two_processes_write_the_same(release: Release) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["plan"], r"prepare\.json: not found in empty, expected `hecktor train prepare` before"),
-        (["fold", "--fold", "0"], r"splits\.json: not found in empty, expected `hecktor train prepare` before"),
-        (["fold"], r"splits\.json: not found in empty, expected `hecktor train prepare` before"),
-        (["heads"], r"cases\.json: not found in empty, expected `hecktor train prepare` before"),
-        (["export", "--output", "x"], r"heads\.json: not found in empty, expected `hecktor train heads` before"),
-    ],
+    "command",
+    [["plan"], ["fold", "--fold", "0"], ["fold"], ["heads"], ["export", "--output", "x"]],
     ids=["plan", "one fold", "all folds", "heads", "export"],
 )
-def test_a_step_before_its_time(tmp_path: Path, command: list[str], message: str) -> None:
+def test_a_step_before_its_time(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "empty").mkdir()
+    message = r"^cases\.json: not found in empty, expected `hecktor train prepare` before"
     with pytest.raises(HecktorError, match=message):
         main([*command, "--work", str(tmp_path / "empty")])
