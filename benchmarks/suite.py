@@ -125,7 +125,7 @@ def _ratio(case: Benchmark, peer: Benchmark, timings: Mapping[str, Timing]) -> f
 
 
 def _aims(case: Benchmark, ratio: float | None, peak_mib: float | None) -> str:
-    """True if the measured ratio and peak memory meet their aims."""
+    """The aims of the measured ratio and peak memory, each with held or not held."""
     aims = []
     for measured, most, unit in ((ratio, case.most, ""), (peak_mib, case.most_mib, " MiB")):
         if measured is not None and most is not None:

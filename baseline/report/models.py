@@ -169,7 +169,7 @@ def new_centres(targets: Sequence[TargetEstimates]) -> str:
 
 
 def images_or_not(targets: Sequence[TargetEstimates]) -> str:
-    """True if heads that use images beat clinical variables and tumour volume, by the intervals of the differences."""
+    """A sentence: do heads that use images beat clinical variables and tumour volume, by the differences' intervals."""
     parts = []
     for one in targets:
         title, metric = _within_sentence(one.target.title), METRIC_TITLES[one.target.metric]

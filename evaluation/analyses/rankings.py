@@ -118,7 +118,7 @@ def _other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str
 
 
 def significance(results: TaskResults) -> list[Analysis]:
-    """True if the row's team is better than the column's, for each metric; none without tests or rivals.
+    """Tests of the row's team being better than the column's, for each metric; none without tests or rivals.
 
     Teams are in the official order.
     """

@@ -40,13 +40,17 @@ def pictures_of(page: Path) -> Path:
 
 
 def remove_earlier_page(page: Path) -> None:
-    """Remove the page and pictures of an earlier run, which would look like this one's if it fails.
+    """Remove the page of an earlier run and its pictures, which would look like this one's if it fails.
 
-    Raises OutputError: they cannot be removed.
+    Pictures without a page beside them may be anybody's, and stay. Raises OutputError: one cannot be removed.
     """
+    if not page.is_file():
+        return
     try:
-        page.unlink(missing_ok=True)
         if pictures_of(page).is_dir():
             shutil.rmtree(pictures_of(page))
+        page.unlink()
     except OSError as problem:
-        raise OutputError("--output", f"{page.name} cannot be replaced ({problem.strerror})", "a file") from None
+        raise OutputError(
+            "--output", f"{page.name} cannot be replaced ({problem.strerror or problem})", "a file"
+        ) from None

@@ -138,7 +138,7 @@ class TeamRisks:
 
 
 def kang(patients: TeamRisks) -> PairwiseTest:
-    """True if a team has the higher C-index (Kang et al. 2015, Stat Med 34:685-703), for each pair of teams.
+    """Tests of the higher C-index (Kang et al. 2015, Stat Med 34:685-703), for each pair of teams.
 
     With c_ij = 1 where patient i recurred and j was free for longer, and g_ij = c_ij times how far that pair is
     concordant by a less the same by b, sum over ordered pairs the symmetric kernels q_ij = c_ij + c_ji and

@@ -53,7 +53,7 @@ class LabelConfidence:
 
     @property
     def failed(self) -> Booleans:
-        """True if each case's mask failed, shape (cases,)."""
+        """True where the mask of a case failed, shape (cases,)."""
         return np.asarray(self.true_dsc < self.failed_below, dtype=np.bool_)
 
     def estimates(self, bootstraps: int, seed: int) -> Estimates:

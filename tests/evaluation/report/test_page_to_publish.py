@@ -201,3 +201,12 @@ def test_a_report_that_is_refused_leaves_no_earlier_page(results, tmp_path: Path
     with pytest.raises(HecktorError, match=r"^--results: no such file or folder"):
         report(["--results", str(tmp_path / "absent"), "--output", str(page)])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_report_keeps_a_folder_of_pictures_that_no_page_of_ours_stands_beside(tmp_path: Path) -> None:
+    """Such as the photographs of somebody who names a new page like their folder."""
+    (tmp_path / "page_files").mkdir()
+    (tmp_path / "page_files" / "holiday.jpg").write_bytes(b"jpeg")
+    with pytest.raises(HecktorError, match=r"^--results: no such file or folder"):
+        report(["--results", str(tmp_path / "absent"), "--output", str(tmp_path / "page.html")])
+    assert (tmp_path / "page_files" / "holiday.jpg").read_bytes() == b"jpeg"
