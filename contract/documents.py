@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -156,6 +156,15 @@ def document_error(problem: ValidationError, name: str, error: type[HecktorError
 def json_schema(model: type[Document]) -> dict[str, Any]:
     """The JSON schema of a document."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+
+
+def tag_by(key: str) -> Callable[[Any], str]:
+    """A function from a part of a union, in JSON or as an object, to its tag: its `key` in brackets."""
+
+    def tag(part: Any) -> str:
+        return f"({part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)})"
+
+    return tag
 
 
 def _place(location: Sequence[str | int]) -> str:

@@ -5,6 +5,7 @@ Code branches on an answer's kind, never on a name or a year.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -12,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, is_integer, is_member, is_text, unique
+from contract.documents import Document, Name, Text, UniqueTexts, Word, is_integer, is_member, is_text, tag_by, unique
 from contract.editions.clinical import normalised_key, refuse_missing
 from contract.editions.inputs import REFERENCE_FILE, RelativePath, ReleaseFile, Socket
 from contract.labels import FOREGROUND, NAMES
@@ -50,11 +51,24 @@ class _Answer(Document):
         return Socket(slug=self.slug, title=self.title, kind=self._socket_kind, path=self.path)
 
     @property
+    @abstractmethod
     def _socket_kind(self) -> str:
-        raise NotImplementedError
+        """The platform's kind of the output socket."""
 
 
-class MaskAnswer(_Answer):
+class _WithoutClasses:
+    """The parts of a class, absent from masks and risks."""
+
+    classes: ClassVar[tuple[ClassValue, ...]] = ()
+    words: ClassVar[Mapping[str, ClassValue]] = {}
+    not_counted: ClassVar[tuple[str, ...]] = ()
+    rule: ClassVar[Rule] = ""
+    without: ClassVar[Mapping[str, ClassValue]] = {}
+    row_key: ClassVar[str] = ""
+    is_binary: ClassVar[bool] = False
+
+
+class MaskAnswer(_WithoutClasses, _Answer):
     """A mask; its fallback is always the PET threshold.
 
     Attributes:
@@ -65,20 +79,13 @@ class MaskAnswer(_Answer):
     kind: Literal["mask"]
     labels: dict[Text, int]
     release: ReleaseFile = REFERENCE_FILE
-    # What a mask does not have.
+    # Absent from a mask.
     columns: ClassVar[Mapping[str, str]] = {}
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     column_aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     head: ClassVar[str] = ""
     direction: ClassVar[Direction] = "risk"
-    classes: ClassVar[tuple[ClassValue, ...]] = ()
-    words: ClassVar[Mapping[str, ClassValue]] = {}
-    not_counted: ClassVar[tuple[str, ...]] = ()
-    rule: ClassVar[Rule] = ""
-    without: ClassVar[Mapping[str, ClassValue]] = {}
-    row_key: ClassVar[str] = ""
     fallback: ClassVar[float | ClassValue | None] = None
-    is_binary: ClassVar[bool] = False
 
     @field_validator("labels")
     @classmethod
@@ -128,7 +135,7 @@ class _HeadAnswer(_Answer):
         return {column: self.aliases.get(role, ()) for role, column in self.columns.items()}
 
 
-class RiskAnswer(_HeadAnswer):
+class RiskAnswer(_WithoutClasses, _HeadAnswer):
     """A risk; its columns are those of "time" and "event".
 
     Attributes:
@@ -140,15 +147,8 @@ class RiskAnswer(_HeadAnswer):
     direction: Direction = "risk"
     fallback: float | None = None
     _roles: ClassVar[tuple[str, ...]] = ("time", "event")
-    # What a risk does not have.
+    # Absent from a risk.
     labels: ClassVar[Mapping[str, int]] = {}
-    classes: ClassVar[tuple[ClassValue, ...]] = ()
-    words: ClassVar[Mapping[str, ClassValue]] = {}
-    not_counted: ClassVar[tuple[str, ...]] = ()
-    rule: ClassVar[Rule] = ""
-    without: ClassVar[Mapping[str, ClassValue]] = {}
-    row_key: ClassVar[str] = ""
-    is_binary: ClassVar[bool] = False
 
     @field_validator("fallback", mode="before")
     @classmethod
@@ -189,7 +189,7 @@ class ClassAnswer(_HeadAnswer):
     row_key: Name = Field(default_factory=lambda fields: fields.get("name", ""))
     fallback: ClassValue | None = None
     _roles: ClassVar[tuple[str, ...]] = ("class",)
-    # What a class does not have.
+    # Absent from a class.
     labels: ClassVar[Mapping[str, int]] = {}
     direction: ClassVar[Direction] = "risk"
 
@@ -241,14 +241,13 @@ class ClassAnswer(_HeadAnswer):
         return len(self.classes) == 2
 
 
-def _tag(answer: Any) -> str:
-    kind = answer.get("kind") if isinstance(answer, Mapping) else getattr(answer, "kind", None)
-    return f"({kind})"
-
-
 Answer: TypeAlias = Annotated[
     Annotated[MaskAnswer, Tag("(mask)")]
     | Annotated[RiskAnswer, Tag("(risk)")]
     | Annotated[ClassAnswer, Tag("(class)")],
-    Discriminator(_tag, custom_error_type="answer_kind", custom_error_message=f"an answer of kind {', '.join(KINDS)}"),
+    Discriminator(
+        tag_by("kind"),
+        custom_error_type="answer_kind",
+        custom_error_message="an answer of kind mask, risk or class",
+    ),
 ]

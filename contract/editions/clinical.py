@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word
+from contract.documents import Document, Name, Text, UniqueTexts, Word, tag_by
 
 ClinicalValue = float | int | str | None
 CENTRE: Final = "centre"
@@ -60,8 +61,9 @@ class _Variable(Document):
         """
         return None if is_missing(raw) else self._read(raw)
 
+    @abstractmethod
     def _read(self, raw: object) -> ClinicalValue:
-        raise NotImplementedError
+        """The value of a `raw` one that is not missing. Raises `ImpossibleValueError`."""
 
     def as_feature(self, value: ClinicalValue) -> float | None:
         """The value as a number for a head; None if missing."""
@@ -185,11 +187,6 @@ class CentreCode(_Variable):
         return centre_code(str(raw))
 
 
-def _tag(variable: Any) -> str | None:
-    kind = variable.get("type") if isinstance(variable, Mapping) else getattr(variable, "type", None)
-    return f"({kind})"
-
-
 ClinicalVariable: TypeAlias = Annotated[
     Annotated[Years, Tag("(years)")]
     | Annotated[FreeNumber, Tag("(number)")]
@@ -197,7 +194,7 @@ ClinicalVariable: TypeAlias = Annotated[
     | Annotated[Stage, Tag("(stage)")]
     | Annotated[CentreCode, Tag("(centre)")],
     Discriminator(
-        _tag,
+        tag_by("type"),
         custom_error_type="clinical_type",
         custom_error_message="a clinical variable of type years, number, code, stage or centre",
     ),

@@ -82,7 +82,7 @@ def paired_gains(values: Floats, replicates: Floats, left_out: Floats, testable:
 
 
 def classes_suffice(metrics: Sequence[WeightedMetric]) -> Booleans:
-    """True where every class has at least four patients, and the two teams differ on one of them or more; (teams, teams).
+    """True where every class has at least four patients, and the two teams differ on at least one; (teams, teams).
 
     Where one team is right and the other wrong in every patient of a class, or both agree in all of them, no sample of
     these patients varies: a p from the deviation of the other classes would be near 0 for two patients. With four

@@ -140,7 +140,7 @@ NAN = float("nan")
         ([*ALGORITHM, "time_limit_s"], True, ".time_limit_s: found true"),
         ([*ALGORITHM, "time_limit_s"], 10**400, "0 is too large, expected a finite number"),
         ([*ANSWERS, 1, "kind"], "mask", ".answers[1].classes: found"),
-        ([*ANSWERS, 1, "kind"], "survival", "expected an answer of kind mask, risk, class"),
+        ([*ANSWERS, 1, "kind"], "survival", "expected an answer of kind mask, risk or class"),
         (
             [*ANSWERS, 1, "classes"],
             ["None", "b"],
