@@ -23,6 +23,7 @@ from contract.documents import is_member, is_number
 from contract.editions import Answer
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, HecktorError, ModelPackageError
+from contract.images.geometry import is_below
 from contract.packages import SmallestLesions
 
 _Mask = npt.NDArray[np.uint8]
@@ -180,7 +181,7 @@ def _classes_left(
     absent = {
         labels.NAMES[label]
         for label in labels.FOREGROUND
-        if all(part.volume_ml < smallest.of(label) for part in components(mask == label, grid))
+        if all(is_below(part.volume_ml, smallest.of(label)) for part in components(mask == label, grid))
     }
     return {one.name: classes_left(one, absent, segmented=has_segmentation) for one in declared}
 

@@ -20,7 +20,7 @@ from algorithm.masks.segmentation import (
     softmax,
 )
 from contract import labels
-from contract.images.geometry import Geometry
+from contract.images.geometry import Geometry, is_below
 from contract.packages import PostprocessingRules
 
 _Float = npt.NDArray[np.float32]
@@ -128,7 +128,7 @@ def removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list
     reasons = [""] * len(lesions.label)
     for label, limits in _LOWEST.items():
         for rule, measure in limits.items():
-            below = (lesions.label == label) & (getattr(lesions, measure) < getattr(rules, rule))
+            below = (lesions.label == label) & is_below(getattr(lesions, measure), getattr(rules, rule))
             reasons = [reason or rule if out else reason for reason, out in zip(reasons, below, strict=True)]
     if rules.largest_gtvp_only:
         primaries = [row for row, reason in enumerate(reasons) if lesions.label[row] == labels.GTVP and not reason]

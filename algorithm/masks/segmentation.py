@@ -22,7 +22,7 @@ from algorithm.region import grids
 from algorithm.region.grids import upright_grid
 from algorithm.region.localise import Region
 from contract import labels
-from contract.images.geometry import Geometry
+from contract.images.geometry import Geometry, is_below
 from contract.images.volumes import Volume
 
 # In `Postprocessed.places`, beside the labels.
@@ -293,7 +293,8 @@ def largest_is_primary(hot: npt.NDArray[np.bool_], voxel_volume_mm3: float) -> n
     """Label the 26-connected parts of `hot`: the largest 1 (GTVp), others 2 (GTVn), those under 0.3 ml 0."""
     parts, _ = ndimage.label(hot, structure=ANY_CORNER)
     sizes = np.bincount(parts.ravel())
-    lookup = np.where(sizes * voxel_volume_mm3 / 1000 >= SMALLEST_ML, labels.GTVN, labels.BACKGROUND).astype(np.uint8)
+    is_speck = is_below(sizes * voxel_volume_mm3 / 1000, SMALLEST_ML)
+    lookup = np.where(is_speck, labels.BACKGROUND, labels.GTVN).astype(np.uint8)
     lookup[0] = labels.BACKGROUND
     if lookup.any():
         lookup[int(sizes[1:].argmax()) + 1] = labels.GTVP

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from contract.errors import HecktorError, InputError
 
 _TOLERANCE: Final = 1e-3
+# Relative error of a spacing in a header: single precision in NIfTI (6e-8), six digits in some text headers (5e-6).
+HEADER_PRECISION: Final = 1e-5
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,23 @@ class Geometry:
             f"size {self.size}, spacing {_numbers(self.spacing_mm)} mm, origin {_numbers(self.origin_mm)} mm, "
             f"direction {_numbers(self.direction)}"
         )
+
+
+def is_within(measured: Any, limit: float) -> Any:
+    """Return whether a length or volume, or each one of an array, is at most `limit`.
+
+    A measured value follows from the spacing in a header, and so does not depend on the file format only up to
+    `HEADER_PRECISION`. A difference of this size does not count. NaN is not within any limit.
+    """
+    return measured <= limit * (1 + HEADER_PRECISION)
+
+
+def is_below(measured: Any, limit: float) -> Any:
+    """Return whether a length or volume, or each one of an array, is below `limit`, as in `is_within`.
+
+    NaN is not below any limit.
+    """
+    return measured < limit * (1 - HEADER_PRECISION)
 
 
 _BITS = [(x, y, z) for z in (0, 1) for y in (0, 1) for x in (0, 1)]

@@ -25,6 +25,9 @@ MAX_PREDICTION_VOXELS: Final = 2**29
 MIN_VOXEL_MM3: Final = 1e-100
 # Direction cosines up to which a grid is not oblique, as grids count as equal. It moves a box of 144 mm by 0.15 mm.
 ALIGNED: Final = 1e-3
+# Decimals of a voxel index: a corner this close to the border between two voxels lies on the border. Origins of some
+# 100 mm in single precision, as NIfTI stores them, move a corner by up to 1e-4 voxels.
+_INDEX_DECIMALS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class BoundingBox:
     def _crop(self, geometry: Geometry) -> Box:
         low, high = _index_bounds(np.array([self.low_mm, self.high_mm]), geometry)
         start = np.floor(low + 0.5).astype(int)
-        return _slices(start, start + np.rint(high - low).astype(int), geometry)
+        return _slices(start, start + np.rint(np.round(high - low, _INDEX_DECIMALS)).astype(int), geometry)
 
     def _oblique(self, geometry: Geometry) -> BoxRegion:
         low, high = _index_bounds(np.array([*product(*zip(self.low_mm, self.high_mm, strict=True))]), geometry)
@@ -81,16 +84,17 @@ class BoundingBox:
         z, y, x = np.ogrid[slices]
         inside = np.ones(tuple(part.stop - part.start for part in slices), dtype=np.bool_)
         rows = geometry.index_to_physical_matrix()[:3]
+        tolerance_mm = 0.5 * 10**-_INDEX_DECIMALS * min(geometry.spacing_mm)
         for along, low_mm, high_mm in zip(rows, self.low_mm, self.high_mm, strict=True):
             centre_mm = along[0] * x + along[1] * y + along[2] * z + along[3]
-            inside &= (low_mm <= centre_mm) & (centre_mm < high_mm)
+            inside &= (low_mm - tolerance_mm <= centre_mm) & (centre_mm < high_mm - tolerance_mm)
         return BoxRegion(slices, inside)
 
 
 def _index_bounds(corners_mm: Floats, geometry: Geometry) -> tuple[Floats, Floats]:
-    """The lowest and the highest voxel index (x, y, z) of corners in LPS mm, not rounded."""
+    """Return the lowest and the highest voxel index (x, y, z) of corners in LPS mm, with `_INDEX_DECIMALS`."""
     matrix = geometry.physical_to_index_matrix()
-    index = np.column_stack([corners_mm, np.ones(len(corners_mm))]) @ matrix.T
+    index = np.round(np.column_stack([corners_mm, np.ones(len(corners_mm))]) @ matrix.T, _INDEX_DECIMALS)
     return index[:, :3].min(axis=0), index[:, :3].max(axis=0)
 
 

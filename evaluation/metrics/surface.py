@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from contract.images.geometry import is_within
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric, foreground_box, mean_metric, median_metric
 from evaluation.metrics.rules import MaskRules
 
@@ -26,8 +27,6 @@ State: TypeAlias = Literal["measured", "both_empty", "one_empty", "no_prediction
 LOST: Final = (ONE_EMPTY, NO_PREDICTION)
 
 _PERCENT: Final = 95
-# Distances of equal grid steps differ in their last digits by the way of computing them.
-_ROUNDING: Final = 1 + 1e-12
 # A tree handles surface voxels only, a distance transform the whole box: this many box voxels cost as much as one.
 _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
 
@@ -62,8 +61,11 @@ class Surfaces:
         return float(np.concatenate(self.distances).mean())
 
     def fraction_within(self, tolerance_mm: float) -> float:
-        """The fraction of both surfaces within a distance (bound included) of the other one."""
-        return float((np.concatenate(self.distances) <= tolerance_mm * _ROUNDING).mean())
+        """Return the fraction of both surfaces within a distance of the other one.
+
+        The bound is included, up to the precision of the spacing in the header.
+        """
+        return float(np.mean(is_within(np.concatenate(self.distances), tolerance_mm)))
 
     def hd95(self) -> float:
         """The larger one of both directions' 95th percentiles."""

@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist
 
 from algorithm.case.read import BODY_HU
 from algorithm.heads.features.structure import Feature, Structure, diameter_mm, mesh, shape
-from contract.images.geometry import Geometry
+from contract.images.geometry import Geometry, is_below, is_within
 
 # Smaller parts of a mask may be noise; nodes of 10 mm can be predicted with 6 mm.
 NODE_MM: Final = 5.0
@@ -40,12 +40,12 @@ def nodal(
     diameters += [diameter_mm(mesh(node)[0]) for node in by_volume[1:]]
     offsets = [offset_mm(node, ct, grid) for node in by_volume]
     # Parts below 5 mm have a side only if there are no others.
-    sized = [offset for offset, mm in zip(offsets, diameters, strict=True) if mm >= NODE_MM] or offsets
+    sized = [offset for offset, mm in zip(offsets, diameters, strict=True) if not is_below(mm, NODE_MM)] or offsets
     primary_mm = None if primary is None else offset_mm(primary, ct, grid)
     return {
         "gtvn_count": float(len(nodes)),
-        "gtvn_count_5mm": float(sum(mm >= NODE_MM for mm in diameters)),
-        "gtvn_count_10mm": float(sum(mm >= ENLARGED_MM for mm in diameters)),
+        "gtvn_count_5mm": float(sum(not is_below(mm, NODE_MM) for mm in diameters)),
+        "gtvn_count_10mm": float(sum(not is_below(mm, ENLARGED_MM) for mm in diameters)),
         "gtvn_largest_ml": 0.0 if largest is None else largest.volume_ml,
         **{f"gtvn_largest_{name}": of_largest[name] for name in _LARGEST},
         "gtvn_largest_extent_z_mm": None if largest is None else largest.extent_mm[0],
@@ -151,7 +151,7 @@ def _sides(offsets_mm: Sequence[Feature]) -> set[int]:
 
 def _side(offset: float) -> int:
     """1 on the patient's left, -1 on the right, 0 on neither."""
-    return 0 if abs(offset) <= MIDLINE_MM else int(np.sign(offset))
+    return 0 if is_within(abs(offset), MIDLINE_MM) else int(np.sign(offset))
 
 
 def _dispersion(lesions: Sequence[Structure]) -> float:
@@ -195,7 +195,7 @@ def _within_reach(part: _Mask, structure: Structure) -> _Mask:
     """Voxels of the structure's box within reach of a part of it, which is included."""
     if not part.any():
         return part
-    near = ndimage.distance_transform_edt(~part, sampling=structure.spacing_mm) <= REACH_MM
+    near = is_within(ndimage.distance_transform_edt(~part, sampling=structure.spacing_mm), REACH_MM)
     return np.asarray(near | ndimage.binary_dilation(part))
 
 
@@ -224,9 +224,9 @@ def even_columns(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[floa
         axis: of the array, runs from one side of the patient to the other.
     """
     columns = ct.shape[axis]
-    is_cut = columns * spacing_mm[axis] >= _LEAST_WIDTH_MM and body.take([0, columns - 1], axis=axis).any()
+    is_cut = not is_below(columns * spacing_mm[axis], _LEAST_WIDTH_MM) and body.take([0, columns - 1], axis=axis).any()
     doubled = _mirror(ct, body, spacing_mm, axis) if is_cut else columns - 1
-    if abs(doubled - (columns - 1)) / 2 * spacing_mm[axis] <= EVEN_MM:
+    if is_within(abs(doubled - (columns - 1)) / 2 * spacing_mm[axis], EVEN_MM):
         return slice(0, columns)
     return slice(max(0, doubled - columns + 1), min(columns, doubled + 1))
 

@@ -17,7 +17,7 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
 from contract import labels
-from contract.images.geometry import Geometry
+from contract.images.geometry import Geometry, is_below
 from contract.packages import SmallestLesions
 
 # Twenty-six neighbours: voxels that touch at a corner belong to one lesion.
@@ -96,7 +96,7 @@ def without_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: Smalle
     lesions = mask.copy()
     for label in labels.FOREGROUND:
         for part in components(mask == label, grid):
-            if part.volume_ml < smallest.of(label):
+            if is_below(part.volume_ml, smallest.of(label)):
                 part.cut(lesions)[part.inside] = labels.BACKGROUND
     return lesions
 

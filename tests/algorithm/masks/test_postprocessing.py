@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
+from algorithm.heads.features.structure import without_specks
 from algorithm.masks.postprocessing import apply_rules, measure_lesions, pet_in_suv, postprocessed
-from algorithm.masks.segmentation import REMOVED, Postprocessed, Segmentation
+from algorithm.masks.segmentation import REMOVED, Postprocessed, Segmentation, argmax
 from contract.documents import parse_document
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
-from contract.packages import NO_RULES, PostprocessingRules
+from contract.packages import NO_RULES, PostprocessingRules, SmallestLesions
 
 Box = tuple[slice, slice, slice]
 Logits = npt.NDArray[np.float32]
@@ -86,6 +87,19 @@ def test_rules_that_change_nothing_give_the_same_logits() -> None:
 )
 def test_each_rule_removes_the_lesions_below_its_limit(rules: dict[str, Any], kept: list[bool]) -> None:
     assert kept_after(PostprocessingRules(**rules)) == kept
+
+
+@pytest.mark.parametrize("spacing_mm", [0.7, float(np.float32(0.7))])
+def test_a_lesion_of_exactly_the_minimum_volume_stays(spacing_mm: float) -> None:
+    """512 voxels of 0.343 mm3 are 0.175616 ml; single precision, as in NIfTI, stores 0.7 as 0.69999999."""
+    grid = Geometry((20, 20, 20), (spacing_mm,) * 3, (0.0, 0.0, 0.0))
+    logits = np.zeros((3, 20, 20, 20), dtype=np.float32)
+    logits[2, 4:12, 4:12, 4:12], logits[0] = 9.0, 1.0
+    for limit_ml, kept in ((0.175616, 1), (0.1757, 0)):
+        _, result = apply_rules(logits, None, grid, PostprocessingRules(gtvn_volume_ml=limit_ml))
+        assert result.remaining == kept
+        mask = without_specks(argmax(logits), grid, SmallestLesions(gtvn_ml=limit_ml))
+        assert bool(mask.any()) == bool(kept)
 
 
 def test_nodes_need_uptake_if_there_is_a_pet() -> None:

@@ -33,6 +33,13 @@ def test_the_largest_part_is_primary_and_specks_are_left_out() -> None:
     assert np.count_nonzero(mask) == 15
 
 
+def test_a_part_of_exactly_the_minimum_volume_is_kept() -> None:
+    """3 voxels of 100 mm3 are 0.3 ml, also with a spacing in single precision, which is up to 6e-8 off."""
+    hot = np.ones((1, 1, 3), dtype=bool)
+    assert largest_is_primary(hot, 100.0 * (1 - 6e-8) ** 3).all()
+    assert not largest_is_primary(hot, 99.9).any()
+
+
 def test_corners_connect() -> None:
     hot = np.zeros((4, 4, 4), dtype=bool)
     hot[[0, 1, 2], [0, 1, 2], [0, 1, 2]] = True

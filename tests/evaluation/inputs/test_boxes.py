@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,3 +121,28 @@ def test_dsc_inside_an_oblique_box(tmp_path, rules):
     row = compare_pair(MaskPair(paths[0], SubmittedAnswer("A", paths[1]), rules(), DIAMOND))
     assert (row.gtvp.intersection, row.gtvp.reference, row.gtvp.predicted) == (3, 5, 3)
     assert row.gtvp_dsc == 0.75
+
+
+@pytest.mark.parametrize("degrees", [0, 45])
+@pytest.mark.parametrize("spacing_mm", [0.4, 0.7])
+def test_a_box_holds_the_same_voxels_whatever_the_precision_of_the_header(degrees, spacing_mm):
+    """Both ends lie on the border between voxels: index 1.5 to 5.0 along the axes, or a diamond through centres.
+
+    Single precision, as in NIfTI, moves them to either side. Aligned: floor(1.5 + 0.5) = 2, rint(3.5) = 4 voxels.
+    """
+    turn = math.sqrt(2) if degrees else 1.0
+    origin = -250.3
+    low, high = (origin + end * spacing_mm * turn for end in (1.5, 5.0))
+    box = BoundingBox((low if not degrees else -1e3, low, -1e3), (high if not degrees else 1e3, high, 1e3))
+    cosine = math.cos(math.radians(degrees))
+    direction = (cosine, -math.sqrt(1 - cosine**2), 0.0, math.sqrt(1 - cosine**2), cosine, 0.0, 0.0, 0.0, 1.0)
+    regions = []
+    for store in (float, np.float32):
+        spacing, start = float(store(spacing_mm)), float(store(origin))
+        grid = Geometry(SIZE, (spacing, spacing, 1.0), (start, start, 0.0), direction)
+        regions.append(voxels(box.region(grid)))
+    assert regions[0] == regions[1]
+    if not degrees:
+        assert {x for x, _, _ in regions[0]} == {2, 3, 4, 5}
+    else:
+        assert {x + y for x, y, _ in regions[0]} == {3, 4, 5, 6, 7, 8, 9}

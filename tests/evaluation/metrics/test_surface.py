@@ -108,3 +108,23 @@ def test_a_case_without_a_prediction_has_the_worst_values() -> None:
     """Nothing of the reference's surface is found: a surface DSC of exactly 0, infinite distances."""
     worst = {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
     assert without_prediction() == SurfaceRow(NO_PREDICTION, worst)
+
+
+@pytest.mark.parametrize(
+    ("spacing_mm", "shift"),
+    [(0.4, 5), (0.2, 10), (2 / 3, 3), (0.5, 4), (1 / 6, 12)],
+)
+@pytest.mark.parametrize("store", [float, np.float32, lambda value: float(f"{value:.6g}")])
+def test_the_tolerance_does_not_depend_on_the_precision_of_the_header(rules, spacing_mm, shift, store):
+    """A block moved by `shift` voxels of `spacing_mm`, 2 mm: every surface voxel is within 2 mm, bound included.
+
+    NIfTI stores the spacing in single precision, where 5 x 0.4 becomes 2.00000003; text headers may have six digits,
+    where 12 x 0.166667 becomes 2.000004. One voxel further no voxel of the two end faces is within 2 mm.
+    """
+    spacing = (3.0, 1.0, float(store(spacing_mm)))
+    masks = np.zeros((3, 8, 10, 60), dtype=np.bool_)
+    for mask, start in zip(masks, (5, 5 + shift, 6 + shift), strict=True):
+        mask[2:6, 2:8, start : start + 30] = True
+    limits = rules(surfaces="gtvp", surface_tolerance_mm=2.0)
+    assert compare_surfaces(masks[0], masks[1], spacing, limits).values["surface_dsc"] == 1.0
+    assert compare_surfaces(masks[0], masks[2], spacing, limits).values["surface_dsc"] < 1.0
