@@ -17,16 +17,32 @@ Number = TypeVar("Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes options by their whole name alone, and suggests one for a misspelt option."""
+    """A parser that accepts only whole option names, suggests one for a misspelt option and refuses empty values."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**(kwargs | {"allow_abbrev": False}))
         self._words: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, and keep the words for `error`."""
+        """Parse as argparse does, and keep the words for `error`.
+
+        An empty value is refused: it is usually an unset shell variable, and as a path it would mean this folder.
+        """
         self._words = list(sys.argv[1:] if args is None else args)
+        self._refuse_empty_words()
         return super().parse_known_args(args, namespace)
+
+    def _refuse_empty_words(self) -> None:
+        """End with exit status 2 if a word, or the value in `--option=value`, is empty."""
+        argument = ""
+        for word in self._words:
+            option, sign, value = word.partition("=")
+            if option.startswith("--"):
+                argument = f"argument {option}: "
+            if not word or (option.startswith("--") and sign and not value):
+                self.error(
+                    f"{argument}found an empty value (is a shell variable unset?), expected a path, a name or a number"
+                )
 
     def error(self, message: str) -> NoReturn:
         """End with exit status 2 and the message, which names options close to those that do not exist."""

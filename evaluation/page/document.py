@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +17,13 @@ from evaluation.page.html import NEUTRAL, REFERENCE_COLOUR, json_element, paragr
 # Plain scripts of every page, in the order in which they need each other; a page's own run after them.
 _NAMES: Final = ("data", "svg", "selection", "tables", "marks", "kinds", "wide", "charts")
 SCRIPTS: Final = tuple(f"page/{name}.js" for name in _NAMES)
+# The page runs its own scripts, which the policy names by their hashes, and scripts that these load, such as contours
+# of pictures. Images are files next to the page, or drawn by the page. `file:` is the source of a page that is opened
+# from a disk. Nothing else is loaded.
+_POLICY: Final = (
+    "default-src 'none'; script-src {hashes} 'strict-dynamic'; style-src 'unsafe-inline'; "
+    "img-src 'self' file: data: blob:; base-uri 'none'; form-action 'none'"
+)
 _LIBRARIES: Final = (("d3.min.js", "d3.LICENSE"), ("plot.umd.min.js", "plot.LICENSE"))
 
 
@@ -54,7 +63,9 @@ class HtmlPage:
 def document_html(document: HtmlPage) -> str:
     """The page as HTML text."""
     links = [(one.anchor, one.heading) for one in document.sections]
+    scripts = _script_texts(document.scripts)
     return Template(_own("page/page.html")).substitute(
+        policy=_POLICY.format(hashes=" ".join(f"'{_source_hash(script)}'" for _, script in scripts)),
         title=escape(document.title),
         style=_own("page/page.css"),
         lead=escape(document.lead),
@@ -63,7 +74,7 @@ def document_html(document: HtmlPage) -> str:
         sections="\n".join(_section(one) for one in document.sections),
         footer=escape(document.footer),
         colours=json_element(_colours(document.colours), "page-colours"),
-        scripts=_scripts(document.scripts),
+        scripts="\n".join(f"<script{attributes}>{script}</script>" for attributes, script in scripts),
     )
 
 
@@ -80,12 +91,20 @@ def _section(section: Section) -> str:
     return f'<section class="part" id="{anchor}" aria-labelledby="{anchor}-heading">{title}{section.html}</section>'
 
 
-def _scripts(further: Sequence[str]) -> str:
+def _script_texts(further: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the attributes and the text of each script element of the page."""
     libraries = [
-        f"<script>\n/*!\n{_own(f'page/vendor/{licence}').strip()}\n*/\n{_own(f'page/vendor/{bundle}')}\n</script>"
+        ("", f"\n/*!\n{_own(f'page/vendor/{licence}').strip()}\n*/\n{_own(f'page/vendor/{bundle}')}\n")
         for bundle, licence in _LIBRARIES
     ]
-    return "\n".join([*libraries, '<script type="module">', *map(_own, (*SCRIPTS, *further)), "</script>"])
+    module = "\n".join(["", *map(_own, (*SCRIPTS, *further)), ""])
+    return [*libraries, (' type="module"', module)]
+
+
+def _source_hash(script: str) -> str:
+    """Return the hash by which a content security policy allows an inline script."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 @cache

@@ -16,8 +16,8 @@ _PICTURE_FILES: Final = frozenset({".jpg", ".js"})
 def page_file(output: Path) -> Path:
     """The HTML file that `--output` names: itself, or index.html in a folder.
 
-    Raises OutputError: a file lies where a folder is needed, or the page or its folder of pictures holds what this
-    program did not write.
+    Raises OutputError: a file or a link lies where a folder is needed, or the page or its folder of pictures holds what
+    this program did not write.
     """
     is_file = output.suffix.lower() in _PAGE_SUFFIXES and not output.is_dir()
     page = output if is_file else output / "index.html"
@@ -27,6 +27,10 @@ def page_file(output: Path) -> Path:
     if page.is_file() and _OWN_PAGE not in page.read_bytes():
         raise OutputError("--output", f"found {page.name} of another program", "another name, or remove that file")
     pictures = pictures_of(page)
+    if pictures.is_symlink() or (pictures.exists() and not pictures.is_dir()):
+        kind = "link" if pictures.is_symlink() else "file"
+        found = f"found the {kind} {pictures.name} in the place of the folder of pictures"
+        raise OutputError("--output", found, f"another name, or remove {pictures.name}")
     others = [one.name for one in sorted(pictures.glob("*")) if one.suffix not in _PICTURE_FILES or one.is_dir()]
     if others:
         found = f"found {pictures.name}/{others[0]}, which is not one of a report's pictures"

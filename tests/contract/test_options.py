@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import (
+    Parser,
     add_edition_options,
     named_algorithm,
     number_within,
@@ -116,3 +117,26 @@ def test_an_absent_or_unknown_task_ends_with_status_2(
 def test_an_unknown_edition_is_an_error_of_the_product() -> None:
     with pytest.raises(HecktorError, match=r"expected one of hecktor2020, .*, hecktor2025,"):
         _chosen("--edition", "hecktor1999")
+
+
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        (["--output", ""], "argument --output: "),
+        (["--output="], "argument --output: "),
+        (["sub", "--masks", "a", ""], "argument --masks: "),
+        (["sub", "", "--masks", "a"], ""),
+    ],
+)
+def test_an_empty_value_is_refused(words: list[str], argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--output "$UNSET"` would otherwise write into the current folder, because an empty path is that folder."""
+    parser = Parser(prog="p")
+    parser.add_argument("--output", type=Path)
+    subcommand = parser.add_subparsers().add_parser("sub")
+    subcommand.add_argument("folder", nargs="?", type=Path)
+    subcommand.add_argument("--masks", nargs="+")
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(words)
+    assert capsys.readouterr().err.endswith(
+        f"p: error: {argument}found an empty value (is a shell variable unset?), expected a path, a name or a number\n"
+    )

@@ -244,6 +244,19 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+@pytest.mark.parametrize("words", [["--output", ""], ["--output="], ["--anything", "x", ""]])
+def test_every_command_refuses_an_empty_value(
+    name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a path an empty text would be the current folder."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([name, *(["ensemble"] if name == "study" else []), *words])
+    assert "found an empty value (is a shell variable unset?)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_wrong_path_is_refused_before_the_libraries_are_imported(tmp_path: Path) -> None:
     """One sentence for one fault, in about a second; one after the other in one process, as for the help."""
     (tmp_path / "empty").mkdir()

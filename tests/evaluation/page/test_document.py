@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 
@@ -52,6 +54,19 @@ def test_bundles_come_with_their_licences() -> None:
     html = document_html(HtmlPage("t", "l", (), "f"))
     for words in ("Observable, Inc.", "Mike Bostock", "Permission to use, copy, modify"):
         assert words in html
+
+
+def test_the_policy_allows_the_scripts_of_the_page_and_no_other() -> None:
+    """The hash of each script element that runs, as the browser computes it: SHA-256 of the text between the tags."""
+    html = document_html(HtmlPage("t", "l", (), "f", scripts=("report/cases.js",)))
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', html).group(1)
+    scripts = re.findall(r"<script(?: type=\"module\")?>(.*?)</script>", html, flags=re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    assert len(hashes) == 3
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert directives["script-src"].split() == [*(f"'sha256-{one}'" for one in hashes), "'strict-dynamic'"]
+    assert html.index("Content-Security-Policy") < html.index("<style>")
 
 
 def test_a_table_has_a_caption_and_headers() -> None:

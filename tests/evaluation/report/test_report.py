@@ -125,6 +125,25 @@ def test_the_page_is_whole_and_names_nothing_but_its_pictures(demo):
     assert "ours: 1 case without a prediction<" in text
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
+def test_no_file_or_link_is_replaced_by_pictures(demo, kind, capsys):
+    """What lies in the place of the folder of pictures stays, and so does what a link points to."""
+    place, elsewhere = demo / "p_files", demo / "elsewhere"
+    if kind == "file":
+        place.write_text("notes")
+    else:
+        place.symlink_to(elsewhere)
+        if kind == "link":
+            elsewhere.mkdir()
+    with pytest.raises(
+        OutputError, match=f"found the {kind.split()[-1]} p_files in the place of the folder of pictures"
+    ):
+        build(demo, "--output", str(demo / "p.html"))
+    assert place.read_text() == "notes" if kind == "file" else place.is_symlink()
+    assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
+    assert not (demo / "p.html").exists()
+
+
 def test_a_warning_of_all_teams_stands_once(demo):
     for team in TEAMS:
         path = demo / "demo" / "task3" / team / "metrics.json"
