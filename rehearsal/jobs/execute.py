@@ -20,7 +20,7 @@ from rehearsal.platform.runs import log_warnings, run_failure
 from rehearsal.records import RecordedRun, RehearsedCase, read_run_record
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import RUN_RECORD, Call, Limits, Runner
-from rehearsal.runners.trees import copy_file_out, copy_out, entries_below, remove_tree
+from rehearsal.runners.trees import copy_file_out, copy_out, empty_folder, entries_below, remove_tree
 
 INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is read-only and the write would fail"
 
@@ -163,6 +163,8 @@ def run_job(
     failure = run_failure(outcome, limits, call.stderr)
     if failure is None and listing(job.input_dir) != before:
         failure = INPUT_CHANGED
+    if outcome.disk_failure is not None:
+        empty_folder(call.output_dir)
     collected = Collected.from_call(call, folder / "collected")
     for used in (call.output_dir, call.tmp_dir, job.input_dir):
         remove_tree(used)

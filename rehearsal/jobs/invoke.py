@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,11 +87,11 @@ class _Batch:
         reply = server.wait_until_ready(limits.health_tries, limits.health_apart_s)
         code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
         server.logs.settle()
-        self._refusal = start_failure(reply, code, limits, self._call.stderr)
+        self._refusal = server.disk_failure() or start_failure(reply, code, limits, self._call.stderr)
         if self._refusal is None:
             self.startup_s.append(reply.seconds)
         else:
-            self.kill()
+            self._discard_server()
 
     def _invoke(self, server: RunningServer, case: CohortCase) -> tuple[RunOutcome, str | None]:
         limits = self._rehearsal.limits
@@ -103,9 +104,13 @@ class _Batch:
         if reply.timed_out:
             server.stop()
         server.hand_over()
-        if reply.timed_out or code is not None:
+        disk_failure = server.disk_failure()
+        if disk_failure is not None:
+            failure = disk_failure
+            self._end_unhealthy(case, "the disk limit was exceeded")
+        elif reply.timed_out or code is not None:
             self._end_unhealthy(case, "the time limit was exceeded" if reply.timed_out else "the process ended")
-        return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
+        return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status, disk_failure), failure
 
     def _emptied(self, case: CohortCase) -> str | None:
         """Remove the outputs, the inputs and the run record; the failure if a folder cannot be emptied."""
@@ -126,8 +131,17 @@ class _Batch:
         self._ended = RunOutcome(None, 0.0, False, None, 503)
         if self._server is not None and self._server.exit_code is None:
             self._server.stop()
-        self.kill()
+        self._discard_server()
         return f"{reason}; the platform would mark the process unhealthy, end it, and fail the job"
+
+    def _discard_server(self) -> None:
+        """End the process. If its files were too large, remove them: the other cases need the disk."""
+        server = self._server
+        self.kill()
+        if server is not None and server.disk_failure() is not None:
+            for folder in (self._call.output_dir, self._call.tmp_dir):
+                with contextlib.suppress(OSError):
+                    empty_folder(folder)
 
     def _unanswered(self, case: CohortCase) -> JobResult:
         """The result of a case without a process that could answer it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.errors import printable
+from rehearsal.runners.engines import USAGE_HINT
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Limits
 from rehearsal.runners.servers import CallResult
@@ -16,11 +17,14 @@ MESSAGE_LINES: Final = 100
 MAX_LOG_LINES: Final = 500
 LOG_LINE_LIMIT_BYTES: Final = 64 * 1024
 _KILLED: Final = (137, -9)
+_FILE_TOO_LARGE: Final = (153, -25)
 _READ_BYTES: Final = 4 * 1024 * 1024  # more than a part of a log holds
 
 
 def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None:
     """The reason why the platform would fail a run; None for exit status 0 within the time limit."""
+    if outcome.disk_failure is not None:
+        return outcome.disk_failure
     if outcome.timed_out:
         return (
             f"Time limit exceeded: still running after {limits.time_limit_s:g} s; the platform would send SIGTERM, "
@@ -32,6 +36,11 @@ def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None
         return (
             f"killed (exit status {outcome.exit_code}), most likely for memory beyond "
             f"{limits.memory_bytes / 1024**3:.3g} GiB; the platform would fail the job"
+        )
+    if outcome.exit_code in _FILE_TOO_LARGE:
+        return (
+            f"exit status {outcome.exit_code} (SIGXFSZ): it wrote a file larger than {limits.file_bytes / 1e9:.3g} GB; "
+            "the rehearsal allows no larger one"
         )
     return (
         f"exit status {outcome.exit_code}; the platform would fail the job, keep no output "
@@ -84,6 +93,7 @@ def _shown(stderr: Path) -> str:
 def last_line(stderr: Path) -> str:
     """The last non-empty line among a log's last 100, cut as the platform cuts it; an empty text if there is none."""
     lines = [line.strip() for line in _text(stderr).decode("utf-8", errors="replace").splitlines()]
+    lines = [line for line in lines if not USAGE_HINT.match(line)]
     return next((printable(line[:MESSAGE_LIMIT]) for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -13,15 +14,23 @@ from typing import ClassVar, Final
 from contract import platform
 from contract.errors import EngineError
 from rehearsal.platform.images import hidden_problems, upload_problems, version_warnings
-from rehearsal.runners.engines import NO_RIGHTS, ContainerEngine
+from rehearsal.runners.disk import DiskWatch
+from rehearsal.runners.engines import CLIENT_FAILED, NO_RIGHTS, ContainerEngine, engine_message
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import PeakMemory, RunOutcome, Stopper, cgroup_peak_reader, wait_for
-from rehearsal.runners.runner import Call, Runner, clean_environment, run_environment
+from rehearsal.runners.runner import Call, Runner, clean_environment, run_environment, watch_disk
 from rehearsal.runners.servers import PORT, RunningServer
 
 _POLL_S: Final = 0.05
 _TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
 _HAND_OVER_S: Final = 60.0
+_NEVER: Final = "0001-01-01"
+_NO_GPU: Final = re.compile(r"gpu|nvidia|cdi|device driver", re.IGNORECASE)
+_NEEDED_BY_GPUS: Final = (
+    "an NVIDIA driver and the NVIDIA Container Toolkit on this machine "
+    "(`nvidia-ctk runtime configure --runtime=docker`, for Podman `nvidia-ctk cdi generate`); "
+    "without a GPU leave out --gpus"
+)
 
 
 @dataclass(frozen=True)
@@ -50,13 +59,14 @@ class ContainerRunner:
         try:
             process = self._started(call, no_serve)
             stopper, peak = self._stopper(call.name), self._peak(call.name)
-            with Logs(process, call.stdout, call.stderr):
+            with Logs(process, call.stdout, call.stderr), self._watch_disk(call) as disk:
                 outcome = wait_for(process, call.limits.time_limit_s, stopper, peak, call.cancelled)
             self._raise_if_never_started(call, outcome.exit_code)
             self._hand_over(call)
+            disk.measure()
         finally:
             self._remove(call.name)
-        return outcome
+        return replace(outcome, disk_failure=disk.failure)
 
     def start(self, call: Call) -> RunningServer:
         """Start one container as a server, with the image's own entry point.
@@ -82,6 +92,7 @@ class ContainerRunner:
             hand_over=lambda: self._hand_over(call),
             remove=lambda: self._remove(call.name),
             started_s=started_s,
+            disk=self._watch_disk(call),
         )
         try:
             while server.exit_code is None and not self._is_running(call.name):
@@ -128,6 +139,14 @@ class ContainerRunner:
     def _is_running(self, name: str) -> bool:
         return self.engine.command("inspect", "--format", "{{.State.Running}}", name, check=False).strip() == "true"
 
+    def _watch_disk(self, call: Call) -> DiskWatch:
+        return watch_disk(call, self._stopper(call.name), lambda: self._layer_bytes(call.name))
+
+    def _layer_bytes(self, name: str) -> int | None:
+        """Return what a container has written outside its mounts, None without a container."""
+        text = self.engine.command("inspect", "--size", "--format", "{{.SizeRw}}", name, check=False).strip()
+        return int(text) if text.isdigit() else None
+
     def _remove(self, name: str) -> None:
         self.engine.command("rm", "--force", "--volumes", name, check=False)
 
@@ -139,11 +158,17 @@ class ContainerRunner:
         return cgroup_peak_reader(container_process)
 
     def _raise_if_never_started(self, call: Call, exit_code: int | None) -> None:
-        """Raise for the client's status 125: the engine ran no container."""
-        if exit_code == 125:
-            lines = call.stderr.read_text(errors="replace").strip().splitlines() or ["no message"]
-            messages = [line for line in lines if not line.startswith("See ")]
-            raise EngineError(f"{self.engine.name} could not start {self.image}", messages[-1][:300])
+        """Raise EngineError if the engine ran no container; a program may end with the client's status 125, too."""
+        if exit_code != CLIENT_FAILED or self._has_started(call.name):
+            return
+        message = engine_message(call.stderr.read_text(errors="replace"))
+        expected = _NEEDED_BY_GPUS if self.with_gpus and _NO_GPU.search(message) else ""
+        raise EngineError(f"{self.engine.name} could not start {self.title or self.image}", message, expected)
+
+    def _has_started(self, name: str) -> bool:
+        """Return whether a container's first process was ever started."""
+        began = self.engine.command("inspect", "--format", "{{.State.StartedAt}}", name, check=False).strip()
+        return bool(began) and not began.startswith(_NEVER)
 
     def _hand_over(self, call: Call) -> None:
         """Make files of the image's user accessible to a caller who is not root, by root of the image."""

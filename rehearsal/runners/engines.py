@@ -28,6 +28,11 @@ _LOOK_S: Final = 60.0
 _NAMES: Final = ("-name", "torch-2*.dist-info", "-o", "-name", "nvidia_*.dist-info")
 _WHEELS: Final = ("/", "-xdev", "-type", "d", "(", *_NAMES, ")")
 _LOADED: Final = "hecktor-loaded"
+# Exit status of an engine's client that could not do what it was asked for.
+CLIENT_FAILED: Final = 125
+# The line that Docker prints after the cause.
+USAGE_HINT: Final = re.compile(r"(Run|See) '.*--help'")
+_MAX_MESSAGE: Final = 2000
 _ID: Final = re.compile(r"(sha256:)?[0-9a-f]{12,64}")
 
 
@@ -61,8 +66,7 @@ class ContainerEngine:
         except subprocess.TimeoutExpired:
             return ""
         if check and done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            raise EngineError(f"{self.name} {arguments[0]}", f"{lines[-1][:300]}")
+            raise EngineError(f"{self.name} {arguments[0]}", engine_message(done.stderr))
         return done.stdout
 
     def image_facts(self, image: str) -> ImageFacts:
@@ -115,7 +119,7 @@ class ContainerEngine:
         loaded = [line.split(":", 1)[1].strip() for line in done.stdout.splitlines() if line.startswith("Loaded image")]
         names = [name.removeprefix("ID:").strip() for line in loaded for name in line.split(",")]
         if done.returncode != 0 or not names:
-            raise EngineError(archive.name, f"{self.name} cannot load it ({done.stderr.strip()[-200:]})")
+            raise EngineError(archive.name, f"{self.name} cannot load it ({engine_message(done.stderr)})")
         identities = list(dict.fromkeys(map(self.identity, names)))
         identity = identities[-1]
         own = f"{_LOADED}:{identity.removeprefix('sha256:')[:12]}"
@@ -131,7 +135,7 @@ class ContainerEngine:
         return identity
 
     def limit_arguments(self, limits: Limits) -> list[str]:
-        """Options for memory, shared memory, data segment, processes, rights, the engine's log and CPUs."""
+        """Return options for memory, shared memory, data segment, processes, file size, rights, the log and CPUs."""
         memory = f"{limits.memory_bytes}"
         # The engine would keep a second log beside ours, without a bound.
         arguments = [f"--pids-limit={_PROCESSES}", "--log-driver=none", *NO_RIGHTS]
@@ -143,6 +147,8 @@ class ContainerEngine:
             files = _hard_limit(resource.RLIMIT_NOFILE, _PODMAN_FILES)
             processes = _hard_limit(resource.RLIMIT_NPROC, _highest_pid())
             arguments += [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
+        size = _hard_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
+        arguments.append(f"--ulimit=fsize={size}:{size}")
         # Docker refuses more CPUs than the host has.
         if limits.cpus is not None and limits.cpus < (os.cpu_count() or 1):
             arguments.append(f"--cpus={limits.cpus:g}")
@@ -174,6 +180,12 @@ def find_engine(preferred: str | None = None) -> ContainerEngine:
         if info.returncode == 0:
             return ContainerEngine(client, "podman" in version.stdout.lower())
     raise EngineError(f"no container engine answers (tried {', '.join(candidates)}); expected Docker or Podman")
+
+
+def engine_message(stderr: str) -> str:
+    """Return the whole message of an engine's client in one line, without its hint at `--help`."""
+    lines = [line.strip() for line in stderr.splitlines() if not USAGE_HINT.match(line)]
+    return " ".join(line for line in lines if line)[:_MAX_MESSAGE] or "no message"
 
 
 def _hard_limit(kind: int, ceiling: int) -> int:

@@ -32,7 +32,7 @@ class RunOutcome:
 
     `exit_code` is negative for a signal that ended a plain process, 137 for SIGKILL in a container, and None for a
     server that still runs. `http_status` is a server's answer, None without one. A server's peak memory counts from
-    its start.
+    its start. `disk_failure` is the reason why a program was killed for the size of its files.
     """
 
     exit_code: int | None
@@ -40,6 +40,7 @@ class RunOutcome:
     timed_out: bool
     peak_memory_bytes: int | None
     http_status: int | None = None
+    disk_failure: str | None = None
 
 
 def wait_for(

@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
@@ -21,9 +21,18 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError
 from contract.platform import RUN_RECORD_VARIABLE
 from rehearsal.platform.images import STRIPPED_PREFIX
+from rehearsal.runners.disk import DiskWatch
 from rehearsal.runners.logs import Logs
-from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
+from rehearsal.runners.monitor import (
+    RunOutcome,
+    Stopper,
+    group_stopper,
+    process_peak_bytes,
+    rusage_peak_bytes,
+    wait_for,
+)
 from rehearsal.runners.servers import RunningServer
+from rehearsal.runners.trees import MAX_BYTES
 
 GIB: Final = 1024**3
 RUN_RECORD: Final = "run-record.json"
@@ -34,7 +43,8 @@ class Limits:
     """Limits of one run; `cpus` None means all CPUs.
 
     A server is asked for its health `health_tries` times, `health_apart_s` seconds apart, and each call of it may take
-    `invoke_limit_s`, but not more than `time_limit_s`.
+    `invoke_limit_s`, but not more than `time_limit_s`. One file may have `file_bytes`; all files together may take
+    `disk_bytes` of the disk.
     """
 
     memory_bytes: int
@@ -43,6 +53,8 @@ class Limits:
     invoke_limit_s: float = 300.0
     health_tries: int = 30
     health_apart_s: float = 3.0
+    file_bytes: int = MAX_BYTES
+    disk_bytes: int = 2 * MAX_BYTES
 
     def of_case_s(self, api_method: str) -> float:
         """The time limit of one case in seconds."""
@@ -128,7 +140,7 @@ class Runner(Protocol):
 class ProcessRunner:
     """Runs a command with `--input`, `--output` and so on, without isolation of user, network or input.
 
-    The time limit holds as in a container; memory is limited for each process separately (RLIMIT_DATA).
+    The limits on time and disk hold as in a container; memory is limited for each process separately (RLIMIT_DATA).
     """
 
     is_isolated: ClassVar[bool] = False
@@ -143,21 +155,25 @@ class ProcessRunner:
     def run(self, call: Call) -> RunOutcome:
         """Run the command in a session of its own. Raises EngineError if there is no such command."""
         process = self._started(call, ())
-        with Logs(process, call.stdout, call.stderr):
-            return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes, call.cancelled)
+        with Logs(process, call.stdout, call.stderr), watch_disk(call, group_stopper(process.pid)) as disk:
+            outcome = wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes, call.cancelled)
+        disk.measure()
+        return replace(outcome, disk_failure=disk.failure)
 
     def start(self, call: Call) -> RunningServer:
         """Start it with `--serve` and a free `--port`, as in `run`. Raises EngineError if there is no such command."""
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = int(listening.getsockname()[1])
         process = self._started(call, ("--serve", "--port", str(port)))
+        stopper = group_stopper(process.pid)
         return RunningServer(
             process,
             Logs(process, call.stdout, call.stderr),
             python=(sys.executable, "-I", "-"),
             port=port,
-            stopper=group_stopper(process.pid),
+            stopper=stopper,
             peak_memory=lambda: process_peak_bytes(process.pid),
+            disk=watch_disk(call, stopper),
         )
 
     def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -182,10 +198,17 @@ class ProcessRunner:
         if call.ground_truth_dir is not None:
             folders += ["--ground-truth", str(call.ground_truth_dir.resolve())]
         program = [*self.command, *folders, *self.arguments, *options]
-        limit = call.limits.data_segment_bytes
-        if limit is None:
-            return program
-        return ["/bin/sh", "-c", f'ulimit -d {limit // 1024} 2>/dev/null; exec "$@"', "sh", *program]
+        # The shell counts files in blocks of 512 bytes, and refuses more than this process has.
+        limits = [f"ulimit -f {call.limits.file_bytes // 512}"]
+        if call.limits.data_segment_bytes is not None:
+            limits.append(f"ulimit -d {call.limits.data_segment_bytes // 1024}")
+        settings = " ".join(f"{limit} 2>/dev/null;" for limit in limits)
+        return ["/bin/sh", "-c", f'{settings} exec "$@"', "sh", *program]
+
+
+def watch_disk(call: Call, stop: Stopper, layer_bytes: Callable[[], int | None] = lambda: None) -> DiskWatch:
+    """Watch the files of a run that has just started."""
+    return DiskWatch((call.output_dir, call.tmp_dir), call.limits.disk_bytes, stop, layer_bytes)
 
 
 def algorithm_command(edition: Edition, task: Algorithm, code: Sequence[Path] = ()) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from contract.errors import EngineError
+from rehearsal.runners.disk import DiskWatch
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import GRACE_S, Stopper, kill_until_ended
 
@@ -39,7 +40,7 @@ class RunningServer:
 
     `python` runs a program from stdin that can access the server's port; `peak_memory` returns the bytes
     since its start, None if unknown; `hand_over` gives this user access to the server's files; `remove` cleans up after
-    its end.
+    its end; `disk` kills it if its files grow too large.
     """
 
     process: subprocess.Popen[bytes]
@@ -51,6 +52,7 @@ class RunningServer:
     hand_over: Callable[[], None] = lambda: None
     remove: Callable[[], None] = lambda: None
     started_s: float = field(default_factory=time.monotonic)
+    disk: DiskWatch | None = None
 
     def wait_until_ready(self, tries: int, apart_s: float) -> CallResult:
         """Ask for its health until it answers 200 or ends, at most `tries` times; the seconds count from its start.
@@ -75,6 +77,13 @@ class RunningServer:
         """None while it runs."""
         return self.process.poll()
 
+    def disk_failure(self) -> str | None:
+        """Measure its files; return the reason why they are too large, None if they fit."""
+        if self.disk is None:
+            return None
+        self.disk.measure()
+        return self.disk.failure
+
     def exit_code_within(self, seconds: float) -> int | None:
         """Its exit code after waiting at most `seconds`; None if it still runs."""
         try:
@@ -90,6 +99,8 @@ class RunningServer:
         return code
 
     def kill(self) -> None:
+        if self.disk is not None:
+            self.disk.close()
         if self.exit_code is None:
             kill_until_ended(self.process, self.stopper)
         self.logs.close()
@@ -101,8 +112,8 @@ class RunningServer:
         command = [*self.python, method, path, str(self.port), str(limit_s)]
         with _CLIENT.open("rb") as program:
             status, output = bounded_output(command, program, limit_s + _CLIENT_START_S)
-        # The engine gives the same status for a container that is just ending.
-        if status in _NO_PYTHON and self.exit_code_within(1.0) is None:
+        # The engine gives the same status for a container that is just ending. At a case the program was there before.
+        if path == "/health" and status in _NO_PYTHON and self.exit_code_within(1.0) is None:
             raise EngineError("no python3 in the image, through which a server without network is called")
         seconds = time.monotonic() - begun
         answer = _answer_of(output) if status == 0 else None

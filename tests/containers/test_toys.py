@@ -16,6 +16,7 @@ from contract.errors import EngineError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from rehearsal.cli import main as rehearse_command
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.platform.images import upload_problems
@@ -58,6 +59,8 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
         cases: int = 1,
         arguments: tuple[str, ...] = (),
         model: Path | None = None,
+        disk_bytes: int = 10**9,
+        file_bytes: int = 10**9,
     ) -> RehearsalResult:
         for number in range(2, cases + 1):
             shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
@@ -68,7 +71,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ContainerRunner(engine, image, ("--behave", behave, *arguments)),
-                limits=Limits(memory_mib * MIB, time_limit_s, cpus=1),
+                limits=Limits(memory_mib * MIB, time_limit_s, cpus=1, file_bytes=file_bytes, disk_bytes=disk_bytes),
                 evaluation=None if evaluation is None else ContainerRunner(engine, evaluation),
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
                 api_method=api_method,
@@ -143,6 +146,68 @@ def test_memory_beyond_the_limit_kills(rehearse_image, toy_image):
     (failure,) = result.failures
     assert result.cases[0].exit_code == 137
     assert "memory beyond 0.0625 GiB" in failure
+
+
+@pytest.mark.parametrize("behave", ["fill", "fill-elsewhere"])
+def test_a_container_that_fills_the_disk_is_killed(rehearse_image, toy_image, behave: str):
+    """80 MB where 50 MB are allowed, in /output and /tmp or in its own home."""
+    result = rehearse_image(toy_image, behave, disk_bytes=50_000_000)
+    (failure,) = result.failures
+    assert "disk limit exceeded: its files take 0.08" in failure
+    assert result.cases[0].seconds < 50
+
+
+def test_a_file_beyond_the_limit_fails_its_case(rehearse_image, toy_image):
+    (failure,) = rehearse_image(toy_image, "fill", file_bytes=10_000_000).failures
+    assert "File too large" in failure
+
+
+def test_a_server_that_fills_the_disk_is_killed(rehearse_image, invoke_image):
+    result = rehearse_image(invoke_image, "fill", disk_bytes=50_000_000, cases=2)
+    assert "disk limit exceeded: its files take 0.08" in result.failures[0]
+    assert "unhealthy since case" in result.failures[1]
+
+
+@pytest.mark.parametrize("status", [125, 126, 127])
+def test_a_status_of_the_engine_may_be_the_programs_own(
+    rehearse_image, toy_image, invoke_image, tmp_path: Path, status: int
+):
+    """Each case fails by itself and rehearsal.json is written, by `exec` as by `invoke`."""
+    result = rehearse_image(toy_image, f"status-{status}", cases=2)
+    assert [case.exit_code for case in result.cases] == [status, status]
+    assert f"exit status {status}; " in result.failures[0]
+    assert "my own error" in result.failures[0]
+    assert (tmp_path / "out" / "rehearsal.json").exists()
+    shutil.rmtree(tmp_path / "out")
+    result = rehearse_image(invoke_image, f"status-{status}")
+    assert f"the server ended during the case: exit status {status}; " in result.failures[0]
+
+
+@pytest.mark.parametrize("label", ["exec", "invoke"])
+def test_a_card_that_is_not_there_is_named(engine, toy_image, invoke_image, cohort: Path, tmp_path: Path, label: str):
+    """The name as it was typed, the engine's own cause, and what to install."""
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a card")
+    image = toy_image if label == "exec" else invoke_image
+    options = ["--task", "segmentation", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--gpus"]
+    with pytest.raises(EngineError) as error:
+        rehearse_command([*options, "--algorithm-image", image, "--engine", engine.client])
+    message = str(error.value)
+    assert message.startswith(f"{engine.name} could not start {image}: ")
+    assert "NVIDIA Container Toolkit" in message
+    if not engine.is_podman:
+        assert 'could not select device driver "" with capabilities: [[gpu]]' in message
+
+
+def test_an_entry_point_that_is_not_there_fails_its_case_by_name(engine, rehearse_image, base_image, tmp_path: Path):
+    (tmp_path / "toy").mkdir()
+    image = build_toy(
+        *(engine, tmp_path / "toy", base_image, "hecktor-test-no-entry:latest", "toy_algorithm.py"),
+        label="ENV PATH=/nowhere",
+    )
+    (failure,) = rehearse_image(image).failures
+    assert "exit status 127" in failure
+    assert "python3" in failure
 
 
 def test_after_a_memory_kill_no_further_case_is_answered(rehearse_image, invoke_image):

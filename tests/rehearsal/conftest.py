@@ -72,6 +72,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         api_method: str = "auto",
         health_tries: int = 300,
         model: Path | None = None,
+        disk_bytes: int = 10**9,
     ) -> RehearsalResult:
         python = shlex.split(sys.executable)
         scored = ProcessRunner((*python, str(HERE / "toy_evaluation.py")), ("--behave", evaluation or "well"))
@@ -82,7 +83,9 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave, *arguments)),
-                limits=Limits(2**30, time_limit_s, health_tries=health_tries, health_apart_s=0.1),
+                limits=Limits(
+                    2**30, time_limit_s, health_tries=health_tries, health_apart_s=0.1, disk_bytes=disk_bytes
+                ),
                 evaluation=None if evaluation is None else scored,
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
                 on_failure=on_failure,

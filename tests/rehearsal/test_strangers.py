@@ -35,7 +35,13 @@ if json.loads((I / "inputs.json").read_text())[0]["image"]["name"].startswith("A
 """
 
 
-def rehearsed(tmp_path: Path, cohort: Path, odd: str, monkeypatch: pytest.MonkeyPatch) -> RehearsalResult:
+def rehearsed(
+    tmp_path: Path,
+    cohort: Path,
+    odd: str,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits = Limits(2**30, 60),  # noqa: B008 - frozen
+) -> RehearsalResult:
     program = tmp_path / "odd.py"
     program.write_text(WELL)
     monkeypatch.setenv("ODD", odd)
@@ -47,7 +53,7 @@ def rehearsed(tmp_path: Path, cohort: Path, odd: str, monkeypatch: pytest.Monkey
             cohort=cohort,
             output_dir=tmp_path / "out",
             algorithm=ProcessRunner((*python, str(program))),
-            limits=Limits(2**30, 60),
+            limits=limits,
             evaluation=ProcessRunner((*python, str(HERE / "toy_evaluation.py"))),
             ground_truth_dir=cohort / "ground_truth",
             on_failure="mark-missing",
@@ -84,6 +90,43 @@ def test_an_odd_output_costs_its_own_case(
     record = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
     assert [one["failure"] is None for one in record["cases"]] == [False, True]
     assert sums(cohort) == before
+    assert not list((tmp_path / "out").glob(".rehearsal-*"))
+
+
+MB = 10**6
+FILL = "os.posix_fallocate(os.open(str({path}), os.O_CREAT | os.O_RDWR), 0, {mb} * 10**6)"
+FILES = "; ".join(
+    FILL.format(path=f"{folder} / 'f{number}'", mb=20) for folder in ("O", "R.parent") for number in (1, 2)
+)
+DEEP = (
+    "os.chdir(O)\nfor _ in range(400): os.mkdir('d'); os.chdir('d')\n"
+    "for name in 'ab': open(name, 'wb').write(bytes(29 * 10**6))"
+)
+
+
+@pytest.mark.parametrize(
+    ("odd", "fault"),
+    [
+        (FILL.format(path="O / 'f'", mb=31), "File too large"),
+        (FILL.format(path="R.parent / 'f'", mb=31), "File too large"),
+        ("os.truncate(os.open(O / 'f', os.O_CREAT | os.O_RDWR), 31 * 10**6)", "File too large"),
+        ("os.execvp('sh', ['sh', '-c', f'head -c 31000000 /dev/zero > {O}/f'])", "File too large"),
+        (f"import time\n{FILES}\ntime.sleep(300)", "disk limit exceeded: its files take 0.08"),
+        (FILES, "disk limit exceeded: its files take 0.08"),
+        (DEEP, "disk limit exceeded: its files take 0.05"),
+    ],
+    ids=["output", "tmp", "sparse", "shell", "several files", "just before the end", "deep"],
+)
+def test_a_program_cannot_fill_the_disk(
+    tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch, odd: str, fault: str
+) -> None:
+    """At most 30 MB a file and 50 MB together: four files of 20 MB, or two of 29 MB, are too much for the second."""
+    limits = Limits(2**30, 60, file_bytes=30 * MB, disk_bytes=50 * MB)
+    result = rehearsed(tmp_path, cohort, odd, monkeypatch, limits)
+    assert [failure[:5] for failure in result.failures] == ["A-1: "]
+    assert fault in result.failures[0]
+    assert result.cases[0].seconds < 30
+    assert (tmp_path / "out" / "rehearsal.json").exists()
     assert not list((tmp_path / "out").glob(".rehearsal-*"))
 
 

@@ -13,6 +13,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,14 @@ def confined(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
+def fill(*folders: Path) -> None:
+    """Take 80 MB of the disk and stay."""
+    for folder in folders:
+        for name in ("one", "two"):
+            os.posix_fallocate(os.open(folder / name, os.O_CREAT | os.O_RDWR), 0, 20_000_000)
+    time.sleep(60)
+
+
 def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
     behaviour = options.behave
     if behaviour == "missing":
@@ -149,6 +158,14 @@ def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
             stream.writelines("x" + "\u00e9" * 499 + "\n" for _ in range(5000))
             stream.write("last\n")
             stream.flush()
+    elif behaviour == "fill":
+        fill(options.output, Path(tempfile.gettempdir()))
+    elif behaviour == "fill-elsewhere":
+        fill(Path.home(), Path("/var/tmp"))
+    elif behaviour.startswith("status-"):
+        sys.stderr.write("my own error\n")
+        sys.stderr.flush()
+        os._exit(int(behaviour.removeprefix("status-")))
     elif behaviour == "report":
         sys.stderr.write(json.dumps(surroundings(options)) + "\n")
     elif behaviour == "confined":

@@ -155,6 +155,16 @@ def test_an_unhealthy_process_is_ended_and_answers_no_further_case(rehearse_toy,
     assert "2 of 2 cases failed (A-1, B-2), so the platform would fail the job" in result.problems
 
 
+def test_a_server_that_fills_the_disk_is_ended(rehearse_toy, tmp_path: Path):
+    """80 MB where 50 MB are allowed: its case fails at once, and the others as after any unhealthy process."""
+    result = rehearse_toy("fill", task="hpv", api_method="invoke", disk_bytes=50_000_000)
+    failures = [case.failure for case in result.cases]
+    assert failures[0].startswith("disk limit exceeded: its files take 0.08 GB, expected at most 0.05 GB"), failures
+    assert "unhealthy since case A-1 (the disk limit was exceeded)" in failures[1]
+    assert result.cases[0].seconds < 30
+    assert not list((tmp_path / "out").glob(".rehearsal-*"))
+
+
 def test_an_image_without_the_label_is_no_server():
     """The label is required for `invoke`; for a command there is no label to read."""
     unlabelled = SimpleNamespace(description="image", api_method="exec", is_isolated=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
+from rehearsal.platform.runs import run_failure
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Call, Limits
@@ -55,6 +56,76 @@ def test_a_container_has_neither_rights_nor_a_second_log_nor_processes_without_b
     arguments = ContainerEngine("docker", is_podman=False).limit_arguments(Limits(16 * GIB, 60))
     expected = {"--pids-limit=4096", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--log-driver=none"}
     assert expected <= set(arguments)
+
+
+# What Docker prints for `--gpus all` on a machine without the toolkit.
+NO_GPU = """docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]]
+
+Run 'docker run --help' for more information
+"""
+FAILING = """#!{python}
+import json, sys
+if sys.argv[1:3] == ["image", "inspect"]:
+    print(json.dumps([{{"Config": {{"User": "1000"}}, "Architecture": "amd64", "Size": 1}}]))
+elif sys.argv[1] == "inspect" and "{{{{.State.StartedAt}}}}" in sys.argv:
+    print({started!r})
+elif sys.argv[1] == "run":
+    sys.stderr.write({message!r})
+    sys.exit(125)
+"""
+
+
+def failing_call(
+    tmp_path: Path, message: str, started: str, *, is_podman: bool = False
+) -> tuple[ContainerRunner, Call]:
+    """A runner whose client ends with status 125, and a call of it."""
+    client = tmp_path / "client"
+    client.write_text(FAILING.format(python=sys.executable, message=message, started=started))
+    client.chmod(0o755)
+    folders = [tmp_path / name for name in ("input", "output", "tmp")]
+    for folder in folders:
+        folder.mkdir()
+    call = Call("a-name", *folders, tmp_path / "out", tmp_path / "err", Limits(16 * GIB, 60))
+    engine = ContainerEngine(str(client), is_podman=is_podman)
+    return ContainerRunner(engine, "sha256:abc", with_gpus=True, title="my-image:cuda"), call
+
+
+def test_gpus_that_are_not_there_are_named_with_what_to_install(tmp_path: Path) -> None:
+    """The engine's cause stands before its hint at `--help`, and the image has the name that the user typed."""
+    runner, call = failing_call(tmp_path, NO_GPU, "0001-01-01T00:00:00Z")
+    for start in (runner.run, runner.start):
+        with pytest.raises(EngineError) as error:
+            start(call)
+        message = str(error.value)
+        assert message.startswith("docker could not start my-image:cuda: docker: Error response from daemon: could not")
+        assert 'could not select device driver "" with capabilities: [[gpu]], expected an NVIDIA driver' in message
+        assert "NVIDIA Container Toolkit" in message
+        assert "--help" not in message
+
+
+def test_a_message_of_several_lines_is_kept_whole(tmp_path: Path) -> None:
+    """Podman's line `Error: ...` may be followed by lines that name the cause. No container was made."""
+    message = "Error: setting up CDI devices:\nunresolvable CDI devices nvidia.com/gpu=all\n"
+    runner, call = failing_call(tmp_path, message, "", is_podman=True)
+    with pytest.raises(
+        EngineError, match=r"CDI devices: unresolvable CDI devices nvidia\.com/gpu=all, expected an NVIDIA"
+    ):
+        runner.run(call)
+    with pytest.raises(EngineError, match=r"^podman run: Error: setting up CDI devices: unresolvable"):
+        runner.engine.command("run")
+
+
+def test_a_program_may_end_with_status_125(tmp_path: Path) -> None:
+    """The engine knows that the container ran, so only its job fails."""
+    runner, call = failing_call(tmp_path, "my own error\n", "2026-11-28T20:31:39.7Z")
+    assert runner.run(call).exit_code == 125
+    assert run_failure(runner.run(call), call.limits, call.stderr).endswith("its last line on stderr: my own error")
+
+
+def test_a_container_is_limited_in_the_size_of_a_file() -> None:
+    """4 GB, as much as is copied out of a container."""
+    arguments = ContainerEngine("docker", is_podman=False).limit_arguments(Limits(16 * GIB, 60))
+    assert "--ulimit=fsize=4000000000:4000000000" in arguments
 
 
 def test_an_image_that_is_not_there_is_named_once(tmp_path: Path) -> None:
