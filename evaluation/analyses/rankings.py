@@ -8,13 +8,14 @@ from typing import Final
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import rounded, scheme_title, title_of
 from evaluation.metrics.rules import KANG, SIGNED_RANK
-from evaluation.ranking.comparisons import BOOTSTRAP
+from evaluation.ranking.comparisons import BOOTSTRAP, RECALLS
 from evaluation.results.board import KendallTau, MetricTests, RankStability, TeamPair
 from evaluation.results.task import TaskResults
 
 TESTS: Final = {
     SIGNED_RANK: "Wilcoxon's signed-rank test",
     BOOTSTRAP: "Student's t of the difference over its bootstrap deviation",
+    RECALLS: "Student's t of the difference over its standard error within classes",
     KANG: "Kang's test",
 }
 
@@ -196,7 +197,7 @@ def _test_notes(comparisons: Mapping[str, MetricTests]) -> list[str]:
     ]
     if untested:
         notes.append(
-            f"Too few patients differ to test {'; '.join(untested)}: the teams agree on all patients of a class, a "
-            "class has fewer than four patients, or the deviation has fewer than five degrees of freedom."
+            f"Too few patients differ to test {'; '.join(untested)}: a class has only one patient, or the bootstrap "
+            "deviation has fewer than five degrees of freedom."
         )
     return notes

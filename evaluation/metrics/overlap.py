@@ -169,12 +169,21 @@ class Difference:
         return self.first(weights) - self.second(weights)
 
 
-def recalls_alone(metric: WeightedMetric) -> list[MeanRecall]:
-    """The recalls, accuracies or balanced accuracies whose weighted sum a metric is; empty if it has other parts."""
-    if not isinstance(metric, WeightedSum):
-        return [metric] if isinstance(metric, MeanRecall) else []
-    parts = [recalls_alone(term) for _, term in metric.terms]
-    return [one for part in parts for one in part] if all(parts) else []
+def split_into_recalls(metric: WeightedMetric) -> dict[MeanRecall, float]:
+    """Return the recalls, accuracies or balanced accuracies whose weighted sum a metric is, each with its weight.
+
+    The result is empty if the metric has other parts.
+    """
+    if isinstance(metric, MeanRecall):
+        return {metric: 1.0}
+    weights: dict[MeanRecall, float] = {}
+    for share, term in metric.terms if isinstance(metric, WeightedSum) else ():
+        recalls = split_into_recalls(term)
+        if not recalls:
+            return {}
+        for recall, weight in recalls.items():
+            weights[recall] = weights.get(recall, 0.0) + share * weight
+    return weights
 
 
 def mean_metric(values: Floats) -> WeightedMetric:

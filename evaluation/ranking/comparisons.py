@@ -16,11 +16,13 @@ from evaluation.results.board import MetricTests, TeamPair
 from evaluation.results.task import TaskResults
 from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
-from evaluation.statistics.gains import LEAST_OF_A_CLASS, PairedGains, classes_suffice, gap, paired_gains
+from evaluation.statistics.gains import PairedGains, gap, paired_gains, recall_gains
 from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_ranks
 
 BOOTSTRAP: Final = "bootstrap_difference"
-TOO_FEW: Final = "too few patients differ to test"
+RECALLS: Final = "recall_difference"
+TOO_FEW_DIFFER: Final = "too few patients differ to test"
+TOO_FEW: Final = "too few patients to test: a class has only one"
 
 Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, by (team, metric)
 
@@ -28,10 +30,11 @@ Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, 
 def comparisons(results: TaskResults, values: Values, draws: Draws) -> dict[str, MetricTests]:
     """By metric, the deciding test's name, one entry for each ordered pair of teams, and further tests.
 
-    `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval are those of its
-    bootstrap replicates, in the metric's unit and no wider than its range allows; null if infinite or undefined.
-    Where too few patients differ to test, `without_p` says so, and p and interval are null. Where Wilcoxon's test
-    decides, about medians of distances, there is no interval. Entries of a further test have its own difference.
+    `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval come from the classes of
+    recalls (`RECALLS`) or from the bootstrap replicates of other metrics (`BOOTSTRAP`). They are in the metric's unit,
+    the interval no wider than its range allows, and null if infinite or undefined. Where too few patients differ to
+    test, `without_p` says so, and p and interval are null. Where Wilcoxon's test decides, about medians of distances,
+    there is no interval. Entries of a further test have its own difference.
     `p_holm` is corrected over all ordered pairs of one test that have a p.
     """
     by_metric = {}
@@ -42,7 +45,10 @@ def comparisons(results: TaskResults, values: Values, draws: Draws) -> dict[str,
             pairs = _pairs(results, differences, _by_signed_ranks(name, metric, results).p)
             by_metric[name] = MetricTests(test=SIGNED_RANK, pairs=pairs, other_tests={})
             continue
-        gains = _gains(name, metric, results, higher, draws)
+        gains = recall_gains([metrics[name] for metrics in results.metrics.values()], higher)
+        test = BOOTSTRAP if gains is None else RECALLS
+        if gains is None:
+            gains = _bootstrap_gains(name, metric, results, higher, draws)
         figures: dict[str, Floats] = {part: getattr(gains, part) for part in ("difference", "sd", "df")}
         figures |= {
             part: np.clip(getattr(gains, part), -metric.span, metric.span) for part in ("ci95_low", "ci95_high")
@@ -52,7 +58,7 @@ def comparisons(results: TaskResults, values: Values, draws: Draws) -> dict[str,
             for test, one in _further_tests(name, metric, results).items()
         }
         pairs = _pairs(results, figures, gains.p, gains)
-        by_metric[name] = MetricTests(test=BOOTSTRAP, pairs=pairs, other_tests=others)
+        by_metric[name] = MetricTests(test=test, pairs=pairs, other_tests=others)
     return by_metric
 
 
@@ -75,11 +81,11 @@ def _pairs(
 
 
 def _why(gains: PairedGains, place: tuple[int, int]) -> str:
-    """The sentence on a pair without a p."""
-    if not gains.testable[place]:
-        return f"{TOO_FEW}: no patient of a class differs, or a class has fewer than {LEAST_OF_A_CLASS} patients"
+    """Return the sentence on a pair without a p."""
     df = gains.df[place]
-    return f"{TOO_FEW}: {0.0 if np.isnan(df) else df:.1f} degrees of freedom"
+    if df == 0:
+        return TOO_FEW
+    return f"{TOO_FEW_DIFFER}: {0.0 if np.isnan(df) else df:.1f} degrees of freedom"
 
 
 def _finite(value: float) -> float | None:
@@ -91,14 +97,15 @@ def _signed(metric: MetricProfile, values: Floats) -> Floats:
     return values if metric.higher_is_better else -values
 
 
-def _gains(name: str, metric: MetricProfile, results: TaskResults, values: Floats, draws: Draws) -> PairedGains:
-    """`values` are those of the teams so that higher is better."""
+def _bootstrap_gains(
+    name: str, metric: MetricProfile, results: TaskResults, values: Floats, draws: Draws
+) -> PairedGains:
+    """Compute the gains from the draws; `values` are the teams' values so that higher is better."""
     metrics = [of_team[name] for of_team in results.metrics.values()]
     return paired_gains(
         values,
         _signed(metric, np.stack([draws[team, name] for team in results.teams])),
         _signed(metric, np.stack([leave_one_out(one, len(results.cases)) for one in metrics])),
-        classes_suffice(metrics),
     )
 
 

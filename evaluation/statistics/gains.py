@@ -1,35 +1,32 @@
-"""Paired bootstrap of the differences between teams, with their uncertainty."""
+"""Differences between teams with their uncertainty, from a paired bootstrap or, for recalls, in closed form."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
 import numpy as np
 
-from evaluation.metrics.overlap import Booleans, Difference, Floats, WeightedMetric, recalls_alone
+from evaluation.metrics.overlap import Booleans, Difference, Floats, WeightedMetric
+from evaluation.statistics.recall_differences import recall_deviations
 from evaluation.statistics.tests import DECIMALS, SMALLEST_P
 
 ALPHA: Final = 0.025
-# With fewer degrees of freedom, or fewer patients in a class, a deviation says too little.
+# With fewer degrees of freedom a bootstrap deviation says too little.
 LEAST_FREEDOM: Final = 5
-LEAST_OF_A_CLASS: Final = 4
 
 
 @dataclass(frozen=True)
 class PairedGains:
     """The gain of each team over each other one; all of shape (teams, teams), `[a, b]` for team a over team b.
 
-    Where too few patients differ to test, p and the interval are NaN: the degrees of freedom are fewer than five, or a
-    class says too little (`classes_suffice`).
+    Where too few patients differ to test, p and the interval are NaN.
 
     Attributes:
         difference: in the metric's unit, positive if team a is better.
-        sd: standard deviation of the difference in the bootstrap replicates.
+        sd: standard error of the difference.
         df: degrees of freedom of `sd`; NaN where `sd` is 0 or infinite.
-        testable: see `classes_suffice`; True for a metric without classes.
         ci95_low: lower end of the difference's 95% interval, which leaves out 0 exactly if a p is at most 0.025.
         ci95_high: upper end.
         p: one-sided, small if team a is better.
@@ -38,33 +35,28 @@ class PairedGains:
     difference: Floats
     sd: Floats
     df: Floats
-    testable: Booleans
     ci95_low: Floats
     ci95_high: Floats
     p: Floats
 
 
-def paired_gains(values: Floats, replicates: Floats, left_out: Floats, testable: Booleans | None = None) -> PairedGains:
-    """The gain of each team over each other one, with its uncertainty from common draws of cases.
+def paired_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
+    """Compute the gain of each team over each other one, with its uncertainty from common draws of cases.
 
     Args:
         values: the metric in the whole cohort, higher = better, infinite values allowed; shape (teams,).
         replicates: the same in each bootstrap replicate, NaN if undefined; shape (teams, replicates).
         left_out: the same with each case left out in turn, NaN if undefined; shape (teams, cases).
-        testable: see `classes_suffice`; None for a metric without classes.
 
     difference / sd is referred to Student's t, and the interval is difference -+ t x sd. The degrees of freedom follow
-    from the influence of each case (`degrees_of_freedom`): with few patients of a class, or a few large volumes, `sd`
-    rests on few cases, and the normal distribution would find too many differences. The p is not limited by the number
-    of replicates, as Holm's correction over many pairs needs. No p is below 2^-n for n cases.
+    from the influence of each case (`degrees_of_freedom`): with a few large volumes, `sd` rests on few cases, and the
+    normal distribution would find too many differences. With fewer than five there is no p. The p is not limited by the
+    number of replicates, as Holm's correction over many pairs needs. No p is below 2^-n for n cases.
 
     Sources: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 16; Hinkley 1977, Biometrika 64:21-28
     (Student's t for resampled deviations).
     """
-    from scipy.special import stdtr, stdtrit
-
     shape = (values.size, values.size)
-    testable = np.ones(shape, dtype=np.bool_) if testable is None else testable
     difference, sd, df = np.zeros(shape), np.full(shape, np.nan), np.full(shape, np.nan)
     for team in range(values.size - 1):
         others = slice(team + 1, values.size)
@@ -74,45 +66,46 @@ def paired_gains(values: Floats, replicates: Floats, left_out: Floats, testable:
         difference[others, team] = -difference[team, others]
         sd[others, team], df[others, team] = sd[team, others], df[team, others]
     df[~(sd > 0)] = np.nan
-    tested = (df >= LEAST_FREEDOM) & testable
+    return _refer_to_t(difference, sd, df, df >= LEAST_FREEDOM, 0.5 ** left_out.shape[1])
+
+
+def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGains | None:
+    """Compute the gain of each team over each other one in closed form (`recall_deviations`).
+
+    The result is None if the metric has other parts than recalls. With a class of one patient there is no p.
+
+    Args:
+        metrics: the metric of each team.
+        values: the metric in the whole cohort, higher = better; shape (teams,).
+    """
+    deviations = recall_deviations(metrics)
+    if deviations is None:
+        return None
+    return _refer_to_t(gap(values[:, None], values), deviations.sd, deviations.df, deviations.df > 0, SMALLEST_P)
+
+
+def _refer_to_t(difference: Floats, sd: Floats, df: Floats, tested: Booleans, min_p: float) -> PairedGains:
+    """Compute p and interval by Student's t where `tested`."""
+    from scipy.special import stdtr, stdtrit
+
     freedom, scale = np.where(tested, df, np.nan), np.where(tested, sd, np.nan)
     half = stdtrit(freedom, 1 - ALPHA) * scale
-    p = np.maximum(stdtr(freedom, -difference / scale), max(0.5 ** left_out.shape[1], SMALLEST_P))
-    return PairedGains(difference, sd, df, testable, difference - half, difference + half, p)
-
-
-def classes_suffice(metrics: Sequence[WeightedMetric]) -> Booleans:
-    """True where every class has at least four patients, and the two teams differ on at least one; (teams, teams).
-
-    Where one team is right and the other wrong in every patient of a class, or both agree in all of them, no sample of
-    these patients varies: a p from the deviation of the other classes would be near 0 for two patients. With four
-    patients or more and one on whom the teams differ the test keeps its level (`test_gains.py`). True for a metric that
-    is no weighted sum of recalls and balanced accuracies alone: in one with other parts, as the score of 2026, the
-    degrees of freedom suffice.
-    """
-    testable = np.ones((len(metrics), len(metrics)), dtype=np.bool_)
-    for a, b in combinations(range(len(metrics)), 2):
-        for one, two in zip(recalls_alone(metrics[a]), recalls_alone(metrics[b]), strict=True):
-            both = one.members * two.members
-            sizes, differing = both.sum(axis=1), both @ (one.correct != two.correct)
-            enough = (sizes == 0) | ((sizes >= LEAST_OF_A_CLASS) & (differing > 0))
-            testable[a, b] = testable[b, a] = testable[a, b] and enough.all()
-    return testable
+    p = np.maximum(stdtr(freedom, -difference / scale), max(min_p, SMALLEST_P))
+    return PairedGains(difference, sd, df, difference - half, difference + half, p)
 
 
 def interval_of_difference(
     metric: Difference, difference: float, replicates: Floats, left_out: Floats
 ) -> tuple[float, float] | tuple[None, None]:
-    """The 95% interval of the difference of two metrics of the same cases, as of two teams; None if too few differ.
+    """Return the 95% interval of the difference of two metrics of the same cases; None if too few cases differ.
 
     `replicates` has shape (replicates,) and `left_out` (cases,), as in `paired_gains`.
     """
-    gains = paired_gains(
-        np.array([difference, 0.0]),
-        np.stack([replicates, np.zeros(replicates.size)]),
-        np.stack([left_out, np.zeros(left_out.size)]),
-        classes_suffice((metric.first, metric.second)),
-    )
+    values = np.array([difference, 0.0])
+    gains = recall_gains((metric.first, metric.second), values)
+    if gains is None:
+        drawn = np.stack([replicates, np.zeros(replicates.size)])
+        gains = paired_gains(values, drawn, np.stack([left_out, np.zeros(left_out.size)]))
     low, high = float(gains.ci95_low[0, 1]), float(gains.ci95_high[0, 1])
     return (None, None) if np.isnan(low) else (low, high)
 

@@ -295,7 +295,9 @@ def test_teams_are_ranked_by_the_score(truth, tmp_path, grid):
     board = rank(teams, bootstraps=40).to_dict()
     assert [(entry["team"], entry["rank"]) for entry in board["teams"]] == [("ours", 1), ("theirs", 2)]
     assert board["official"] == "score"
-    assert {found["test"] for found in board["comparisons"].values()} == {"bootstrap_difference"}
+    tests = {name: found["test"] for name, found in board["comparisons"].items()}
+    recalls = {f"{stage}_balanced_accuracy" for stage in ("t", "n", "tn")}
+    assert tests == {name: f"{'recall' if name in recalls else 'bootstrap'}_difference" for name in tests}
     gain = {pair["team"]: pair["difference"] for pair in board["comparisons"]["score"]["pairs"]}
     expected = values(teams["ours"])["score"] - values(teams["theirs"])["score"]
     assert gain == {"ours": pytest.approx(expected), "theirs": pytest.approx(-expected)}

@@ -75,7 +75,7 @@ def test_the_second_test_stands_beside(two_teams) -> None:
         "M: Student's t of the difference over its bootstrap deviation, with Kang's test beside it.",
         "D (mm): Wilcoxon's signed-rank test.",
         (
-            "Too few patients differ to test M in 1 of 1 pairs of teams: the teams agree on all patients of a class, a "
-            "class has fewer than four patients, or the deviation has fewer than five degrees of freedom."
+            "Too few patients differ to test M in 1 of 1 pairs of teams: a class has only one patient, or the bootstrap "
+            "deviation has fewer than five degrees of freedom."
         ),
     )

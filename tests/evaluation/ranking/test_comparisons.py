@@ -11,9 +11,9 @@ from scipy.stats import t
 
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.classes import BINARY_METRICS, class_metrics
-from evaluation.metrics.classification import binary_metrics
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.risks import RISK_METRICS
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from evaluation.ranking.cli import main
 from evaluation.statistics.tests import TeamRisks, holm, kang, signed_ranks
 from tests.evaluation.conftest import Phase
@@ -83,8 +83,9 @@ def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
     """90 positives and 20 negatives; `all` answers positive throughout, `fair` is right in 63 positives and 10 negatives.
 
     Plain accuracy, 90/110 against 73/110, would call all better. Balanced accuracy: all (1 + 0) / 2 = 0.50, fair
-    (63/90 + 10/20) / 2 = 0.60. The variance of the difference is (0.7 x 0.3 / 90 + 0.5 x 0.5 / 20) / 4 = 0.00371, its
-    standard deviation 0.0609.
+    (63/90 + 10/20) / 2 = 0.60. Of the positives 27 are right only for all, of the negatives 10 only for fair: b' = 0.5 and
+    10.5, c' = 27.5 and 0.5, N = 92 and 22: (28 - 729 / 92) / 92^2 = 0.00237187 and (11 - 100 / 22) / 22^2 = 0.01333584.
+    A quarter of their sum is the variance, the standard error 0.062666.
     """
     patients = np.arange(110)
     positive = patients < 90
@@ -95,11 +96,11 @@ def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
     }
     of_metric = compare(HPV, statuses, teams, "--bootstraps", "500")
     found = of_metric["balanced_accuracy"]
-    assert (found["test"], found["other_tests"]) == ("bootstrap_difference", {})
+    assert (found["test"], found["other_tests"]) == ("recall_difference", {})
     better, worse = pair_of(found["pairs"], "fair", "all"), pair_of(found["pairs"], "all", "fair")
     assert set(better) == PAIR
     assert better["difference"] == pytest.approx(0.10)
-    assert better["sd"] == pytest.approx(0.0609, rel=0.1)
+    assert better["sd"] == pytest.approx(0.062666, rel=1e-4)
     assert better["p"] == pytest.approx(t.sf(better["difference"] / better["sd"], better["df"]))
     assert better["p_holm"] == pytest.approx(2 * better["p"])
     assert worse["p"] == pytest.approx(1 - better["p"])
@@ -110,13 +111,15 @@ def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
 def test_figures_of_a_pair_are_those_of_the_evaluation_s_draws(compare):
     """Difference and deviation recomputed from the same samples of patients; the interval is that of the p's t."""
     rng, n = np.random.default_rng(3), 60
-    positive = np.arange(n) % 3 > 0
-    right = {team: rng.random(n) < share for team, share in (("a", 0.6), ("b", 0.8), ("c", 0.7))}
-    answers = {team: list(zip(positive, positive == correct, strict=True)) for team, correct in right.items()}
-    found = compare(HPV, statuses, answers, "--bootstraps", "200", seed=8)["balanced_accuracy"]["pairs"]
+    values = {team: -np.arange(n) + rng.normal(0, spread, n) for team, spread in (("a", 90), ("b", 15), ("c", 40))}
+    found = compare(RFS, risks, values, "--bootstraps", "200", seed=8)["c_index"]["pairs"]
     weights = [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(8).spawn(200)]
     drawn, whole = np.array(weights, dtype=float), np.ones((1, n))
-    metric = {team: binary_metrics(positive, correct)["balanced_accuracy"] for team, correct in right.items()}
+    times, events = 10.0 + np.arange(n), np.arange(n) % 3 != 2
+    metric = {
+        team: c_index_metric(SurvivalCohort(times, events, of_team), "non_concordant")
+        for team, of_team in values.items()
+    }
     for pair in found:
         first, second = metric[pair["team"]], metric[pair["than"]]
         difference, sd = float(first(whole)[0] - second(whole)[0]), (first(drawn) - second(drawn)).std(ddof=1)
@@ -126,17 +129,16 @@ def test_figures_of_a_pair_are_those_of_the_evaluation_s_draws(compare):
         assert (pair["ci95_low"], pair["ci95_high"]) == pytest.approx((difference - reach, difference + reach))
 
 
-FEW_OF_A_CLASS = "too few patients differ to test: no patient of a class differs, or a class has fewer than 4 patients"
+@pytest.mark.parametrize("negatives", [1, 2])
+def test_a_class_of_few_patients(compare, negatives):
+    """`yes` calls every negative positive and `right` none; some positives are wrong, so that draws vary.
 
-
-def test_a_class_on_which_few_patients_differ_has_no_p(compare):
-    """`yes` calls both negatives positive and `right` neither; some positives are wrong, so that draws vary.
-
-    A difference of 0.5 over a deviation from the positives alone would give p = 4.6e-18, of two patients. `other` differs
-    from `right` in the two negatives and in every second positive: also in specificity there is no p.
+    One negative leaves no degree of freedom, two leave one: v = (2.5 + 0.5 - 4 / 4) / 16 = 0.125 of the negatives, so
+    that specificities of 1 and 0 have t = 2.828 and p = 0.108. The bootstrap's deviation, of the positives alone, gave
+    p = 4.6e-18 for the balanced accuracy. A class of one patient leaves the sensitivity its p.
     """
     patients = np.arange(60)
-    positive, wrong = patients >= 2, patients % 7 == 6
+    positive, wrong = patients >= negatives, patients % 7 == 6
     teams = {
         "right": list(zip(positive, positive ^ wrong, strict=True)),
         "yes": list(zip(positive, np.where(positive, ~wrong, True), strict=True)),
@@ -144,17 +146,19 @@ def test_a_class_on_which_few_patients_differ_has_no_p(compare):
     }
     by_metric = compare(HPV, statuses, teams, "--bootstraps", "100")
     for name, difference in (("balanced_accuracy", 0.5), ("specificity", 1.0)):
-        for than in ("yes", "other"):
-            pair = pair_of(by_metric[name]["pairs"], "right", than)
+        pair = pair_of(by_metric[name]["pairs"], "right", "yes")
+        assert pair["difference"] == pytest.approx(difference)
+        if negatives == 1:
             assert set(pair) == {*PAIR, "without_p"}
             assert {pair[part] for part in ("p", "p_holm", "ci95_low", "ci95_high")} == {None}
-            assert pair["without_p"] == FEW_OF_A_CLASS
-        assert pair_of(by_metric[name]["pairs"], "right", "yes")["difference"] == pytest.approx(difference)
-    # The family of Holm's correction are the pairs with a p: none of `yes` over `right`, which differ on no positive.
-    sensitivity = by_metric["sensitivity"]["pairs"]
-    assert pair_of(sensitivity, "yes", "right")["without_p"] == FEW_OF_A_CLASS
-    better = pair_of(sensitivity, "right", "other")
-    assert better["p_holm"] == pytest.approx(4 * better["p"])
+            assert pair["without_p"] == "too few patients to test: a class has only one"
+        else:
+            assert set(pair) == PAIR
+            assert pair["p"] == pytest.approx(t.sf(8**0.5, 1), rel=0.1)
+    # The family of Holm's correction are the pairs with a p.
+    better = pair_of(by_metric["sensitivity"]["pairs"], "right", "other")
+    assert better["p_holm"] == pytest.approx(6 * better["p"])
+    assert pair_of(by_metric["sensitivity"]["pairs"], "yes", "right")["p"] == 0.5
 
 
 def test_skipped_cases_are_left_out_of_the_tests_beside(compare):

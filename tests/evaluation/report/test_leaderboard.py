@@ -181,6 +181,3 @@ def test_an_interval_without_0_is_one_with_a_small_p(tmp_path):
         assert [pair["ci95_low"] > 0 for pair in pairs] == [pair["p"] <= 0.025 for pair in pairs]
         better += sum(pair["p_holm"] < 0.05 for pair in pairs)
     assert better > 10
-    few = [pair for pair in board["comparisons"]["tn_balanced_accuracy"]["pairs"] if pair["p"] is None]
-    assert few
-    assert all(pair["without_p"].startswith("too few patients differ to test") for pair in few)

@@ -73,9 +73,11 @@ def test_intervals_of_fractions_of_patients_are_not_those_of_draws():
 
 
 def test_the_interval_of_a_difference_is_that_of_its_test():
-    """Of a mean: difference -+ t x deviation, n - 1 = 59 degrees of freedom at most; of two negatives there is none.
+    """Of a mean: difference -+ t x deviation, n - 1 = 59 degrees of freedom at most; of one negative there is none.
 
-    One answer has both negatives right and the other none, in every draw: a percentile interval would be 0.5 to 0.5.
+    One answer has both of two negatives right and the other none, in every draw: a percentile interval would be 0.5 to
+    0.5. Positives: b' = c' = 0.5, N = 60: 1 / 3600; negatives: b' = 2.5, c' = 0.5, N = 4: (3 - 1) / 16 = 0.125. A quarter
+    of the sum is the variance, 0.0313194, and it has almost one degree of freedom, that of two negatives.
     """
     rng = np.random.default_rng(7)
     values = rng.normal(0.5, 0.2, (2, 60))
@@ -85,14 +87,21 @@ def test_the_interval_of_a_difference_is_that_of_its_test():
     assert found.value == pytest.approx(gaps.mean())
     half = t.ppf(0.975, 59) * gaps.std(ddof=1) / np.sqrt(60)
     assert (found.ci95_low, found.ci95_high) == pytest.approx((gaps.mean() - half, gaps.mean() + half), abs=0.1 * half)
-    positive = np.arange(60) > 1
-    right, wrong = (binary_metrics(positive, one)["balanced_accuracy"] for one in (np.ones(60, np.bool_), positive))
-    for found in (
-        estimate({"d": Difference(right, wrong)}, 60, 40, np.random.default_rng(8)),
-        estimate_unranked({"d": Difference(right, wrong)}, 60, 40, 8),
-    ):
-        one = found.by_metric["d"]
-        assert (one.value, one.ci95_low, one.ci95_high) == (0.5, None, None)
+    for negatives in (1, 2):
+        positive = np.arange(60) >= negatives
+        right, wrong = (binary_metrics(positive, one)["balanced_accuracy"] for one in (np.ones(60, np.bool_), positive))
+        for found in (
+            estimate({"d": Difference(right, wrong)}, 60, 40, np.random.default_rng(8)),
+            estimate_unranked({"d": Difference(right, wrong)}, 60, 40, 8),
+        ):
+            one = found.by_metric["d"]
+            assert one.value == 0.5
+            if negatives == 1:
+                assert (one.ci95_low, one.ci95_high) == (None, None)
+                continue
+            parts = np.array([1 / 3600, 0.125]) / 4
+            half = t.ppf(0.975, parts.sum() ** 2 / (parts[0] ** 2 / 57 + parts[1] ** 2)) * np.sqrt(parts.sum())
+            assert (one.ci95_low, one.ci95_high) == pytest.approx((0.5 - half, 0.5 + half))
 
 
 def test_a_redraw_moves_no_other_replicate():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from evaluation.metrics.classification import NO_CLASS, binary_metrics, many_classes_metrics
-from evaluation.metrics.overlap import WeightedSum, mean_metric, on_cohort, recalls_alone
+from evaluation.metrics.overlap import WeightedSum, mean_metric, on_cohort, split_into_recalls
 from evaluation.statistics.intervals import interval_of_recalls, wilson_interval
 
 
@@ -78,5 +78,6 @@ def test_recalls_on_a_larger_cohort_and_in_a_sum():
         assert interval_of_recalls(larger) == interval_of_recalls(metric)
     mean, recall = mean_metric(np.array([0.5])), metrics["sensitivity"]
     inner = WeightedSum([(0.4, recall), (0.6, metrics["specificity"])])
-    assert recalls_alone(WeightedSum([(0.5, inner), (0.5, recall)])) == [recall, metrics["specificity"], recall]
-    assert recalls_alone(WeightedSum([(0.5, inner), (0.5, mean)])) == recalls_alone(mean) == []
+    recalls = split_into_recalls(WeightedSum([(0.5, inner), (0.5, recall)]))
+    assert recalls == pytest.approx({recall: 0.7, metrics["specificity"]: 0.3})
+    assert split_into_recalls(WeightedSum([(0.5, inner), (0.5, mean)])) == split_into_recalls(mean) == {}
