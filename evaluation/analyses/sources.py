@@ -59,20 +59,20 @@ def profile_of_results(results_dir: Path | None, name: str | None) -> Evaluation
     return profile
 
 
-def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResults]:
-    """The results of each task: `leaderboard.json` in the folder itself, or in `task1/`, `task2/`, ...
+def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: bool = False) -> list[TaskResults]:
+    """Read the results of each task: `leaderboard.json` in the folder itself, or in `task1/`, `task2/`, ...
 
     Each team's metrics.json is where the leaderboard says (`files`), or in a folder with the team's name beside it. A
     leaderboard names its task, so that two folders may hold the same task: HNTS-MRG 2024 has the segmentation before
     and during therapy, HECKTOR 2021 two tasks of survival. A leaderboard without any metrics.json stands alone,
-    unchecked. `baselines.csv` of `hecktor study baselines` gives SUVmax.
+    unchecked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `same_rules` as in `comparable_teams`.
 
     Raises HecktorError: no leaderboard, a file that cannot be read, or a team without valid metrics or with other
     values than those that were ranked.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     folders = leaderboard_folders(results_dir)
-    return with_scans([_task_results(folder, place, profile) for place, folder in folders], scans)
+    return with_scans([_task_results(folder, place, profile, same_rules) for place, folder in folders], scans)
 
 
 def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
@@ -97,7 +97,7 @@ def _other_volume(results: TaskResults, mask: str, scans: Mapping[str, Mapping[s
     return ()
 
 
-def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
+def _task_results(folder: Path, place: int | None, profile: EvaluationProfile, same_rules: bool) -> TaskResults:
     board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
     if board.task not in {task.name for task in profile.edition.algorithms}:
         known = ", ".join(task.name for task in profile.edition.algorithms)
@@ -114,7 +114,8 @@ def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -
             wanted = board.files.get(name, f"{name}/{platform.METRICS_JSON} beside it")
             raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
     sources = {name: source_of(file_in_folder(path), name) for name, path in paths.items()}
-    loaded = comparable_teams(rules, {name: (read_metrics(paths[name], name), of) for name, of in sources.items()})
+    read = {name: (read_metrics(paths[name], name), source) for name, source in sources.items()}
+    loaded = comparable_teams(rules, read, same_rules=same_rules)
     for entry in (entry for entry in board.in_places if entry.team in paths):
         ranked = {name: figures.figure() for name, figures in entry.metrics.items()}
         found = {name: loaded.value(entry.team, name) for name in loaded.teams[entry.team].aggregates}

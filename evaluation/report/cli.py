@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
     profile = profile_of_results(options.results, options.edition)
-    results = with_groups(find_results(options.results, profile), options.groups)
+    results = with_groups(
+        find_results(options.results, profile, same_rules=options.edition is not None), options.groups
+    )
     sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
     colours = colours_of(team_names(results))
     analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}

@@ -10,6 +10,7 @@ from contract.editions import content_digest, edition_from, known_editions
 from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
+from evaluation.metrics.rules import SURFACES_OF
 from evaluation.results.board import file_in_folder, team_name
 from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import parse_metrics, read_metrics, source_of
@@ -41,7 +42,8 @@ def load_teams(
     Args:
         sources: each team's metrics.json.
         task: name or number; None for the task of the first team's results.
-        edition: name or path of an edition; None for that of the first team's results.
+        edition: name or path of an edition, by whose rules the results were scored; None for the edition of the first
+            team's results, whose rules options may have changed.
         without_rows: whether results may lack rows, so that nothing in them can be checked.
 
     Raises HecktorError: two teams of one name; a file that cannot be read; a figure that cannot be or does not follow
@@ -55,19 +57,29 @@ def load_teams(
     read = {name: _read(source, name) for name, source in pairs}
     first, where = next(iter(read.values()))
     profile = stated_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
-    results = comparable_teams(profile.task(task or first.provenance.task), read)
+    results = comparable_teams(profile.task(task or first.provenance.task), read, same_rules=edition is not None)
     lacking = [source for one, source in read.values() if not one.results]
     if lacking and not without_rows:
         raise HecktorError(lacking[0], "no per-case rows", "rows to check its values, or --without-rows")
     return results
 
 
-def comparable_teams(profile: TaskProfile, read: Mapping[str, tuple[MetricsJson, str]]) -> TaskResults:
+def comparable_teams(
+    profile: TaskProfile, read: Mapping[str, tuple[MetricsJson, str]], *, same_rules: bool = False
+) -> TaskResults:
     """Validate the results of teams and check that they can be compared. Raises as `load_teams`.
 
-    `read` holds each team's metrics.json, and its name in messages.
+    Args:
+        profile: the task, under whose edition the results are shown.
+        read: each team's metrics.json, and its name in messages.
+        same_rules: whether the results must follow every rule of the profile. Otherwise only results of another
+            edition must; results of the profile's edition may have been scored with options.
     """
     _check_comparable(profile, {team: metrics for team, (metrics, _) in read.items()})
+    for metrics, source in read.values():
+        stated = metrics.provenance
+        if same_rules or (stated.edition, stated.own_edition) != (profile.edition, profile.own_edition):
+            _check_rules(profile, stated.options, source)
     with_rows = next(((one.provenance.options, source) for one, source in read.values() if one.results), None)
     profile = with_stated_rules(profile, *with_rows) if with_rows else profile
     for metrics, source in read.values():
@@ -82,6 +94,30 @@ def comparable_teams(profile: TaskProfile, read: Mapping[str, tuple[MetricsJson,
             teams[team] = _with_own_sums(metrics, profile)
     check_same_reference(answers)
     return TaskResults(profile, teams, answers)
+
+
+def _check_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) -> None:
+    """Raise HecktorError if the options that a file, `source`, states are other rules than the profile's.
+
+    Surfaces of more labels than the profile asks for are no difference: they add metrics.
+    """
+    stated_rules, expected_rules = [], []
+    for name, answer in profile.answers.items():
+        stated = options.get(name) if profile.has_several_answers else options
+        prefix = f"{name}." if profile.has_several_answers else ""
+        for rule, expected in answer.rules.model_dump().items():
+            value = stated.get(rule, "not stated") if isinstance(stated, Mapping) else "not stated"
+            more_surfaces = rule == "surfaces" and set(SURFACES_OF[expected]) <= set(SURFACES_OF.get(str(value), ()))
+            if value != expected and not more_surfaces:
+                stated_rules.append(f"{prefix}{rule} {value!s:.60}")
+                expected_rules.append(f"{prefix}{rule} {expected}")
+    if stated_rules:
+        step = f"evaluate again with --edition {profile.edition}, or rank without --edition by the results' own rules"
+        raise HecktorError(
+            source,
+            f"scored by rules that differ from {profile.edition}: {', '.join(stated_rules)}",
+            f"{', '.join(expected_rules)}; {step}",
+        )
 
 
 def _with_own_sums(metrics: MetricsJson, profile: TaskProfile) -> MetricsJson:

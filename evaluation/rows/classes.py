@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -119,7 +120,39 @@ class ClassScorer:
         cohort = ClassCohort(rows, self.answer)
         metrics = measured(self.metrics, cohort)
         one_class = np.isnan(whole_cohort(metrics["balanced_accuracy"], len(rows)))
-        return RowMetrics(metrics, undefined=(ONE_CLASS_ONLY,) if one_class else ())
+        without = sum(row.predicted is None for row in rows)
+        warnings = {}
+        if without < len(rows):
+            occurring = len({row.actual for row in rows})
+            warnings["balanced_accuracy"] = partial(_warn_below_chance, occurring=occurring, without=without)
+        if "auc" in metrics:
+            warnings["auc"] = partial(_warn_auc_below_chance, second_class=self.answer.classes[1])
+        return RowMetrics(metrics, warnings=warnings, undefined=(ONE_CLASS_ONLY,) if one_class else ())
 
     def reference_of(self, row: ClassRow) -> tuple[object, ...]:
         return (row.actual,)
+
+
+def _warn_below_chance(value: float, upper: float | None, *, occurring: int, without: int) -> str | None:
+    """Return a warning if the balanced accuracy and its interval lie below chance, one in the number of classes.
+
+    Args:
+        value: the balanced accuracy.
+        upper: the upper end of its interval; None without an interval.
+        occurring: number of classes in the reference.
+        without: number of patients without an answer.
+    """
+    if (value if upper is None else upper) >= 1 / occurring:
+        return None
+    cause = "are the classes inverted?"
+    if without:
+        cause += f" ({without} patients without an answer count as wrong)"
+    return f"balanced_accuracy is {value:.3f}, below chance ({1 / occurring:.3g} for {occurring} classes): {cause}"
+
+
+def _warn_auc_below_chance(value: float, upper: float | None, *, second_class: ClassValue) -> str | None:
+    """Return a warning if the AUC and its interval lie below 0.5."""
+    if (value if upper is None else upper) >= 0.5:
+        return None
+    cause = f"is it the probability of the other class? (expected: the probability of class {json.dumps(second_class)})"
+    return f"auc is {value:.3f}, below chance (0.5): {cause}"

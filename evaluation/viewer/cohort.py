@@ -172,7 +172,8 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     """Find every case with its masks and values."""
     profile = profile_of_results(request.results, request.edition)
     edition, rules = profile.edition, profile.mask_rules
-    results = [] if request.results is None else find_results(request.results, profile)
+    same_rules = request.edition is not None
+    results = [] if request.results is None else find_results(request.results, profile, same_rules=same_rules)
     task = with_masks(results)
     teams = list(dict.fromkeys([*with_out_of_competition(results), *request.masks]))
     masks = find_masks(task, teams, request.masks)

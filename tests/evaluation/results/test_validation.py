@@ -193,3 +193,52 @@ def test_rules_that_differ_are_named_alone(valid_metrics):
         match=r"options differ \(\{'rfs': \{'direction': 'time'\}\} and \{'rfs': \{'direction': 'risk'\}\}\)",
     ):
         rank({"a": valid_metrics("four_answers"), "b": other})
+
+
+def changed_edition(tmp_path, **rules):
+    """HECKTOR 2025 under another name with some rules of its masks changed, and other weights nowhere."""
+    content = json.loads((files("contract.editions") / "hecktor2025.json").read_text())
+    content["name"] = "changed"
+    for task in content["scoring"].values():
+        if isinstance(task, dict) and "segmentation" in task.get("answers", {}):
+            task["answers"]["segmentation"]["rules"] |= rules
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"connectivity": 6},
+        {"iou_threshold": 0.45},
+        {"gtvp_empty": "zero"},
+        {"gtvn_empty": "one"},
+        {"missing": "skip"},
+        {"geometry": "resample_nearest"},
+    ],
+)
+def test_results_are_ranked_only_under_the_rules_by_which_they_were_scored(valid_metrics, tmp_path, rule, rows):
+    """A board of an edition held results of other rules; options of the results' own edition need no --edition."""
+    content = valid_metrics("masks")
+    if not rows:
+        content = {**content, "results": []}
+        content["provenance"] = {**content["provenance"], "case_set_sha256": ""}
+    ((name, value),) = rule.items()
+    with pytest.raises(HecktorError) as error:
+        ranked(content, edition=changed_edition(tmp_path, **rule), without_rows=True)
+    assert f"scored by rules that differ from changed: {name} " in str(error.value)
+    assert f"expected {name} {value}; evaluate again with --edition changed" in str(error.value)
+    content["provenance"] = {**content["provenance"], "options": {**content["provenance"]["options"], **rule}}
+    with pytest.raises(HecktorError, match=f"rules that differ from hecktor2025: {name} {value}, expected {name} "):
+        ranked(content, edition="hecktor2025", without_rows=True)
+
+
+def test_every_differing_rule_of_an_answer_is_named(valid_metrics):
+    content = valid_metrics("four_answers")
+    content["provenance"]["options"]["rfs"] |= {"direction": "risk", "missing": "skip"}
+    with pytest.raises(
+        HecktorError, match=r"rfs\.missing skip, rfs\.direction risk, expected rfs\.missing worst, rfs\.dir"
+    ):
+        ranked(content, edition="hecktor2026")

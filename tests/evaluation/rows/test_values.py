@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from contract.errors import MetricError, PredictionError
+from evaluation import evaluate
+from evaluation.editions.profile import load_profile
+from evaluation.rows.classes import ClassScorer, class_row
 from tests.evaluation.tasks import HPV, RFS
 
 FOLLOW_UP = "PatientID;Relapse;RFS\nP1;1;1\nP2;1;2\nP3;0;3\nP4;1;4\nP5;;\n"
@@ -91,6 +95,75 @@ def test_hpv_by_hand(hpv):
     values = {name: found["value"] for name, found in report["aggregates"].items()}
     assert values == pytest.approx({"balanced_accuracy": 7 / 12, "sensitivity": 2 / 3, "specificity": 1 / 2})
     assert report["provenance"]["redraws"] > 0
+
+
+@pytest.fixture
+def warnings_of(tmp_path):
+    """Evaluate answers to HPV, 0 or 1, None for a missing one, perhaps with probabilities, and return the warnings."""
+
+    def run(truth, answers, probabilities=None, bootstraps=200):
+        names = [f"CHUV-{i:03d}" for i in range(len(truth))]
+        lines = [f"{name},{int(value)}" for name, value in zip(names, truth, strict=True)]
+        (tmp_path / "truth.csv").write_text("\n".join(["PatientID,HPV Status", *lines]))
+        lines = [
+            f"{name},{int(value)},{'' if probabilities is None else probabilities[i]}"
+            for i, (name, value) in enumerate(zip(names, answers, strict=True))
+            if value is not None
+        ]
+        (tmp_path / "answers.csv").write_text("\n".join(["PatientID,hpv,probability", *lines]))
+        options = {"task": "hpv", "predictions": tmp_path / "answers.csv", "bootstraps": bootstraps}
+        return evaluate(tmp_path / "truth.csv", **options).to_dict()["warnings"]
+
+    return run
+
+
+@pytest.mark.parametrize("bootstraps", [0, 200])
+def test_inverted_classes_are_pointed_at(warnings_of, bootstraps):
+    """Every answer is the other class: a balanced accuracy of 0 of two classes, of which chance is 0.5."""
+    truth = [i % 3 > 0 for i in range(30)]
+    assert warnings_of(truth, [not positive for positive in truth], bootstraps=bootstraps) == [
+        "balanced_accuracy is 0.000, below chance (0.5 for 2 classes): are the classes inverted?"
+    ]
+
+
+def test_the_probability_of_the_other_class_is_pointed_at(warnings_of):
+    truth = [i % 3 > 0 for i in range(30)]
+    inverted = [0.1 if positive else 0.9 for positive in truth]
+    assert warnings_of(truth, truth, inverted) == [
+        "auc is 0.000, below chance (0.5): is it the probability of the other class? (expected: the probability of class true)"
+    ]
+    assert warnings_of(truth, truth, [1 - value for value in inverted]) == []
+
+
+def test_an_interval_that_contains_chance_is_no_inversion(warnings_of):
+    """Ten of 30 right are 0.333 with an interval below 0.5; of two of six right it reaches above 0.5."""
+    truth = [i % 2 > 0 for i in range(60)]
+    third = [positive == (i % 6 < 2) for i, positive in enumerate(truth)]
+    (line,) = warnings_of(truth, third)
+    assert line.startswith("balanced_accuracy is 0.333, below chance")
+    assert warnings_of(truth[:6], third[:6]) == []
+    assert warnings_of(truth, [True] * 60) == []
+
+
+def test_missing_answers_are_named_as_a_cause(warnings_of):
+    truth = [i % 2 > 0 for i in range(30)]
+    answers = [positive if i < 4 else None for i, positive in enumerate(truth)]
+    assert "(26 patients without an answer count as wrong)" in " ".join(warnings_of(truth, answers))
+
+
+def test_chance_of_stages_is_one_in_the_stages_that_occur():
+    """T1, T2 and T4 occur: a balanced accuracy of 1/3 is chance. All of one stage is 1/3, all wrong 0."""
+    stage = load_profile("hecktor2026").task(None).answers["t_stage"].answer
+    actual = ["T1"] * 10 + ["T2"] * 10 + ["T4"] * 10
+    next_stage = {"T1": "T2", "T2": "T4", "T4": "T3"}
+    lines = []
+    for predicted in (["T1"] * 30, [next_stage[value] for value in actual]):
+        rows = [class_row(stage, f"P{i}", *values) for i, values in enumerate(zip(actual, predicted, strict=True))]
+        measurement = ClassScorer(stage).measure(rows)
+        value = float(measurement.metrics["balanced_accuracy"](np.ones((1, 30)))[0])
+        lines.append(measurement.warnings["balanced_accuracy"](value, value))
+    found = "balanced_accuracy is 0.000, below chance (0.333 for 3 classes): are the classes inverted?"
+    assert lines == [None, found]
 
 
 def test_redraws_of_extra_metrics_are_counted_apart(rfs):
