@@ -1,8 +1,9 @@
-"""Paths and file names of grand-challenge.org."""
+"""Paths and file names: those of grand-challenge.org, and the spellings and entries of operating systems."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import unicodedata
+from pathlib import Path, PurePath
 from typing import Final
 
 INPUT_DIR: Final = Path("/input")
@@ -31,3 +32,23 @@ ONE_FILE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # Only for images that a user names one by one: a submitted .mhd could point to any file.
 NAMED_IMAGE_SUFFIXES: Final = (*ONE_FILE_SUFFIXES, ".mhd")
 MAX_FILES_IN_IMAGE_FOLDER: Final = 1000
+# Entries that macOS and Windows add, in lower case; names that begin with a dot are passed over anyway.
+_SYSTEM_NAMES: Final = frozenset({"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "icon\r"})
+
+
+def compose(text: str) -> str:
+    """Return a text with composed letters (Unicode form NFC), so that names that look the same are the same.
+
+    macOS writes decomposed letters into file names, while tables and other systems hold composed ones.
+    """
+    return unicodedata.normalize("NFC", text)
+
+
+def is_system_name(name: str) -> bool:
+    """Return whether an entry of a folder or archive is hidden or was added by an operating system."""
+    return name.startswith(".") or name.lower() in _SYSTEM_NAMES
+
+
+def is_below_system_name(path: PurePath) -> bool:
+    """Return whether a part of a relative path is hidden or was added by an operating system."""
+    return any(is_system_name(part) for part in path.parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
-from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries
+from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries, tag_name
 from convert.dicom.series import choose_series, sort_objects
 from convert.dicom.slices import stack_slices
 from convert.dicom.structures import ReferenceMask, RoiNames, read_structures
@@ -108,7 +108,7 @@ def _convert(request: ConvertRequest) -> ConvertedCase:
 
     structures, unused_sets = read_structures(study.structures, chosen.ct, ct.geometry, request.roi_names)
     therapy = read_radiotherapy(study.doses, chosen.ct, chosen.other_ct, frozenset(request.edition.inputs))
-    ehr = clinical_values(pet_stack.headers[0], request.edition.clinical)
+    ehr, ehr_findings = clinical_values(pet_stack.headers, request.edition.clinical)
 
     images = {CT: SeriesVolume(ct, chosen.ct.uid), PET: SeriesVolume(pet, chosen.pet.uid), **therapy.images}
     mask = Volume(structures.array, ct.geometry) if structures is not None and structures.rois else None
@@ -128,9 +128,11 @@ def _convert(request: ConvertRequest) -> ConvertedCase:
         dose_max_gy=therapy.dose_max_gy,
         ignored=(*folder.ignored, *study.ignored, *not_chosen, *unused_sets, *therapy.ignored),
         findings=(
+            *folder.findings,
             *chosen.findings,
             *scale.findings,
             *ct_findings,
+            *ehr_findings,
             *therapy.findings,
             *(structures.findings if structures is not None else ()),
         ),
@@ -197,22 +199,32 @@ def write_case(
         raise unwritable(str(folder), problem) from None
 
 
-def clinical_values(header: DicomHeader, clinical: Sequence[ClinicalVariable]) -> dict[str, ClinicalValue]:
-    """Values by the edition's keys; a variable that the file does not give is absent."""
-    raw = {
-        "age_years": _age_years(header),
-        "gender": header.text("PatientSex").lower() or None,
-        "weight_kg": header.optional_number("PatientWeight") or None,
-    }
+def clinical_values(
+    headers: Sequence[DicomHeader], clinical: Sequence[ClinicalVariable]
+) -> tuple[dict[str, ClinicalValue], list[Finding]]:
+    """Return the values of a series by the edition's keys, and a finding for each value that cannot be used.
+
+    A variable that the files do not give is absent.
+    """
     values: dict[str, ClinicalValue] = {}
+    findings: list[Finding] = []
     for variable in clinical:
-        try:
-            value = variable.read(raw.get(variable.name))
-        except ImpossibleValueError:  # such as sex O
+        if variable.name not in _READERS:
             continue
+        keyword, read = _READERS[variable.name]
+        texts = list(dict.fromkeys(header.text(keyword) for header in headers))
+        raw = list(dict.fromkeys(read(header) for header in headers))
+        try:
+            value = variable.read(raw[0]) if len(raw) == 1 else None
+        except ImpossibleValueError:  # such as sex O
+            value = None
         if value is not None:
             values[variable.key] = value
-    return values
+        elif any(texts):
+            found = f"found {tag_name(keyword)} {' and '.join(text or 'absent' for text in texts)}"
+            expected = f"one {_EXPECTED[keyword]}" if len(texts) > 1 else _EXPECTED[keyword]
+            findings.append(Finding(headers[0].name, found, expected, f"no {variable.key} in {EHR}.json"))
+    return values, findings
 
 
 def _age_years(header: DicomHeader) -> float | None:
@@ -225,3 +237,16 @@ def _age_years(header: DicomHeader) -> float | None:
     except ValueError:
         return None
     return float(study.year - born.year - ((study.month, study.day) < (born.month, born.day)))
+
+
+# Attribute of a variable and how it is read.
+_READERS: Final[Mapping[str, tuple[str, Callable[[DicomHeader], float | str | None]]]] = {
+    "age_years": ("PatientAge", _age_years),
+    "gender": ("PatientSex", lambda header: header.text("PatientSex").lower() or None),
+    "weight_kg": ("PatientWeight", lambda header: header.optional_number("PatientWeight") or None),
+}
+_EXPECTED: Final = {
+    "PatientAge": "an age with its unit such as 061Y",
+    "PatientSex": "M or F",
+    "PatientWeight": "a possible weight in kg",
+}

@@ -6,17 +6,18 @@ import importlib.util
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from contract.errors import HecktorError, InputError
+from contract.errors import Finding, HecktorError, InputError
+from contract.platform import is_below_system_name
 
 if TYPE_CHECKING:
     from pydicom.dataset import Dataset
@@ -24,17 +25,24 @@ if TYPE_CHECKING:
 _LIBRARIES: Final = {"pydicom": "pydicom", "gdcm": "python-gdcm", "skimage": "scikit-image"}
 _DIRECTORY: Final = "1.2.840.10008.1.3.10"  # SOP class of DICOMDIR
 _PREAMBLE_BYTES: Final = 128
+# A data set begins with group 0002 or 0008, in little or big endian.
+_FIRST_GROUPS: Final = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+_DICOM_SUFFIXES: Final = (".dcm", ".dicom", ".ima")
+_MAX_SHOWN: Final = 5
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class DicomFolder:
     """The headers of all DICOM files in a folder and its sub-folders, without pixels.
 
-    `ignored` counts the files of other formats and DICOMDIR files, and further copies of one object.
+    `ignored` counts the files of other formats and DICOMDIR files, and further copies of one object. `findings` name
+    files that are no DICOM files by their content but by their suffix.
     """
 
     headers: tuple[DicomHeader, ...]
     ignored: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 def require_libraries() -> None:
@@ -72,22 +80,41 @@ def read_folder(folder: Path) -> DicomFolder:
     """
     if not folder.is_dir():
         raise InputError(str(folder), "no such folder", "a folder of DICOM files")
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    entries = (path for path in folder.rglob("*") if not is_below_system_name(path.relative_to(folder)))
+    paths = sorted(path for path in entries if path.is_file())
     headers: dict[str, DicomHeader] = {}
-    others = copies = 0
+    others: list[str] = []
+    copies = 0
     for path in tqdm(paths, desc="read headers", unit="file", disable=None, leave=False):
-        header = _read_header(path, path.relative_to(folder).as_posix())
+        name = path.relative_to(folder).as_posix()
+        header = _read_header(path, name)
         if header is None:
-            others += 1
+            others.append(name)
             continue
         uid = str(header.required("SOPInstanceUID", "the identifier of the object"))
         copies += uid in headers
         headers.setdefault(uid, header)
     if not headers:
-        raise InputError(str(folder), f"found no DICOM file among {others} files", "a study with CT and PET")
-    counts = ((others, "not a DICOM object, or DICOMDIR"), (copies, "further copies of the same object"))
-    ignored = [f"{count} file{'s' if count > 1 else ''}: {reason}" for count, reason in counts if count]
-    return DicomFolder(tuple(headers.values()), tuple(ignored))
+        found = f"found no DICOM file among {len(others)} files{_list_names(others)}"
+        raise InputError(str(folder), found, "a study with CT and PET")
+    ignored = [_count(len(others), f"not a DICOM object, or DICOMDIR{_list_names(others)}")] if others else []
+    ignored += [_count(copies, "further copies of the same object")] if copies else []
+    damaged = [name for name in others if name.lower().endswith(_DICOM_SUFFIXES)]
+    findings: tuple[Finding, ...] = ()
+    if damaged:
+        found = f"found no DICOM data in {len(damaged)} file{'s' if len(damaged) > 1 else ''}{_list_names(damaged)}"
+        findings = (Finding(folder.name, found, "complete DICOM files", "left out"),)
+    return DicomFolder(tuple(headers.values()), tuple(ignored), findings)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} file{'s' if number > 1 else ''}: {what}"
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """Return the first names in brackets, empty without names."""
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return f" ({', '.join(names[:_MAX_SHOWN])}{more})" if names else ""
 
 
 def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
@@ -97,28 +124,55 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
         InputError: truncated, or pixel data that cannot be decoded.
     """
     with _reading(header.name) as dcmread:
-        dataset = dcmread(header.path)
+        dataset = dcmread(header.path, force=True)
         if "PixelData" not in dataset:
             raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
+        _set_transfer_syntax(dataset)
         return np.asarray(dataset.pixel_array)
 
 
 def _read_header(path: Path, name: str) -> DicomHeader | None:
-    """Header of a file; None for other formats and DICOMDIR."""
+    """Header of a file; None for other formats and DICOMDIR.
+
+    A file without the 128 bytes and DICM at its start is read if it begins with the first group of a header.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(_PREAMBLE_BYTES + 4)
     except OSError as problem:
         raise InputError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
-    if start[_PREAMBLE_BYTES:] != b"DICM":
+    has_preamble = start[_PREAMBLE_BYTES:] == b"DICM"
+    if not has_preamble and (start[:2] not in _FIRST_GROUPS or not _is_data_set(path)):
         return None
     with _reading(name) as dcmread:
-        dataset = dcmread(path, stop_before_pixels=True)
+        dataset = dcmread(path, stop_before_pixels=True, force=True)
         if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
             return None
     header = DicomHeader(name, path, dataset)
     header.required("SOPClassUID", "a complete DICOM file; it may be truncated")
     return header
+
+
+def _is_data_set(path: Path) -> bool:
+    """Return whether a file without a preamble can be read as a DICOM data set with class and instance."""
+    from pydicom import dcmread
+
+    try:
+        dataset = dcmread(path, specific_tags=["SOPClassUID", "SOPInstanceUID"], stop_before_pixels=True, force=True)
+        return bool(dataset.get("SOPClassUID")) and bool(dataset.get("SOPInstanceUID"))
+    except Exception:  # noqa: BLE001  the parser raises many types on files of other formats
+        return False
+
+
+def _set_transfer_syntax(dataset: Dataset) -> None:
+    """Set the syntax of a file without a file header, whose pixels are not compressed."""
+    from pydicom import uid
+
+    if "TransferSyntaxUID" in dataset.file_meta:
+        return
+    is_implicit, is_little = dataset.original_encoding
+    explicit = uid.ExplicitVRLittleEndian if is_little else uid.ExplicitVRBigEndian
+    dataset.file_meta.TransferSyntaxUID = uid.ImplicitVRLittleEndian if is_implicit else explicit
 
 
 @contextmanager
@@ -238,6 +292,21 @@ class DicomHeader:
             return self.dataset.get(keyword)
         except Exception as problem:  # noqa: BLE001  values are parsed here, which raises many types in damaged files
             raise InputError(self.name, f"{tag_name(keyword)} cannot be read ({problem})", "a valid value") from None
+
+
+def read_shared(headers: Sequence[DicomHeader], what: str, read: Callable[[DicomHeader], _Value]) -> _Value:
+    """Return the value that all slices share; `what` names it in the message.
+
+    Raises:
+        InputError: a slice gives another value than the first one; the message names both files.
+    """
+    first = read(headers[0])
+    for header in headers[1:]:
+        value = read(header)
+        if value != first:
+            shown, expected = ("absent" if item is None else str(item) for item in (value, first))
+            raise InputError(header.name, f"found {what} {shown}", f"{expected} as in {headers[0].name}")
+    return first
 
 
 def tag_name(keyword: str) -> str:

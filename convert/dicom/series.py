@@ -51,13 +51,13 @@ class ImageSeries:
 
     @property
     def is_original(self) -> bool:
-        """True unless the images were derived from others."""
-        return "DERIVED" not in self.headers[0].words("ImageType")
+        """True unless an image was derived from others."""
+        return not any("DERIVED" in header.words("ImageType") for header in self.headers)
 
     @property
     def is_attenuation_corrected(self) -> bool:
-        """Of a PET: by CorrectedImage or, without it, by the description."""
-        corrections = self.headers[0].words("CorrectedImage")
+        """Of a PET: by the first CorrectedImage or, without it, by the description. The SUV checks every slice."""
+        corrections = next((words for header in self.headers if (words := header.words("CorrectedImage"))), ())
         return "ATTN" in corrections if corrections else not _UNCORRECTED.search(self.description)
 
     def __str__(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,7 +55,7 @@ class RoiNames:
 class ReferenceMask:
     """Mask of uint8 labels (z, y, x), the ROIs drawn into it by label, and the names of the others.
 
-    `empty` are ROIs of a tumour or node without a closed contour on a slice.
+    `empty` are ROIs of a tumour or node without a contour that could be drawn on the CT.
     """
 
     array: npt.NDArray[np.uint8]
@@ -71,10 +71,11 @@ def read_structures(
     """Draw the structure set of the CT, if it has one, and give a line for each ignored set.
 
     Raises:
-        InputError: several structure sets belong to the CT, or a contour cannot be drawn.
+        InputError: several structure sets belong to the CT, a tumour's or node's contours cannot be told by its ROI
+            number, or a contour cannot be drawn.
     """
     header, ignored = _choose(sets, ct)
-    return (None if header is None else _draw(header, grid, names)), ignored
+    return (None if header is None else _draw(header, ct, grid, names)), ignored
 
 
 def _choose(sets: Sequence[DicomHeader], ct: ImageSeries) -> tuple[DicomHeader | None, list[str]]:
@@ -93,23 +94,25 @@ def _choose(sets: Sequence[DicomHeader], ct: ImageSeries) -> tuple[DicomHeader |
     return (candidates[0] if candidates else None), lines
 
 
-def _draw(header: DicomHeader, grid: Geometry, names: RoiNames) -> ReferenceMask:
+def _draw(header: DicomHeader, ct: ImageSeries, grid: Geometry, names: RoiNames) -> ReferenceMask:
     """Draw the GTVs of a structure set; GTVp covers GTVn where they overlap."""
-    contours = {
-        str(item.optional("ReferencedROINumber")): item.items("ContourSequence")
-        for item in header.items("ROIContourSequence")
-    }
-    array = np.zeros(grid.array_shape, dtype=np.uint8)
-    rois, others, empty, findings = [], [], [], []
     header.required("StructureSetROISequence", "the names of the structures")
+    contours = match_contours(header, names)
+    array = np.zeros(grid.array_shape, dtype=np.uint8)
+    rois, others, empty = [], [], []
+    findings = [*_check_source(header, ct), *contours.findings]
     for item in header.items("StructureSetROISequence"):
         name = item.text("ROIName")
-        given = contours.get(str(item.optional("ROINumber")), ())
+        roi_contours = contours.of_number.get(item.optional_number("ROINumber"), ())
         label = names.label(name)
         if label == labels.BACKGROUND:
-            others.append(name if given else f"{name} (empty)")
+            others.append(name if roi_contours else f"{name} (empty)")
             continue
-        closed, left_out = _closed(given, name, grid)
+        if roi_contours:
+            is_on_ct, of_frame = _check_frame(item, header, ct)
+            findings += of_frame
+            roi_contours = roi_contours if is_on_ct else ()
+        closed, left_out = _closed(roi_contours, name, grid)
         findings += left_out
         if not closed:
             empty.append((name, label))
@@ -119,11 +122,110 @@ def _draw(header: DicomHeader, grid: Geometry, names: RoiNames) -> ReferenceMask
         array[inside & ((array == labels.BACKGROUND) | (label == labels.GTVP))] = label
         rois.append((name, label))
     _check_patterns(names, {label for _, label in rois}, [*others, *(f"{name} (empty)" for name, _ in empty)])
-    if (rois or findings) and not array.any():
+    if (rois or (empty and findings)) and not array.any():
         named = ", ".join(name for name, _ in (*rois, *empty))
         reason = f" ({'; '.join(finding.found for finding in findings)})" if findings else ""
         raise InputError(header.name, f"no voxel in {named}{reason}", "closed contours around voxels")
     return ReferenceMask(array, tuple(rois), tuple(others), tuple(empty), tuple(findings))
+
+
+@dataclass(frozen=True)
+class RoiContours:
+    """Contours by ROI number, and findings about contours that belong to no structure."""
+
+    of_number: Mapping[float | None, tuple[DicomHeader, ...]]
+    findings: tuple[Finding, ...] = ()
+
+
+def match_contours(header: DicomHeader, names: RoiNames) -> RoiContours:
+    """Match the contours of a structure set with its structures by ROI number.
+
+    Numbers that repeat are harmless as long as no tumour or node is concerned.
+
+    Raises:
+        InputError: a tumour or node has no number or shares it, or its contours are in several items; contours have no
+            number; or a tumour or node has no contours while others cannot be assigned.
+    """
+    structures = header.items("StructureSetROISequence")
+    items = header.items("ROIContourSequence")
+    names_of: dict[float | None, list[str]] = defaultdict(list)
+    for structure in structures:
+        names_of[structure.optional_number("ROINumber")].append(structure.text("ROIName"))
+    count_of = Counter(item.optional_number("ReferencedROINumber") for item in items)
+    wanted = [roi for roi in structures if names.label(roi.text("ROIName")) != labels.BACKGROUND]
+    if wanted and count_of[None]:
+        found = f"found {count_of[None]} of {len(items)} items of {tag_name('ROIContourSequence')} without"
+        raise InputError(header.name, f"{found} {tag_name('ReferencedROINumber')}", "the number of their structure")
+    doubtful = [number for number, count in count_of.items() if number not in names_of or count > 1]
+    for structure in wanted:
+        _check_number(structure, names_of, count_of, doubtful)
+    strays = [f"{number:g}" for number in doubtful if number is not None and number not in names_of]
+    findings = []
+    if wanted and strays:
+        found = f"found contours of ROI number {', '.join(strays)}, which no structure has"
+        findings.append(Finding(header.name, found, action="left out"))
+    of_number: dict[float | None, tuple[DicomHeader, ...]] = {}
+    for item in items:
+        number = item.optional_number("ReferencedROINumber")
+        of_number[number] = of_number.get(number, ()) + item.items("ContourSequence")
+    return RoiContours(of_number, tuple(findings))
+
+
+def _check_number(
+    structure: DicomHeader,
+    names_of: Mapping[float | None, Sequence[str]],
+    count_of: Mapping[float | None, int],
+    doubtful: Sequence[float | None],
+) -> None:
+    """Check that the number of a tumour or node leads to its own contours; raise `InputError` if it does not."""
+    name, number = structure.text("ROIName"), structure.optional_number("ROINumber")
+    expected = "one number for each structure and its contours (export the structure set again)"
+    if number is None:
+        raise InputError(structure.name, f"found no {tag_name('ROINumber')} of {name!r}", expected)
+    if len(names_of[number]) > 1:
+        shared = ", ".join(map(repr, names_of[number]))
+        raise InputError(structure.name, f"found {tag_name('ROINumber')} {number:g} of {shared}", expected)
+    count = count_of.get(number, 0)
+    if count > 1:
+        found = f"found {count} items of {tag_name('ROIContourSequence')} with number {number:g} of {name!r}"
+        raise InputError(structure.name, found, expected)
+    if not count and doubtful:
+        listed = ", ".join(f"{doubt:g}" for doubt in doubtful if doubt is not None)
+        found = f"found no contours of {name!r} (number {number:g}), but several or unknown ones of number {listed}"
+        raise InputError(structure.name, found, expected)
+
+
+def _check_source(header: DicomHeader, ct: ImageSeries) -> list[Finding]:
+    """Name a structure set that was drawn on another series than the CT."""
+    series = _referenced_series(header)
+    if not series or ct.uid in series:
+        return []
+    found = f"found a structure set that was drawn on another series than CT {ct.description!r}"
+    return [
+        Finding(header.name, found, "a set of the CT", "taken as aligned, since the frame of reference is the CT's")
+    ]
+
+
+def _check_frame(roi: DicomHeader, header: DicomHeader, ct: ImageSeries) -> tuple[bool, list[Finding]]:
+    """Return whether a structure lies in the CT's frame of reference, with a finding if it does not or may not.
+
+    A set may give the CT's series another frame of reference than the CT itself does. Structures of that frame are
+    drawn with a finding.
+    """
+    keyword, name = "ReferencedFrameOfReferenceUID", roi.text("ROIName")
+    frame, frames = roi.text(keyword), _frames(header)
+    frames_of_ct = {
+        item.text("FrameOfReferenceUID")
+        for item in header.items("ReferencedFrameOfReferenceSequence")
+        if ct.uid in _series_of_frame(item)
+    }
+    if frame == ct.frame_of_reference or not frames or (not frame and frames == {ct.frame_of_reference}):
+        return True, []
+    is_on_ct = not frame or frame in frames_of_ct
+    fault = "that is not the CT's" if frame else "absent in a set of other frames"
+    found = f"found {tag_name(keyword)} of {name!r} {fault}"
+    action = "taken as aligned" if is_on_ct else "left out"
+    return is_on_ct, [Finding(roi.name, found, f"the frame of reference of CT {ct.description!r}", action)]
 
 
 def _check_patterns(names: RoiNames, present: set[int], others: Sequence[str]) -> None:
@@ -196,12 +298,17 @@ def _index_points(contour: DicomHeader, roi: str, grid: Geometry) -> npt.NDArray
 
 
 def _referenced_series(header: DicomHeader) -> set[str]:
+    frames = header.items("ReferencedFrameOfReferenceSequence")
+    return {uid for frame in frames for uid in _series_of_frame(frame)}
+
+
+def _series_of_frame(frame: DicomHeader) -> set[str]:
+    """UIDs of the series in one item of ReferencedFrameOfReferenceSequence."""
     return {
         series.text("SeriesInstanceUID")
-        for frame in header.items("ReferencedFrameOfReferenceSequence")
         for study in frame.items("RTReferencedStudySequence")
         for series in study.items("RTReferencedSeriesSequence")
-    }
+    } - {""}
 
 
 def _frames(header: DicomHeader) -> set[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract.errors import Finding, InputError
-from convert.dicom.files import DicomHeader, tag_name
+from convert.dicom.files import DicomHeader, read_shared, tag_name
 from convert.dicom.times import count_moment, injection, scan_start
 
 F18_HALF_LIFE_S: Final = 6586.2
@@ -45,7 +45,8 @@ def suv_scale(headers: Sequence[DicomHeader]) -> SuvScale:
     """
     first = headers[0]
     units = str(_uniform(headers, "Units", "BQML, CNTS, GML or CM2ML")).strip().upper()
-    findings = _check_corrections(first, decays=units not in _SUV_TYPES)
+    _check_uniform(headers, "DecayCorrection")
+    findings = _check_corrections(headers, decays=units not in _SUV_TYPES)
     if units in _SUV_TYPES:
         return _stored_suv(headers, units, findings)
     if units == "CNTS":
@@ -57,17 +58,19 @@ def suv_scale(headers: Sequence[DicomHeader]) -> SuvScale:
     return SuvScale(factors, f"Bq/ml, {derivation}", (*findings, *more))
 
 
-def _check_corrections(header: DicomHeader, *, decays: bool) -> tuple[Finding, ...]:
+def _check_corrections(headers: Sequence[DicomHeader], *, decays: bool) -> tuple[Finding, ...]:
     """Check CorrectedImage; with `decays` a PET of DecayCorrection NONE is corrected here, and must not list DECY."""
-    name, corrections = tag_name("CorrectedImage"), header.words("CorrectedImage")
+    name, first = tag_name("CorrectedImage"), headers[0]
     expected = "ATTN and DECY (corrected for attenuation and decay)"
-    uncorrected = decays and header.text("DecayCorrection").upper() == "NONE"
+    uncorrected = decays and first.text("DecayCorrection").upper() == "NONE"
     if uncorrected:
         expected = "ATTN without DECY, since DecayCorrection is NONE"
-    if not corrections:
-        return (Finding(header.name, f"found no {name}", expected.partition(" (")[0], "taken as corrected"),)
-    if "ATTN" not in corrections or bool({"DECY", "DECAY"} & set(corrections)) == uncorrected:
-        raise InputError(header.name, f"found {name} {', '.join(corrections)}", expected)
+    if not any(header.words("CorrectedImage") for header in headers):
+        return (Finding(first.name, f"found no {name}", expected.partition(" (")[0], "taken as corrected"),)
+    for header in headers:
+        corrections = header.words("CorrectedImage")
+        if "ATTN" not in corrections or bool({"DECY", "DECAY"} & set(corrections)) == uncorrected:
+            raise InputError(header.name, f"found {name} {', '.join(corrections) or 'absent'}", expected)
     return ()
 
 
@@ -81,7 +84,9 @@ def _stored_suv(headers: Sequence[DicomHeader], units: str, findings: tuple[Find
         raise InputError(first.name, f"found {tag_name('SUVType')} {suv_type}", expected)
     if suv_type == "BW":
         return SuvScale((1.0,) * len(headers), "stored as SUV (GML)", findings)
-    weight, (measure, more) = weight_kg(first), body_measure(first, suv_type)
+    weight = read_shared(headers, tag_name("PatientWeight"), weight_kg)
+    measure = read_shared(headers, f"a body measure {suv_type}", lambda header: body_measure(header, suv_type)[0])
+    _, more = body_measure(first, suv_type)
     shown = f"surface {measure:.5g} cm2" if suv_type == "BSA" else f"{measure / 1000:.4g} kg"
     derivation = f"stored as SUV by {suv_type} ({units}), {shown}, weight {weight:g} kg"
     return SuvScale((weight * 1000 / measure,) * len(headers), derivation, (*findings, *more))
@@ -114,9 +119,11 @@ def _philips_factor(header: DicomHeader, element: int) -> float:
 def _suv_per_becquerel(headers: Sequence[DicomHeader]) -> tuple[tuple[float, ...], str, list[Finding]]:
     """SUV of 1 Bq/ml by slice: body weight in g by the dose in Bq at the time to which the pixels are corrected."""
     first = headers[0]
-    weight = weight_kg(first)
-    item = _radiopharmaceutical(first)
-    dose_bq, findings = _dose_bq(item)
+    weight = read_shared(headers, tag_name("PatientWeight"), weight_kg)
+    dose_bq = read_shared(
+        headers, tag_name("RadionuclideTotalDose"), lambda header: _dose_bq(_radiopharmaceutical(header))[0]
+    )
+    _, findings = _dose_bq(_radiopharmaceutical(first))
     correction = str(_uniform(headers, "DecayCorrection", "START, ADMIN or NONE")).strip().upper()
     shown = f"dose {dose_bq / 1e6:.4g} MBq, weight {weight:g} kg"
     if correction == "ADMIN":
@@ -125,7 +132,9 @@ def _suv_per_becquerel(headers: Sequence[DicomHeader]) -> tuple[tuple[float, ...
     if correction not in ("START", "NONE"):
         found = f"found {tag_name('DecayCorrection')} {correction}"
         raise InputError(first.name, found, "START, ADMIN or NONE")
-    half_life_s = _half_life_s(item)
+    half_life_s = read_shared(
+        headers, tag_name("RadionuclideHalfLife"), lambda header: _half_life_s(_radiopharmaceutical(header))
+    )
     if correction == "START":
         start = scan_start(headers, half_life_s)
         moments, source = [start.moment] * len(headers), f"{start.source} (START)"
@@ -133,7 +142,10 @@ def _suv_per_becquerel(headers: Sequence[DicomHeader]) -> tuple[tuple[float, ...
     else:
         moments = [count_moment(header, half_life_s) for header in headers]
         source = "the average count of each slice (NONE)"
-    injected, time_findings = injection(first, item, min(moments))
+    injected = read_shared(
+        headers, "injection at", lambda header: injection(header, _radiopharmaceutical(header), min(moments))[0]
+    )
+    _, time_findings = injection(first, _radiopharmaceutical(first), min(moments))
     uptakes_s = [(moment - injected).total_seconds() for moment in moments]
     remaining_bq = [dose_bq * math.exp(-math.log(2) * uptake_s / half_life_s) for uptake_s in uptakes_s]
     derivation = (

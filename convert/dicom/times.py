@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from contract.errors import Finding, InputError
-from convert.dicom.files import DicomHeader, tag_name
+from convert.dicom.files import DicomHeader, read_shared, tag_name
 
 LONGEST_UPTAKE: Final = timedelta(hours=6)
 _DAY: Final = timedelta(days=1)
@@ -46,14 +46,19 @@ def scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanStart:
     warning.
 
     Raises:
-        InputError: no SeriesTime and no AcquisitionTime.
+        InputError: no SeriesTime and no AcquisitionTime, or slices that disagree.
     """
     first = headers[0]
     recorded = _recorded_start(first)
+    read_shared(headers, "a decay correction to", lambda header: (start := _recorded_start(header)) and start.moment)
     if recorded is not None:
         return recorded
-    series = _moment(first, ("SeriesDate", "AcquisitionDate", "StudyDate"), "SeriesTime")
+    read_shared(headers, tag_name("SeriesTime"), lambda header: _moment(header, ("SeriesDate",), "SeriesTime"))
+    series = _series_moment(first)
     acquisitions = [(moment, header) for header in headers if (moment := _acquired(header, series)) is not None]
+    if acquisitions and len(acquisitions) < len(headers):
+        lacking = next(header for header in headers if _acquired(header, series) is None)
+        raise InputError(lacking.name, f"found no {tag_name('AcquisitionTime')}", "one, as the other slices have")
     acquired = min((moment for moment, _ in acquisitions), default=None)
     if acquired is None:
         if series is None:
@@ -124,7 +129,7 @@ def count_moment(header: DicomHeader, half_life_s: float) -> datetime:
     Raises:
         InputError: no time and duration of the acquisition.
     """
-    series = _moment(header, ("SeriesDate", "AcquisitionDate", "StudyDate"), "SeriesTime")
+    series = _series_moment(header)
     moment, average = _acquired(header, series), _average_count(header, half_life_s)
     if moment is None or average is None:
         missing = tag_name("AcquisitionTime" if moment is None else "ActualFrameDuration")
@@ -174,18 +179,28 @@ def injection(header: DicomHeader, item: DicomHeader, scan: datetime) -> tuple[d
     return injected, findings
 
 
+def _series_moment(header: DicomHeader) -> datetime | None:
+    return _moment(header, ("SeriesDate", "AcquisitionDate", "AcquisitionDateTime", "StudyDate"), "SeriesTime")
+
+
 def _acquired(header: DicomHeader, series: datetime | None) -> datetime | None:
-    moment = _moment(header, ("AcquisitionDate", "SeriesDate", "StudyDate"), "AcquisitionTime")
-    if moment and series and not header.text("AcquisitionDate") and series - moment > _DAY / 2:
+    """Return the start of a slice's acquisition, by AcquisitionTime or else by AcquisitionDateTime."""
+    text = header.text("AcquisitionDateTime")
+    if text and not header.text("AcquisitionTime"):
+        return _local(_date_time(header, text, tag_name("AcquisitionDateTime")), text, header)
+    moment = _moment(header, ("AcquisitionDate", "AcquisitionDateTime", "SeriesDate", "StudyDate"), "AcquisitionTime")
+    if moment and series and not text and not header.text("AcquisitionDate") and series - moment > _DAY / 2:
         return moment + _DAY  # past midnight
     return moment
 
 
 def _moment(header: DicomHeader, dates: Sequence[str], time: str) -> datetime | None:
+    """Return a time on the first date that is present; of a DateTime only the date counts."""
     if not header.text(time):
         return None
-    date = next(filter(None, map(header.text, dates)), _ANY_DATE)
-    return _date_time(header, date.replace(".", "") + header.text(time), tag_name(time))
+    texts = (header.text(date).replace(".", "")[:8] for date in dates)
+    date = next((text for text in texts if text), _ANY_DATE)
+    return _date_time(header, date + header.text(time), tag_name(time))
 
 
 def _date_time(header: DicomHeader, text: str, what: str) -> datetime:

@@ -24,6 +24,9 @@ PADDING_HU: Final = -1024
 _HIGHEST_PADDING_HU: Final = -900
 # Of distances of the dose's planes.
 _TOLERANCE_MM: Final = 0.02
+_TOLERANCE_COSINE: Final = 1e-3
+# The highest dose of a plan for head and neck is 50 to 80 Gy; another unit or factor gives 0.07 or 7,000.
+_HIGHEST_DOSES_GY: Final = (1.0, 200.0)
 
 
 @dataclass(frozen=True)
@@ -134,40 +137,68 @@ def read_radiotherapy(
     dose, ignored = _choose_dose(doses)
     if dose is None:
         return Radiotherapy(ignored=ignored)
-    images = {RT_DOSE: SeriesVolume(read_dose(dose), dose.text("SeriesInstanceUID"))}
+    volume = read_dose(dose)
+    images = {RT_DOSE: SeriesVolume(volume, dose.text("SeriesInstanceUID"))}
+    findings = _check_dose(dose, volume)
     frame = dose.text("FrameOfReferenceUID")
-    if frame == ct.frame_of_reference:
-        return Radiotherapy(images, ignored)
-    planning = [series for series in other_ct if series.frame_of_reference == frame]
+    if frame and frame == ct.frame_of_reference:
+        return Radiotherapy(images, ignored, findings)
+    planning = [series for series in other_ct if frame and series.frame_of_reference == frame]
     if planning and CT_PLANNING in inputs:
         series = max(planning, key=lambda one: len(one.headers))
-        images[CT_PLANNING] = SeriesVolume(read_ct(stack_slices(series.headers))[0], series.uid)
+        planning_ct, ct_findings = read_ct(stack_slices(series.headers))
+        images[CT_PLANNING] = SeriesVolume(planning_ct, series.uid)
+        findings = (*findings, *ct_findings)
     name = tag_name("FrameOfReferenceUID")
-    finding = Finding(
-        dose.name, f"found another {name} than that of the CT", "a dose aligned with the CT", "taken as such"
-    )
-    return Radiotherapy(images, ignored, (finding,))
+    found = f"another {name} than that of the CT" if frame and ct.frame_of_reference else f"no {name} of dose or CT"
+    finding = Finding(dose.name, f"found {found}", "a dose aligned with the CT", "taken as such")
+    return Radiotherapy(images, ignored, (*findings, finding))
 
 
 def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tuple[str, ...]]:
-    """The dose of the whole plan, and a line for each ignored one."""
-    plans = [one for one in doses if one.text("DoseSummationType").upper() in ("PLAN", "MULTI_PLAN", "")]
+    """The dose of the whole plan, and a line for each ignored one.
+
+    A dose of type ERROR is the difference of two doses: it is ignored next to a dose of the plan.
+    """
+    plans, differences, lines = [], [], []
+    for dose in doses:
+        summation, kind = dose.text("DoseSummationType").upper(), dose.text("DoseType").upper()
+        if summation not in ("PLAN", "MULTI_PLAN", ""):
+            lines.append(f"RT dose {dose.name}: {tag_name('DoseSummationType')} {summation}")
+        elif kind not in ("PHYSICAL", "EFFECTIVE", ""):
+            differences.append(dose)
+            lines.append(f"RT dose {dose.name}: {tag_name('DoseType')} {kind}")
+        else:
+            plans.append(dose)
     if len(plans) > 1:
         listed = ", ".join(f"{one.name} ({one.text('SeriesDescription') or 'no description'})" for one in plans)
         raise InputError("input folder", f"found {len(plans)} RT doses: {listed}", "one")
-    lines = [
-        f"RT dose {one.name}: {tag_name('DoseSummationType')} {one.text('DoseSummationType')}"
-        for one in doses
-        if one not in plans
-    ]
+    if differences and not plans:
+        kind = differences[0].text("DoseType")
+        expected = "PHYSICAL; without a dose of the plan, remove this file"
+        raise InputError(differences[0].name, f"found {tag_name('DoseType')} {kind}", expected)
     return (plans[0] if plans else None), tuple(lines)
+
+
+def _check_dose(header: DicomHeader, dose: Volume) -> tuple[Finding, ...]:
+    """Find an effective dose, and a highest dose that no plan has."""
+    findings = []
+    if header.text("DoseType").upper() == "EFFECTIVE":
+        findings.append(Finding(header.name, f"found {tag_name('DoseType')} EFFECTIVE", "PHYSICAL", "taken as it is"))
+    highest, (low, high) = float(dose.array.max()), _HIGHEST_DOSES_GY
+    if not low <= highest <= high:
+        found = f"found a highest dose of {highest:g} Gy"
+        expected = f"{low:g} to {high:g} Gy; check {tag_name('DoseGridScaling')} and {tag_name('DoseUnits')}"
+        findings.append(Finding(header.name, found, expected, "taken as it is"))
+    return tuple(findings)
 
 
 def read_dose(header: DicomHeader) -> Volume:
     """Dose in Gy, float32, on its own grid.
 
     Raises:
-        InputError: not in Gy, planes at irregular distances, or pixels that cannot be read.
+        InputError: not in Gy, negative, planes at irregular distances or at an unclear place, or pixels that cannot be
+            read.
     """
     units = str(header.required("DoseUnits", "GY")).strip().upper()
     if units != "GY":
@@ -178,6 +209,8 @@ def read_dose(header: DicomHeader) -> Volume:
     stored = read_pixels(header)
     if stored.ndim != 3:
         raise InputError(header.name, f"found {stored.ndim} dimensions", "a dose of several planes")
+    if stored.min() < 0:
+        raise InputError(header.name, f"found a dose of {stored.min() * scaling:g} Gy", "no negative dose")
     plane = SlicePlane.of(header)
     offsets = np.array(header.numbers("GridFrameOffsetVector", len(stored), f"{len(stored)} distances in mm"))
     order = np.argsort(offsets)
@@ -185,7 +218,7 @@ def read_dose(header: DicomHeader) -> Volume:
     if gaps.min() < _TOLERANCE_MM or np.ptp(gaps) > _TOLERANCE_MM:
         found = f"{tag_name('GridFrameOffsetVector')} has distances from {gaps.min():g} to {gaps.max():g} mm"
         raise InputError(header.name, found, "equal distances")
-    # The first offset is 0 or the plane's own height.
+    _check_first_offset(header, plane, float(offsets[0]))
     origin = plane.position_mm + (offsets[order[0]] - offsets[0]) * plane.normal
     geometry = Geometry(
         (*plane.size, len(stored)),
@@ -194,3 +227,18 @@ def read_dose(header: DicomHeader) -> Volume:
         tuple(map(float, np.column_stack([plane.x_axis, plane.y_axis, plane.normal]).ravel())),
     )
     return Volume((stored[order] * scaling).astype(np.float32), geometry)
+
+
+def _check_first_offset(header: DicomHeader, plane: SlicePlane, offset_mm: float) -> None:
+    """Check the first offset by DICOM PS3.3, C.8.8.3.2.
+
+    It is 0, and the offsets go along the planes' normal; or it is the z of the first plane, and they are heights of
+    axial planes whose normal points to the head.
+    """
+    height_mm = float(plane.position_mm[2])
+    is_upright = float(plane.normal[2]) > 1 - _TOLERANCE_COSINE
+    if abs(offset_mm) <= _TOLERANCE_MM or (is_upright and abs(offset_mm - height_mm) <= _TOLERANCE_MM):
+        return
+    found = f"found {tag_name('GridFrameOffsetVector')} that begins with {offset_mm:g}"
+    expected = f"0{f' or {height_mm:g}, the height of the first plane' if is_upright else ''}"
+    raise InputError(header.name, found, expected)

@@ -42,7 +42,7 @@ def test_summary(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
         "mask GTVp: GTVp, 20 voxels",
         "mask GTVn: no structure of that name; --gtvn NAME chooses one",
         "mask other structures, not used: Mandible",
-        "ignored: 1 file: not a DICOM object, or DICOMDIR",
+        "ignored: 1 file: not a DICOM object, or DICOMDIR (notes.txt)",
         f"written: {tmp_path / 'case'}",
     ]
     assert output.err == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydicom import Dataset
 
 from contract.editions import load_edition
 from contract.editions.clinical import CodedNumber
@@ -16,7 +17,7 @@ from tests.convert.studies import StudyFolder
 
 def values(study: StudyFolder, **changes: Any) -> dict[str, Any]:
     study.pet(**changes)
-    return clinical_values(read_folder(study.root).headers[0], load_edition().clinical)
+    return clinical_values(read_folder(study.root).headers, load_edition().clinical)[0]
 
 
 @pytest.mark.parametrize(
@@ -36,16 +37,48 @@ def test_age_and_sex(study: StudyFolder, changes: dict[str, Any], expected: dict
     assert values(study, **changes) == expected
 
 
-def test_invalid_age_counts_as_missing_without_a_warning(study: StudyFolder, convert: Convert) -> None:
+@pytest.mark.parametrize("age", ["old ", "060 ", "61  "])
+def test_an_invalid_age_is_left_out_and_named(study: StudyFolder, convert: Convert, age: str) -> None:
     study.ct()
     for path in study.pet():
         content = path.read_bytes()
         assert content.count(b"061Y") == 1
-        path.write_bytes(content.replace(b"061Y", b"old "))
-    assert convert().case.ehr == {"Gender": 1}
+        path.write_bytes(content.replace(b"061Y", age.encode()))
+    case = convert().case
+    assert case.ehr == {"Gender": 1}
+    assert [finding.found for finding in case.findings] == [f"found PatientAge (0010,1010) {age.strip()}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "left", "found"),
+    [
+        ({"PatientAge": "000Y"}, {"Gender": 1}, "found PatientAge (0010,1010) 000Y"),
+        ({"PatientSex": "O"}, {"Age": 61.0}, "found PatientSex (0010,0040) O"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(
+    study: StudyFolder, convert: Convert, changes: dict[str, str], left: dict[str, Any], found: str
+) -> None:
+    study.ct()
+    study.pet(**changes)
+    case = convert().case
+    assert case.ehr == left
+    assert [finding.found for finding in case.findings] == [found]
+
+
+def test_an_age_that_differs_between_slices_is_left_out(study: StudyFolder, convert: Convert) -> None:
+    def edit(dataset: Dataset, index: int) -> None:
+        if index == 5:
+            dataset.PatientAge = "062Y"
+
+    study.ct()
+    study.pet(edit=edit)
+    case = convert().case
+    assert case.ehr == {"Gender": 1}
+    assert [finding.found for finding in case.findings] == ["found PatientAge (0010,1010) 061Y and 062Y"]
 
 
 def test_weight_if_the_edition_declares_it(study: StudyFolder) -> None:
     weight = CodedNumber(name="weight_kg", key="Weight", type="code", codes=(20, 300))
     study.pet()
-    assert clinical_values(read_folder(study.root).headers[0], [weight]) == {"Weight": 75}
+    assert clinical_values(read_folder(study.root).headers, [weight]) == ({"Weight": 75}, [])

@@ -131,7 +131,7 @@ def test_other_files_and_copies_are_counted(study: StudyFolder, convert: Convert
     directory.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.1.3.10"
     directory.save_as(study.root / "DICOMDIR")
     assert convert().case.ignored == (
-        "3 files: not a DICOM object, or DICOMDIR",
+        "3 files: not a DICOM object, or DICOMDIR (DICOMDIR, empty, notes.txt)",
         "1 file: further copies of the same object",
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydicom import dcmread
 from pydicom.uid import generate_uid
 
 from contract.editions import load_edition
@@ -112,3 +113,75 @@ def test_dose_on_the_ct_of_the_pet(study: StudyFolder, convert: Convert) -> None
     converted = convert()
     assert converted.image("ct").geometry == CT_GRID
     assert not (converted.folder / "images" / "ct-planning").exists()
+
+
+def test_a_difference_of_doses_is_no_dose(study: StudyFolder, convert: Convert) -> None:
+    study.ct_and_pet()
+    study.dose(dose_volume(), 0.01, DoseType="ERROR")
+    refuse(
+        convert, r"IM0022.dcm: found DoseType \(3004,0004\) ERROR, expected PHYSICAL; without a dose of the plan, rem"
+    )
+
+
+def test_a_difference_of_doses_is_ignored_beside_the_dose(study: StudyFolder, convert: Convert) -> None:
+    study.ct_and_pet()
+    study.dose(dose_volume(), 0.01, DoseType="PHYSICAL")
+    study.dose(dose_volume(), 0.01, DoseType="ERROR")
+    converted = convert()
+    assert converted.case.ignored == ("RT dose RTDOSE/IM0023.dcm: DoseType (3004,0004) ERROR",)
+    assert converted.case.findings == ()
+
+
+def test_an_effective_dose_is_said(study: StudyFolder, convert: Convert) -> None:
+    study.ct_and_pet()
+    study.dose(dose_volume(), 0.01, DoseType="EFFECTIVE")
+    assert [finding.found for finding in convert().case.findings] == ["found DoseType (3004,0004) EFFECTIVE"]
+
+
+@pytest.mark.parametrize(("scaling", "highest"), [(1.0, "7000"), (0.0001, "0.7")])
+def test_a_highest_dose_that_no_plan_has_is_said(
+    study: StudyFolder, convert: Convert, scaling: float, highest: str
+) -> None:
+    """Pixels of 0.01 Gy up to 7,000, read as Gy and as 0.0001 Gy."""
+    study.ct_and_pet()
+    volume = dose_volume()
+    volume.array[0, 0, 0] = 70
+    study.dose(volume, 0.01, DoseGridScaling=str(scaling))
+    (finding,) = convert().case.findings
+    assert finding.found == f"found a highest dose of {highest} Gy"
+
+
+@pytest.mark.parametrize("first", [5.0, 102.0, -105.0])
+def test_planes_at_an_unclear_place_are_refused(study: StudyFolder, convert: Convert, first: float) -> None:
+    """The first plane is at z = 105: offsets begin with 0 or 105."""
+    study.ct_and_pet()
+    study.dose(dose_volume(), 0.01, GridFrameOffsetVector=numbers(first + 3.0 * np.arange(6)))
+    refuse(convert, rf"begins with {first:g}, expected 0 or 105, the height of the first plane")
+
+
+def test_heights_of_planes_feet_first_are_refused(study: StudyFolder, convert: Convert) -> None:
+    """The normal of feet-first planes points to the feet, for which DICOM has relative offsets only."""
+    study.ct_and_pet()
+    orientation = numbers([-1, 0, 0, 0, 1, 0])
+    offsets = numbers(105 - 3.0 * np.arange(6))
+    study.dose(dose_volume(), 0.01, ImageOrientationPatient=orientation, GridFrameOffsetVector=offsets)
+    refuse(convert, r"begins with 105, expected 0$")
+
+
+def test_negative_doses_are_refused(study: StudyFolder, convert: Convert) -> None:
+    study.ct_and_pet()
+    path = study.dose(dose_volume(), 0.01, PixelRepresentation=1)
+    dataset = dcmread(path)
+    stored = np.frombuffer(dataset.PixelData, np.int32).copy()
+    stored[0] = -50
+    dataset.PixelData = stored.tobytes()
+    dataset.save_as(path)
+    refuse(convert, r"found a dose of -0.5 Gy, expected no negative dose")
+
+
+def test_a_dose_without_a_frame_of_reference_is_said(study: StudyFolder, convert: Convert) -> None:
+    study.ct_and_pet()
+    study.dose(dose_volume(), 0.01, FrameOfReferenceUID=None)
+    assert [finding.found for finding in convert().case.findings] == [
+        "found no FrameOfReferenceUID (0020,0052) of dose or CT"
+    ]

@@ -274,3 +274,111 @@ def test_an_empty_structure_gives_one_line(study: StudyFolder, convert: Convert)
     structures = convert().case.structures
     assert structures is not None
     assert _structure_lines(structures) == ["mask GTVp: GTVp, 40 voxels", "mask GTVn: GTVn without a closed contour"]
+
+
+def edit_set(path: Path, edit: Callable[[Dataset], None]) -> None:
+    dataset = dcmread(path)
+    edit(dataset)
+    dataset.save_as(path)
+
+
+def three_structures(study: StudyFolder) -> Path:
+    """GTVp of 5 x 4, GTVn of 3 x 3 and a parotid of 2 x 2 voxels, on slice 3, with the numbers 1, 2 and 3."""
+    contours = {"GTVp": [rectangle((4, 8), (5, 8), 3)], "GTVn": [rectangle((12, 14), (2, 4), 3)]}
+    return study.structures(study.ct_and_pet(), {**contours, "Parotid": [rectangle((1, 2), (11, 12), 3)]})
+
+
+def renumber(names: list[int | None], contours: list[int | None]) -> Callable[[Dataset], None]:
+    """Give structures and contours other numbers; None removes the attribute."""
+
+    def edit(dataset: Dataset) -> None:
+        for items, keyword, numbers in (
+            (dataset.StructureSetROISequence, "ROINumber", names),
+            (dataset.ROIContourSequence, "ReferencedROINumber", contours),
+        ):
+            for item, number in zip(items, numbers, strict=True):
+                delattr(item, keyword) if number is None else setattr(item, keyword, number)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("names", "contours", "message"),
+    [
+        ([1, 2, 1], [1, 2, 1], r"found ROINumber \(3006,0022\) 1 of 'GTVp', 'Parotid', expected one number for each"),
+        ([1, 1, 3], [1, 1, 3], r"found ROINumber \(3006,0022\) 1 of 'GTVp', 'GTVn', expected one number"),
+        ([None, 2, 3], [1, 2, 3], r"found no ROINumber \(3006,0022\) of 'GTVp'"),
+        ([1, 2, 3], [None, 2, 3], r"found 1 of 3 items of ROIContourSequence .* without ReferencedROINumber"),
+        ([1, 2, 3], [1, 2, 1], r"found 2 items of ROIContourSequence \(3006,0039\) with number 1 of 'GTVp'"),
+        ([1, 2, 3], [1, 3, 3], r"found no contours of 'GTVn' \(number 2\), but several or unknown ones of number 3"),
+        ([1, 2, 3], [1, 7, 3], r"found no contours of 'GTVn' \(number 2\), but several or unknown ones of number 7"),
+    ],
+)
+def test_a_tumour_without_its_own_number_is_refused(
+    study: StudyFolder, convert: Convert, names: list[int | None], contours: list[int | None], message: str
+) -> None:
+    edit_set(three_structures(study), renumber(names, contours))
+    refuse(convert, message)
+
+
+def test_numbers_of_other_structures_may_repeat(study: StudyFolder, convert: Convert) -> None:
+    """GTVp has 5 x 4 and GTVn 3 x 3 voxels; two parotids share number 3, and contours of number 9 have no name."""
+    contours = {"GTVp": [rectangle((4, 8), (5, 8), 3)], "GTVn": [rectangle((12, 14), (2, 4), 3)]}
+    others = {name: [rectangle((1, 2), (11, 12), 3)] for name in ("Parotid L", "Parotid R", "Eye")}
+    path = study.structures(study.ct_and_pet(), contours | others)
+    edit_set(path, renumber([1, 2, 3, 3, 5], [1, 2, 3, 3, 9]))
+    converted = convert()
+    assert [(converted.mask().array == label).sum() for label in (1, 2)] == [20, 9]
+    (finding,) = converted.case.findings
+    assert (finding.found, finding.action) == ("found contours of ROI number 9, which no structure has", "left out")
+
+
+def move_to_frame(frame: str, *names: str, also_set: bool = False) -> Callable[[Dataset], None]:
+    """Give structures another frame of reference, which the set lists; with `also_set` it is the CT series' there."""
+
+    def edit(dataset: Dataset) -> None:
+        other = Dataset()
+        other.FrameOfReferenceUID = frame
+        dataset.ReferencedFrameOfReferenceSequence.append(other)
+        if also_set:
+            dataset.ReferencedFrameOfReferenceSequence[0].FrameOfReferenceUID = frame
+        for item in dataset.StructureSetROISequence:
+            if item.ROIName in names:
+                item.ReferencedFrameOfReferenceUID = frame
+
+    return edit
+
+
+def test_a_structure_of_another_frame_of_reference_is_left_out(study: StudyFolder, convert: Convert) -> None:
+    edit_set(three_structures(study), move_to_frame(generate_uid(), "GTVn"))
+    converted = convert()
+    assert [(converted.mask().array == label).sum() for label in (1, 2)] == [20, 0]
+    (finding,) = converted.case.findings
+    assert finding.found == "found ReferencedFrameOfReferenceUID (3006,0024) of 'GTVn' that is not the CT's"
+    assert (finding.expected, finding.action) == ("the frame of reference of CT 'CT WB'", "left out")
+    assert converted.case.structures is not None
+    assert converted.case.structures.empty == (("GTVn", 2),)
+
+
+def test_structures_of_another_frame_alone_are_refused(study: StudyFolder, convert: Convert) -> None:
+    edit_set(three_structures(study), move_to_frame(generate_uid(), "GTVp", "GTVn"))
+    refuse(convert, r"no voxel in GTVp, GTVn \(found ReferencedFrameOfReferenceUID")
+
+
+def test_a_set_that_gives_the_ct_another_frame_is_drawn_with_a_warning(study: StudyFolder, convert: Convert) -> None:
+    edit_set(three_structures(study), move_to_frame(generate_uid(), "GTVp", "GTVn", also_set=True))
+    converted = convert()
+    assert [(converted.mask().array == label).sum() for label in (1, 2)] == [20, 9]
+    assert [finding.action for finding in converted.case.findings] == ["taken as aligned"] * 2
+
+
+def test_a_set_of_another_series_of_the_frame_is_said(study: StudyFolder, convert: Convert) -> None:
+    def edit(dataset: Dataset) -> None:
+        (frame,) = dataset.ReferencedFrameOfReferenceSequence
+        frame.RTReferencedStudySequence[0].RTReferencedSeriesSequence[0].SeriesInstanceUID = generate_uid()
+
+    edit_set(three_structures(study), edit)
+    converted = convert()
+    assert (converted.mask().array == 1).sum() == 20
+    (finding,) = converted.case.findings
+    assert finding.found == "found a structure set that was drawn on another series than CT 'CT WB'"

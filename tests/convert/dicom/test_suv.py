@@ -17,7 +17,7 @@ from pydicom.dataset import Dataset
 from contract.errors import InputError
 from convert.dicom.files import read_folder
 from convert.dicom.suv import SuvScale, suv_scale
-from tests.convert.studies import HOUR_FACTOR, StudyFolder
+from tests.convert.studies import HOUR_FACTOR, StudyFolder, change
 
 AN_HOUR = 2.96075e-4
 AT_INJECTION = 2.02703e-4
@@ -220,3 +220,83 @@ def test_counts_become_suv_in_the_case(study: StudyFolder, convert: Any) -> None
     study.pet(scale=0.0005, Units="CNTS", edit=philips(suv_factor=0.0005, activity_factor=None))
     pet = convert().image("pet").array
     np.testing.assert_allclose(pet, pet_volume().array, atol=15 / 32767)
+
+
+def with_tracer(**changes: Any) -> Any:
+    def edit(dataset: Dataset) -> None:
+        change(dataset.RadiopharmaceuticalInformationSequence[0], changes)
+
+    return edit
+
+
+def with_values(**changes: Any) -> Any:
+    return lambda dataset: change(dataset, changes)
+
+
+NOT_SHARED: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "dose": ({}, with_tracer(RadionuclideTotalDose="300000000"), rf"found {DOSE} 300000000.0, expected 370000000.0 as"),
+    "weight": ({}, with_values(PatientWeight="90"), rf"found {WEIGHT} 90.0, expected 75.0 as in"),
+    "injection": (
+        {},
+        with_tracer(RadiopharmaceuticalStartTime="120000"),
+        "found injection at 2025-03-01 12:00:00, exp",
+    ),
+    "half-life": ({"tracer": OTHER_TRACER}, with_tracer(RadionuclideHalfLife="4057.7"), rf"found {HALF_LIFE} 4057.7"),
+    "tracer": (
+        {},
+        with_values(RadiopharmaceuticalInformationSequence=None),
+        "found no RadiopharmaceuticalInformationS",
+    ),
+    "attenuation": ({}, with_values(CorrectedImage=["DECY"]), rf"found {CORRECTED} DECY, expected ATTN and DECY"),
+    "no corrections": ({}, with_values(CorrectedImage=None), rf"found {CORRECTED} absent, expected ATTN and DECY"),
+    "decay correction": ({}, with_values(DecayCorrection="ADMIN"), r"found DecayCorrection \(0054,1102\) ADMIN"),
+    "time of correction": (
+        {"DecayCorrectionDateTime": "20250301140000"},
+        with_values(DecayCorrectionDateTime="20250301143000"),
+        "found a decay correction to 2025-03-01 14:30:00, expected 2025-03-01 14:00:00 as in",
+    ),
+    "time of correction, absent": (
+        {},
+        with_values(DecayCorrectionDateTime="20250301143000"),
+        "found a decay correction to 2025-03-01 14:30:00, expected absent as in",
+    ),
+    "series": (
+        {},
+        with_values(SeriesTime="143000"),
+        r"found SeriesTime \(0008,0031\) 2025-03-01 14:30:00, expected 20",
+    ),
+    "acquisition": ({}, with_values(AcquisitionTime=None), r"found no AcquisitionTime \(0008,0032\), expected one, as"),
+    "units": ({}, with_values(Units="GML"), r"found Units \(0054,1001\) GML, expected BQML as in"),
+    "height": (
+        {"Units": "GML", "SUVType": "IBW", "PatientSize": "1.8"},
+        with_values(PatientSize="1.7"),
+        "found a body measure IBW 67080.0, expected 77680.0 as in",  # 48,000 + 1,060 * (170 or 180 - 152) g
+    ),
+    "weight of stored SUV": (
+        {"Units": "GML", "SUVType": "IBW", "PatientSize": "1.8"},
+        with_values(PatientWeight="90"),
+        rf"found {WEIGHT} 90.0, expected 75.0 as in",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SHARED)
+def test_slices_that_disagree_are_refused(study: StudyFolder, name: str) -> None:
+    """Slice 7 of 12 has another value than the others; the message names its file."""
+    options, edit_slice, message = NOT_SHARED[name]
+
+    def edit(dataset: Dataset, index: int) -> None:
+        if index == 7:
+            edit_slice(dataset)
+
+    with pytest.raises(InputError, match=rf"IM0008.dcm: {message}"):
+        scale(study, edit=edit, **options)
+
+
+def test_spellings_of_one_value_agree(study: StudyFolder) -> None:
+    def edit(dataset: Dataset, index: int) -> None:
+        if index == 7:
+            with_values(PatientWeight="75.00", SeriesTime="140000.00")(dataset)
+            with_tracer(RadionuclideTotalDose="3.7E8", RadiopharmaceuticalStartTime="130000.0")(dataset)
+
+    assert factor(study, edit=edit) == pytest.approx(AN_HOUR, rel=2e-6)

@@ -213,3 +213,25 @@ def test_injection_on_a_date_that_anonymisation_moved(study: StudyFolder) -> Non
             "only its time of day is used",
         )
     ]
+
+
+@pytest.mark.parametrize("date", [None, "20250301"])
+def test_acquisition_by_its_date_and_time_in_one(study: StudyFolder, date: str | None) -> None:
+    """Acquired at 14:00 by AcquisitionDateTime, an hour after the injection; SeriesTime is that of a reconstruction."""
+    times = {"AcquisitionTime": None, "AcquisitionDate": date, "AcquisitionDateTime": "20250301140000"}
+    result = scale(study, SeriesTime="143000", **times)
+    assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
+    (finding,) = result.findings
+    assert finding.action == "first AcquisitionTime is taken as the start"
+
+
+def test_acquisition_in_another_time_zone(study: StudyFolder) -> None:
+    """13:00 in UTC is 14:00 in the file's zone, an hour before."""
+    result = scale(
+        study,
+        SeriesTime="143000",
+        AcquisitionTime=None,
+        AcquisitionDateTime="20250301130000+0000",
+        TimezoneOffsetFromUTC="+0100",
+    )
+    assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
