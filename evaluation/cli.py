@@ -90,6 +90,8 @@ def _print_report(report: Mapping[str, Any]) -> None:
         value, low, high = (_shown(figures[key]) for key in ("value", "ci95_low", "ci95_high"))
         print(f"{name:<{width}} {value}  [{low}, {high}]")
     print(", ".join(_counts(report["cases"])))
+    for line in _skipped(report["cases"]):
+        print(line)
     for line in _warnings(report):
         print(f"warning: {line}", file=sys.stderr)
 
@@ -108,6 +110,12 @@ def _warnings(report: Mapping[str, Any]) -> list[str]:
     about = {"missing": "", "unknown": "", "duplicate": ", several answers of which none counts"}
     lines += [f"{word}{more}: {', '.join(cases[word])}" for word, more in about.items() if cases.get(word)]
     return [*lines, *report["warnings"]]
+
+
+def _skipped(cases: Mapping[str, Any]) -> list[str]:
+    """Return a line for each reason for which cases are left out; results without rows do not name them."""
+    reasons = {why: names for why, names in cases.get("skipped", {}).items() if isinstance(names, list)}
+    return [f"left out, {why.replace('_', ' ')}: {', '.join(names)}" for why, names in reasons.items()]
 
 
 def _print_directions(task: TaskProfile, options: Mapping[str, Any]) -> None:

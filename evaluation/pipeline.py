@@ -7,9 +7,11 @@ bootstrap over cases serves every metric.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_pro
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
-from evaluation.inputs.zipped import folder_of_masks
+from evaluation.inputs.zipped import folder_of_masks, is_archive, max_unpacked_bytes
 from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.request import EvaluationRequest, boxes_for
 from evaluation.results import metrics_json
@@ -50,9 +52,10 @@ def evaluate_submission(request: EvaluationRequest) -> MetricsJson:
 def evaluate_together(
     requests: Mapping[str, EvaluationRequest],
 ) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
-    """The teams' metrics.json, each written whole or not at all, and the faults of the other teams.
+    """Return the teams' metrics.json, each written whole or not at all, and the faults of the other teams.
 
-    The requests differ in submission, predictions and output alone; each reference is read once for all of them.
+    The requests differ in submission, predictions and output alone. Each reference is read once for all teams but
+    those with an archive, which are unpacked one after the other.
     Raises HecktorError: the ground truth cannot be used.
     """
     request, *_ = requests.values()
@@ -60,17 +63,50 @@ def evaluate_together(
     task = with_options(profile.task(request.task), request.options)
     reports: dict[str, MetricsJson] = {}
     faults: dict[str, HecktorError] = {}
-    submitted: dict[str, tuple[dict[str, Submission], tuple[Finding, ...]]] = {}
     for team, one in requests.items():
         with _fault_of(team, faults):
             remove_earlier(one.output_dir, task.algorithm.name)
     boxes = boxes_for(task, request.ground_truth, request.bounding_boxes)
-    references = read_references(profile, task, request.ground_truth, boxes)
+    cohort = _Cohort(task, read_references(profile, task, request.ground_truth, boxes), boxes)
+    usable = [team for team in requests if team not in faults]
+    archives = [team for team in usable if is_archive(requests[team].predictions or Path())]
+    groups = [[team for team in usable if team not in archives], *([team] for team in archives)]
+    for group in filter(None, groups):
+        reports |= _evaluate_group(cohort, {team: requests[team] for team in group}, faults)
+    return {team: reports[team] for team in requests if team in reports}, faults
+
+
+@dataclass(frozen=True)
+class _Cohort:
+    """The references of a task's answers, and the file of boxes inside which masks are compared."""
+
+    task: TaskProfile
+    references: Mapping[str, Reference[Any]]
+    boxes: Path | None
+
+    @cached_property
+    def max_archive_bytes(self) -> int:
+        """The most bytes of masks in one submission."""
+        targets = (target for one in self.references.values() for target in one.targets.values())
+        return max_unpacked_bytes(target for target in targets if isinstance(target, Path))
+
+
+def _evaluate_group(
+    cohort: _Cohort, requests: Mapping[str, EvaluationRequest], faults: dict[str, HecktorError]
+) -> dict[str, MetricsJson]:
+    """Score teams together and write each metrics.json; `faults` gets those of the others."""
+    task, references = cohort.task, cohort.references
+    reports: dict[str, MetricsJson] = {}
+    submitted: dict[str, tuple[dict[str, Submission], tuple[Finding, ...]]] = {}
+    request, *_ = requests.values()
     with ExitStack() as folders:
-        for team in (team for team in requests if team not in faults):
+        for team, one in requests.items():
             with _fault_of(team, faults):
-                predictions = folders.enter_context(folder_of_masks(requests[team].predictions))
-                submitted[team] = _submitted(task, references, requests[team].submission, predictions, request.rows)
+                max_bytes = cohort.max_archive_bytes if is_archive(one.predictions or Path()) else 0
+                predictions = folders.enter_context(folder_of_masks(one.predictions, max_bytes))
+                submitted[team] = _submitted(task, references, one.submission, predictions, one.rows)
+        if not submitted:
+            return {}
         rows = {
             name: one.scorer.score(references[name], [given[name] for given, _ in submitted.values()], request.workers)
             for name, one in task.answers.items()
@@ -88,14 +124,14 @@ def evaluate_together(
                 task,
                 answers,
                 findings,
-                boxes=boxes,
+                boxes=cohort.boxes,
                 seed=request.seed,
                 bootstraps=request.bootstraps,
                 rows=request.rows,
             )
             if (output_dir := requests[team].output_dir) is not None:
                 write_json(output_dir / METRICS_JSON, reports[team].to_dict())
-    return reports, faults
+    return reports
 
 
 @contextmanager
@@ -105,6 +141,9 @@ def _fault_of(team: str, faults: dict[str, HecktorError]) -> Iterator[None]:
         yield
     except HecktorError as fault:
         faults[team] = fault
+    except OSError as problem:
+        name = Path(os.fsdecode(problem.filename)).name if problem.filename else team
+        faults[team] = HecktorError(name, f"cannot be read ({problem.strerror})", "readable files")
 
 
 def _submitted(
@@ -156,7 +195,7 @@ def read_submissions(
     findings: tuple[Finding, ...] = ()
     if table is not None and task.has_several_answers:
         table, findings = find_table(table, task.algorithm.heads)
-    submissions = {}
+    submissions: dict[str, Submission] = {}
     for name, one in task.answers.items():
         cases = references[name].targets.keys()
         path = predictions if one.answer.kind == "mask" else table
@@ -164,7 +203,8 @@ def read_submissions(
             submissions[name] = one.scorer.read_files(path, cases, known - cases)
         else:
             submissions[name] = read_submission(submission, task.algorithm, one.answer, cases, known - cases)
-    return submissions, findings
+    of_answers = (finding for answers in submissions.values() for finding in answers.findings)
+    return submissions, tuple(dict.fromkeys((*findings, *of_answers)))
 
 
 def scored_answer(

@@ -2,60 +2,92 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from contract.errors import HecktorError
+from contract.errors import Finding, HecktorError, printable
 from contract.patient import listed
 from contract.platform import PREDICTIONS_JSON
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
 from evaluation.pipeline import evaluate_together
 from evaluation.request import EvaluationRequest
-from evaluation.results.documents import MetricsJson
-from evaluation.results.teams import check_folder_names, check_team_names
+from evaluation.results.documents import MetricsJson, remove_earlier
+from evaluation.results.teams import check_folder_names
 
 _OF_A_TEAM: Final = (*TABLE_SUFFIXES, ".zip")
 _NOTES: Final = (".md", ".txt")
+_EXPECTED: Final = "a folder, table or zip file for each team"
 
 
 def evaluate_in_folder(
     request: EvaluationRequest, task: TaskProfile, folder: Path
 ) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
-    """Each team's metrics.json, in `output_dir/TEAM`, and the faults of the teams that have none.
+    """Return each team's metrics.json, written to `output_dir/TEAM`, and the faults of the other teams.
 
     `folder` holds a folder, table or zip file for each team, by whose name it goes. A folder is one of plain files or,
-    with `predictions.json`, a submission in the platform's layout.
-    Raises HecktorError: no teams, names that a ranking would refuse, or a ground truth that cannot be used.
+    with `predictions.json`, a submission in the platform's layout. Any other entry is a fault of its own; hidden files
+    and notes are named in a warning.
+    Raises HecktorError: no entry, or a ground truth that cannot be used.
     """
-    paths = _paths_by_team(folder)
+    paths, faults = _paths_by_team(folder)
+    for name in {*faults, *(Path(fault).stem for fault in faults)} - paths.keys():
+        if request.output_dir is not None:
+            with suppress(HecktorError):  # of another task, which must stay
+                remove_earlier(request.output_dir / name, task.algorithm.name)
     requests = {}
     for team, path in paths.items():
         output_dir = None if request.output_dir is None else request.output_dir / team
-        of_team = replace(request, output_dir=output_dir, predictions=_plain_files(path, task))
-        if path.is_dir() and (path / PREDICTIONS_JSON).is_file():
-            of_team = replace(of_team, submission=path, predictions=None)
-        requests[team] = of_team
-    return evaluate_together(requests)
+        try:
+            of_team = replace(request, output_dir=output_dir, predictions=_plain_files(path, task))
+            if path.is_dir() and (path / PREDICTIONS_JSON).is_file():
+                of_team = replace(of_team, submission=path, predictions=None)
+        except OSError as problem:
+            faults[team] = HecktorError(path.name, f"cannot be read ({problem.strerror})", "a readable folder")
+        else:
+            requests[team] = of_team
+    if not requests:
+        return {}, faults
+    reports, others = evaluate_together(requests)
+    return reports, {**faults, **others}
 
 
-def _paths_by_team(folder: Path) -> dict[str, Path]:
-    entries = [path for path in sorted(folder.iterdir()) if path.name[0] != "." and path.suffix.lower() not in _NOTES]
-    others = [path.name for path in entries if not path.is_dir() and path.suffix.lower() not in _OF_A_TEAM]
-    if others or not entries:
-        found = f"found {listed(others) if others else 'nothing'}"
-        raise HecktorError(f"--teams {folder.name}", found, "a folder, table or zip file for each team")
-    names = [path.name if path.is_dir() else path.stem for path in entries]
-    check_folder_names(names)
-    check_team_names(names)
-    return dict(zip(names, entries, strict=True))
+def _paths_by_team(folder: Path) -> tuple[dict[str, Path], dict[str, HecktorError]]:
+    """Return the entry of each team, and the faults of entries that are none, by their names."""
+    what = f"--teams {folder.name}"
+    paths_of: dict[str, list[Path]] = {}
+    faults: dict[str, HecktorError] = {}
+    left_out = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or (path.suffix.lower() in _NOTES and not path.is_dir()):
+            left_out.append(path.name)
+        elif path.is_dir() or path.suffix.lower() in _OF_A_TEAM:
+            paths_of.setdefault(path.name if path.is_dir() else path.stem, []).append(path)
+        else:
+            faults[path.name] = HecktorError(what, f"found {path.name}", _EXPECTED)
+    if left_out:
+        finding = Finding(what, f"found {listed(left_out, 10)}", _EXPECTED, "hidden files and notes are not scored")
+        sys.stderr.write(f"warning: {printable(str(finding))}\n")
+    if not paths_of and not faults:
+        raise HecktorError(what, "found nothing", _EXPECTED)
+    for team, paths in paths_of.items():
+        try:
+            check_folder_names([team])
+        except HecktorError as fault:
+            faults[team] = fault
+        if len(paths) > 1:
+            names = " and ".join(path.name for path in paths)
+            faults[team] = HecktorError(what, f"team {team!r} appears twice: {names}", "one of them")
+    return {team: paths[0] for team, paths in paths_of.items() if team not in faults}, faults
 
 
 def not_scored(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
-    """The error of some of the teams."""
-    found = "; ".join(f"{team}: {fault.message}" for team, fault in faults.items())
+    """Make the error of some of the teams."""
+    found = "; ".join(f"{team:.60}: {fault.message}" for team, fault in faults.items())
     return HecktorError(f"{len(faults)} of {teams} teams could not be scored", found)
 
 

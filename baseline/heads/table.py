@@ -61,7 +61,8 @@ class FittedTable:
         Raises:
             HecktorError: a column is absent, not numeric or infinite.
         """
-        head, cohort = self.fitted.head, _cohort(frame.rename(columns=str), self.features)
+        frame = _with_text_names(frame, self.features)
+        head, cohort = self.fitted.head, _cohort(frame, self.features)
         scores = head.scores(cohort)
         if head.classes:
             return self._classes(frame, predicted(scores, cohort.possible))
@@ -131,11 +132,12 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         HecktorError: a column is absent or unusable; the message names the first bad row. MetricError: too few events
             or patients of the rarer class.
     """
-    frame = frame.rename(columns=str)
     outcome = [name for name in (time, event, target) if name is not None]
     if (time is None) != (event is None) or (time is None) == (target is None):
         given = ", ".join(name for name, value in (("time", time), ("event", event), ("target", target)) if value)
         raise HecktorError("fit_table", f"found {given or 'no outcome'}", "time and event, or target")
+    named = None if features is None else [*outcome, *features, *([] if centre is None else [centre])]
+    frame = _with_text_names(frame, named)
     used = tuple(name for name in frame.columns if name not in {*outcome, centre}) if features is None else features
     if frame.empty or not used:
         found = "found no row" if frame.empty else "found no column of a feature"
@@ -154,6 +156,18 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
     fitted = fit_target(goal, cohort, np.random.default_rng(seed))
     document = cross_validations([(goal, cohort)], seed, {}, jobs)
     return FittedTable(goal, tuple(used), fitted, document, len(frame), goal.scarce(cohort))
+
+
+def _with_text_names(frame: pd.DataFrame, used: Sequence[str] | None) -> pd.DataFrame:
+    """Return the frame with texts as names of its columns.
+
+    Raises HecktorError: two columns among `used`, or any two without it, have one name.
+    """
+    frame = frame.rename(columns=str)
+    for name in frame.columns[frame.columns.duplicated()]:
+        if used is None or name in used:
+            raise HecktorError(f"column {name!r}", "found twice", "each column once; numbers count as their texts")
+    return frame
 
 
 def _column(frame: pd.DataFrame, name: str, expected: str) -> pd.Series:

@@ -12,6 +12,7 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import InputError
+from contract.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 
 ID: Final = "PatientID"
 ERROR: Final = "error"
@@ -86,23 +87,41 @@ def read_cells(path: Path) -> CsvCells:
     Raises InputError for a file that cannot be read so.
     """
     expected = "a CSV file in UTF-8"
+    rows: list[tuple[int, list[str]]] = []
+    cells = 0
     try:
+        if path.stat().st_size > MAX_TABLE_BYTES:
+            raise InputError(path.name, f"{path.stat().st_size} bytes", f"at most {MAX_TABLE_BYTES}")
         with path.open(encoding="utf-8-sig", newline="") as file:
             text = file.read()
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        header, *rows = [[cell.strip() for cell in row] for row in reader] or [[]]
+        header = [cell.strip() for cell in next(reader, [])]
+        check_table_size(path.name, InputError, columns=len(header))
+        for number, row in enumerate(reader, start=2):
+            if len(row) > len(header) > 0:
+                found = f"not a readable table (row {number} has {len(row)} cells, the header {len(header)})"
+                raise InputError(path.name, found, expected)
+            texts = [cell.strip() for cell in row]
+            if any(texts):
+                rows.append((number, texts))
+                cells += len(texts)
+                check_table_size(path.name, InputError, rows=len(rows), cells=cells)
     except (OSError, ValueError, csv.Error) as problem:  # an error of the encoding is a ValueError
         reason = " ".join(str(problem).split())
         raise InputError(path.name, f"not a readable table ({reason})", expected) from None
     if not header:
         raise InputError(path.name, "not a readable table (no header in row 1)", expected)
-    for number, row in enumerate(rows, start=2):
-        if len(row) > len(header):
-            found = f"not a readable table (row {number} has {len(row)} cells, the header {len(header)})"
-            raise InputError(path.name, found, expected)
-    numbered = enumerate(rows, start=2)
-    return CsvCells(tuple(header), tuple((number, row) for number, row in numbered if any(row)))
+    return CsvCells(tuple(header), tuple(rows))
+
+
+def find_difference(cells: CsvCells, places: Sequence[int], *, is_id: bool = False) -> int | None:
+    """Return the first row in which columns at these places have different values, None if there is none."""
+    for number, row in cells.rows:
+        texts = [row[place] for place in places if place < len(row)]
+        if len(set(texts) if is_id else {cell_meaning(text) for text in texts}) > 1:
+            return number
+    return None
 
 
 def usable_rows(cells: CsvCells, place: int, table: ReleaseTable) -> Iterator[tuple[str, list[str]]]:
@@ -174,7 +193,7 @@ def _canonical(header: Sequence[str], edition: Edition) -> tuple[str, ...]:
 
 
 def _columns_are_usable(cells: CsvCells, table: ReleaseTable, edition: Edition) -> bool:
-    """False if there is no column of IDs or a column appears twice; columns that are not read are a warning."""
+    """Return whether there is a column of IDs and columns of one meaning agree; unread columns are a warning."""
     columns, read = table.columns, columns_of(edition)
     if ID not in columns:
         found = f"no column {ID} (found {', '.join(columns)[:200] or 'nothing'})"
@@ -185,7 +204,11 @@ def _columns_are_usable(cells: CsvCells, table: ReleaseTable, edition: Edition) 
     if unused:
         names = ", ".join(name or "one without a name" for name in unused)
         table.report(WARNING, "csv-column", "", f"unknown columns: {names}", ", ".join(read))
-    twice = sorted({name for name in columns if columns.count(name) > 1 and name in read})
-    if twice:
-        table.report(ERROR, "csv-unreadable", "", f"column {twice[0]} appears twice", "each column once")
-    return not twice
+    for name in sorted({name for name in columns if columns.count(name) > 1 and name in read}):
+        places = [place for place, column in enumerate(columns) if column == name]
+        number = find_difference(cells, places, is_id=name == ID)
+        if number is not None:
+            found = f"column {name} appears twice, with different values in row {number}"
+            table.report(ERROR, "csv-unreadable", "", found, "each column once")
+            return False
+    return True

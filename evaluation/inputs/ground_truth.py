@@ -12,11 +12,12 @@ from typing import Generic, TypeVar
 
 from contract.editions import Answer
 from contract.editions.answers import ClassValue
-from contract.editions.clinical import centre_code
+from contract.editions.clinical import centre_code, is_missing
 from contract.errors import GroundTruthError
 from contract.files import utf8_path
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
+from contract.tables import cell_meaning
 from evaluation.inputs.folders import list_masks, masks_nearby
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (
@@ -24,11 +25,11 @@ from evaluation.inputs.tables import (
     CENTRE_COLUMNS,
     ID_COLUMN,
     Table,
+    class_meaning,
     class_value,
     flag,
     number,
     read_table_with,
-    with_aliases,
     with_decimal_points,
 )
 
@@ -39,13 +40,14 @@ Target = TypeVar("Target")
 class Reference(Generic[Target]):
     """Targets by case, known centres, and bounding boxes inside which masks are compared.
 
-    Cases `without_target`, and those whose class is `not_counted`, are not evaluated. `tables` are the CSV files that
-    gave targets or centres.
+    Cases `without_target`, and those whose class is `not_counted`, are not evaluated. `incomplete` says of some cases
+    without a target which part of it the table has. `tables` are the CSV files that gave targets or centres.
     """
 
     targets: Mapping[str, Target]
     without_target: tuple[str, ...] = ()
     not_counted: tuple[str, ...] = ()
+    incomplete: Mapping[str, str] = field(default_factory=dict)
     centres: Mapping[str, str] = field(default_factory=dict)
     boxes: Mapping[str, BoundingBox] = field(default_factory=dict)
     tables: tuple[Path, ...] = ()
@@ -144,8 +146,7 @@ def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] =
             raise GroundTruthError(where, f"{time} is negative", "days, 0 or more")
         return FollowUp(days, relapse)
 
-    spellings = answer.column_aliases
-    return _read_targets(source, {event: spellings[event], time: spellings[time]}, parse, centre_columns)
+    return _read_targets(source, answer, parse, centre_columns)
 
 
 def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[ClassValue]:
@@ -158,21 +159,23 @@ def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = C
     def counts(row: Mapping[str, str]) -> bool:
         return row[column].strip().upper() not in answer.not_counted
 
-    return _read_targets(source, answer.column_aliases, parse, centre_columns, counts)
+    return _read_targets(source, answer, parse, centre_columns, counts)
 
 
 def _read_targets(
     source: Path,
-    columns: Mapping[str, Sequence[str]],
+    answer: Answer,
     parse: Callable[[Mapping[str, str], str], Target | None],
     centre_columns: Sequence[str],
     counts: Callable[[Mapping[str, str]], bool] = lambda _: True,
 ) -> Reference[Target]:
-    table = _table_with({ID_COLUMN: (), **columns}, centre_columns, source)
+    columns = [answer.columns[role] for role in ("event", "time", "class") if role in answer.columns]
+    table = _table_with(answer, columns, centre_columns, source)
     table = with_decimal_points(table, columns, GroundTruthError)
     targets: dict[str, Target] = {}
     without: set[str] = set()
     not_counted: set[str] = set()
+    incomplete: dict[str, str] = {}
     for index, row in enumerate(table.rows):
         case, where = row[ID_COLUMN].strip(), table.where(index)
         if not case:
@@ -182,26 +185,32 @@ def _read_targets(
         target = parse(row, where) if counts(row) else None
         if target is not None:
             targets[case] = target
+        elif counts(row):
+            without.add(case)
+            present = [column for column in columns if not is_missing(row[column])]
+            absent = [column for column in columns if is_missing(row[column])]
+            incomplete |= {case: f"{' and '.join(present)} without {' and '.join(absent)}"} if present else {}
         else:
-            (without if counts(row) else not_counted).add(case)
+            not_counted.add(case)
     if not targets:
         raise GroundTruthError(table.name, f"no patient with {' and '.join(columns)}", "at least one")
     return Reference(
         dict(sorted(targets.items())),
         tuple(sorted(without)),
         tuple(sorted(not_counted)),
+        incomplete,
         _centres(table),
         tables=(source / table.name if source.is_dir() else source,),
     )
 
 
-def _table_with(columns: Mapping[str, Sequence[str]], centre_columns: Sequence[str], source: Path) -> Table:
-    """The table with these columns, which may have the other spellings that `columns` gives."""
-    spellings = {**dict.fromkeys(columns, ()), CENTRE_COLUMN: centre_columns}
+def _table_with(answer: Answer, columns: Sequence[str], centre_columns: Sequence[str], source: Path) -> Table:
+    """Find and read the table with the answer's `columns`, in a spelling of the edition."""
 
     def read(path: Path) -> Table:
-        return with_aliases(read_table_with(path, spellings, GroundTruthError), columns, GroundTruthError)
+        return read_reference_table(path, [answer], centre_columns)
 
+    columns = [ID_COLUMN, *columns]
     wanted = f"expected one CSV file with the columns {', '.join(columns)}"
     if not source.is_dir():
         table = read(source)
@@ -214,6 +223,26 @@ def _table_with(columns: Mapping[str, Sequence[str]], centre_columns: Sequence[s
         names = ", ".join(table.name for table in matching) or "none"
         raise GroundTruthError("ground truth", f"found {names}, {wanted}")
     return matching[0]
+
+
+def read_reference_table(path: Path, answers: Sequence[Answer], centre_columns: Sequence[str]) -> Table:
+    """Read patients, centres and the answers' columns of a reference under the names of the edition.
+
+    All spellings of a class mean the same. Those of a time are other outcomes, such as PFS beside RFS, and count where
+    the table has no column of the name itself.
+    """
+    spellings: dict[str, Sequence[str]] = {CENTRE_COLUMN: centre_columns}
+    aliases: dict[str, Sequence[str]] = {}
+    for answer in answers:
+        of_class = answer.kind == "class"
+        spellings |= answer.column_aliases if of_class else dict.fromkeys(answer.column_aliases, ())
+        aliases |= {} if of_class else answer.column_aliases
+    classes = [answer for answer in answers if answer.kind == "class"]
+
+    def meaning(text: str) -> object:
+        return class_meaning(text, classes[0]) if len(classes) == 1 else cell_meaning(text)
+
+    return read_table_with(path, spellings, GroundTruthError, aliases=aliases, meaning=meaning)
 
 
 def _centres(table: Table) -> dict[str, str]:

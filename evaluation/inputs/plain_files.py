@@ -7,6 +7,7 @@ cannot be used is a PredictionError; a fault of one mask or row becomes the prob
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from contract.images.volumes import image_suffix
 from contract.patient import difference_of_ids, listed
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON
 from contract.predictions import case_of
+from contract.tables import cell_meaning
 from evaluation.inputs.folders import case_of_other, list_masks, masks_nearby
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (
@@ -31,11 +33,11 @@ from evaluation.inputs.submission import (
 from evaluation.inputs.tables import (
     ID_COLUMN,
     TABLE_SUFFIXES,
+    class_meaning,
     class_value,
     number,
     read_table,
     read_table_with,
-    with_aliases,
     with_decimal_points,
 )
 
@@ -86,7 +88,7 @@ def value_columns(answer: Answer, direction: str | None = None) -> tuple[str, ..
     """Spellings of the column that holds a risk or class; `direction` takes the place of the answer's own.
 
     A risk must not stand under the name of a time, such as `RFS`, nor a time under `risk`. The last one is the column
-    that the organisers of 2021, 2022 and 2025 ask for; it counts where the table has none of the others.
+    that the organisers of 2021, 2022 and 2025 ask for. A table may have several if their values are equal.
     """
     if answer.kind == "class":
         names = [answer.name, answer.socket.title, answer.columns["class"], *answer.aliases.get("class", ())]
@@ -123,7 +125,7 @@ def read_risk_table(
 
 def _refuse_times(path: Path, answer: Answer, spellings: Sequence[str]) -> None:
     """Raise PredictionError for a table with a column of times and none of risks, whose C-index would be turned."""
-    keys = {normalised_key(name): name for name in read_table(path, PredictionError).header}
+    keys = {normalised_key(name): name for name in read_table(path, PredictionError, ()).header}
     times = [keys[key] for key in map(normalised_key, time_columns(answer)) if key in keys]
     if times and not keys.keys() & set(map(normalised_key, spellings)):
         raise PredictionError(
@@ -136,17 +138,50 @@ def _refuse_times(path: Path, answer: Answer, spellings: Sequence[str]) -> None:
 def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
     """Classes from a CSV file with the columns `PatientID`, one of `value_columns`, and `probability`.
 
-    The probability, of the second of two classes, is optional as a column and in each row.
+    The probability, of the second of two classes, is optional as a column and in each row: an unusable one costs the
+    column, not the class.
     """
     spellings = value_columns(answer)
-    column, optional = spellings[0], (PROBABILITY_COLUMN,) if answer.is_binary else ()
+    column = spellings[0]
 
     def parse(row: Mapping[str, str]) -> PredictedClass | None:
         value = class_value(row[column], answer, column, PredictionError)
-        probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN) if answer.is_binary else None
-        return None if value is None else PredictedClass(value, probability)
+        return None if value is None else PredictedClass(value)
 
-    return _read_values(path, spellings, parse, cases, not_evaluated, optional)
+    def meaning(text: str) -> object:
+        return class_meaning(text, answer)
+
+    submission = _read_values(path, spellings, parse, cases, not_evaluated, meaning=meaning)
+    return _with_probabilities(submission, path) if answer.is_binary else submission
+
+
+def _with_probabilities(submission: Submission, path: Path) -> Submission:
+    """Add the probabilities of a table to its classes; an unusable one costs the column, with a finding."""
+    try:
+        probability_of = _read_probabilities(path)
+    except PredictionError as problem:
+        finding = Finding(problem.message, "", action=f"the column {PROBABILITY_COLUMN} is not used")
+        return replace(submission, findings=(*submission.findings, finding))
+    answers = [
+        replace(answer, value=replace(answer.value, probability=probability_of.get(answer.case)))
+        if isinstance(answer.value, PredictedClass)
+        else answer
+        for answer in submission.answers
+    ]
+    return replace(submission, answers=tuple(answers))
+
+
+def _read_probabilities(path: Path) -> dict[str, float | None]:
+    """Read the optional column of probabilities by patient; raise PredictionError for an unusable one."""
+    table = read_table_with(path, {PROBABILITY_COLUMN: ()}, PredictionError)
+    if PROBABILITY_COLUMN not in table.header:
+        return {}
+    table = with_decimal_points(table, {PROBABILITY_COLUMN}, PredictionError)
+    return {
+        row[ID_COLUMN].strip(): _share(row[PROBABILITY_COLUMN], f"{table.where(index)}: {PROBABILITY_COLUMN}")
+        for index, row in enumerate(table.rows)
+        if index not in table.faults
+    }
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
@@ -167,16 +202,14 @@ def _read_values(
     parse: Callable[[Mapping[str, str]], float | PredictedClass | None],
     cases: Collection[str],
     not_evaluated: Collection[str],
-    optional: Collection[str] = (),
     *,
     may_be_empty: bool = False,
+    meaning: Callable[[str], object] = cell_meaning,
 ) -> Submission:
     """One value for each case; unless the column may be empty, any row of a case, with or without a target, has one."""
     column = spellings[0]
-    preferred = {column: [name for name in spellings if name != PREDICTION_COLUMN]}
-    table = read_table_with(path, {**preferred, **dict.fromkeys(optional, ())}, PredictionError)
-    table = with_aliases(table, {column: spellings}, PredictionError)
-    table = with_decimal_points(table, {column, *optional}, PredictionError)
+    table = read_table_with(path, {column: spellings}, PredictionError, meaning=meaning)
+    table = with_decimal_points(table, {column}, PredictionError)
     if not {ID_COLUMN, column} <= set(table.header):
         wanted = " or ".join(spellings)
         raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {ID_COLUMN}, {wanted}")
@@ -213,7 +246,8 @@ def _require_values(name: str, column: str, answers: Sequence[SubmittedAnswer]) 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:
     """A box for every case, from a CSV file with the columns `PatientID` and x1, x2, y1, y2, z1, z2 in LPS mm."""
-    table = with_decimal_points(read_table(path, GroundTruthError), BOX_COLUMNS, GroundTruthError)
+    table = read_table(path, GroundTruthError, (ID_COLUMN, *BOX_COLUMNS))
+    table = with_decimal_points(table, BOX_COLUMNS, GroundTruthError)
     if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
         raise GroundTruthError(table.name, f"expected the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
     boxes: dict[str, BoundingBox] = {}
@@ -260,7 +294,7 @@ def find_table(folder: Path, answers: Sequence[Answer]) -> tuple[Path, tuple[Fin
 
 
 def _refuse_ambiguous(path: Path, wanted: str) -> None:
-    for name in read_table(path, PredictionError).header:
+    for name in read_table(path, PredictionError, ()).header:
         if normalised_key(name) == normalised_key(PREDICTION_COLUMN):
             raise PredictionError(path.name, f"column {name} in a table of several answers", wanted)
 
@@ -269,7 +303,8 @@ def _further_columns(path: Path, answers: Sequence[Answer], columns: Sequence[st
     optional = [PROBABILITY_COLUMN] if any(answer.is_binary for answer in answers) else []
     spellings = [ID_COLUMN, *optional, *(name for answer in answers for name in value_columns(answer))]
     known = {*map(normalised_key, spellings)}
-    further = [name for name in read_table(path, PredictionError).header if normalised_key(name) not in known]
+    header = dict.fromkeys(read_table(path, PredictionError, ()).header)
+    further = [name for name in header if name.strip() and normalised_key(name) not in known]
     if not further:
         return ()
     found = f"columns {', '.join(further)[:200]}"

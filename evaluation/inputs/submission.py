@@ -16,7 +16,7 @@ from contract import platform
 from contract.documents import is_member, is_number
 from contract.editions import Algorithm, Answer, Socket
 from contract.editions.answers import ClassValue
-from contract.errors import PredictionError, printable
+from contract.errors import Finding, PredictionError, printable
 from contract.files import read_json, utf8_path
 from contract.images.volumes import find_single_image, image_suffix
 from contract.patient import difference_of_ids, listed
@@ -87,11 +87,15 @@ class SubmittedAnswer:
 
 @dataclass(frozen=True)
 class Submission:
-    """One answer for each case of the ground truth, sorted; names that match no case, and cases submitted twice."""
+    """One answer for each case of the ground truth, sorted; names that match no case, and cases submitted twice.
+
+    `findings` are about the submitter's own files and name no case of the reference.
+    """
 
     answers: tuple[SubmittedAnswer, ...]
     unknown: tuple[str, ...]
     duplicate: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 def read_submission(

@@ -10,10 +10,9 @@ import io
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +21,11 @@ from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.files import parse_json, read_text
+from contract.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"
 CENTRE_COLUMNS: Final = (CENTRE_COLUMN,)
-MAX_TABLE_BYTES: Final = 16 * 1024 * 1024
-
 TABLE_SUFFIXES: Final = (".csv", ".tsv", ".json")
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -41,8 +39,9 @@ _PERHAPS_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}([.,][0-9]{3})+")
 class Table:
     """A table: `rows` are texts by column, `lines` the line of the file on which each row ends, or a record's number.
 
-    `faults` holds the faults of a submitted table's lines by row; a fault costs its own case only. `comma_decimals`
-    says whether its numbers may have a decimal comma: only where semicolons or tabs separate the columns.
+    `header` names all columns of the file, `rows` hold the columns that were asked for. `faults` holds the faults of a
+    submitted table's lines by row; a fault fails only its own case. `comma_decimals` says whether its numbers may have
+    a decimal comma: only where semicolons or tabs separate the columns.
     """
 
     name: str
@@ -57,17 +56,28 @@ class Table:
         return f"{self.name}, line {self.lines[index]}"
 
 
-def read_table(path: Path, error: type[HecktorError]) -> Table:
-    """Read a CSV file with a header, or a JSON list of records; blank lines are left out."""
+def read_table(path: Path, error: type[HecktorError], columns: Collection[str] | None = None) -> Table:
+    """Read a CSV file with a header, or a JSON list of records; blank lines are left out.
+
+    The rows hold the cells of `columns`, whose case, blanks, `-` and `_` are ignored; None keeps every column that has
+    a name. Other columns are not kept and may appear twice.
+    """
     text = read_text(path, "a CSV file", error=error, max_bytes=MAX_TABLE_BYTES)
+    keys = None if columns is None else {normalised_key(column) for column in columns}
     if path.suffix.lower() == ".json":
-        return _records(text, path.name, error)
+        return _records(text, path.name, keys, error)
     with _fields_of_any_length():
-        return _parsed(text, path.name, error)
+        return _parsed(text, path.name, keys, error)
 
 
-def _records(text: str, name: str, error: type[HecktorError]) -> Table:
-    """The table of a JSON list of objects, such as `[{"PatientID": "A-1", "Prediction": 0.7}]`; null is missing."""
+def _is_kept(column: str, keys: Collection[str] | None) -> bool:
+    return bool(column.strip()) and (keys is None or normalised_key(column) in keys)
+
+
+def _records(text: str, name: str, keys: Collection[str] | None, error: type[HecktorError]) -> Table:
+    """Read a JSON list of objects, such as `[{"PatientID": "A-1", "Prediction": 0.7}]`; null is missing."""
+    # Before they are parsed: an empty object takes 2 bytes of the file and 64 of memory.
+    check_table_size(name, error, rows=max(text.count("{"), text.count("[")), cells=text.count(":"))
     content = parse_json(text, name, error=error, accept_nan=True)
     records = content if isinstance(content, list) else [content]
     if not records or not all(isinstance(record, dict) for record in records):
@@ -75,7 +85,9 @@ def _records(text: str, name: str, error: type[HecktorError]) -> Table:
             name, "no list of JSON objects", f'objects such as {{"{ID_COLUMN}": "CHUM-001", "Prediction": 0.7}}'
         )
     header = tuple(dict.fromkeys(column for record in records for column in record))
-    rows = [{column: _text(record.get(column)) for column in header} for record in records]
+    kept = [column for column in header if _is_kept(column, keys)]
+    check_table_size(name, error, columns=len(header), cells=len(kept) * len(records))
+    rows = [{column: _text(record.get(column)) for column in kept} for record in records]
     return Table(name, header, rows, range(1, len(rows) + 1), {})
 
 
@@ -95,7 +107,7 @@ def _fields_of_any_length() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _parsed(text: str, name: str, error: type[HecktorError]) -> Table:
+def _parsed(text: str, name: str, keys: Collection[str] | None, error: type[HecktorError]) -> Table:
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     rows: list[Mapping[str, str]] = []
@@ -103,21 +115,45 @@ def _parsed(text: str, name: str, error: type[HecktorError]) -> Table:
     faults: dict[int, str] = {}
     try:
         header = tuple(column.strip() for column in next(reader, []))
-        if len(set(header)) < len(header):
-            raise error(name, "a column appears twice", "each column once")
+        places_of: dict[str, list[int]] = {}
+        for place, column in enumerate(header):
+            if _is_kept(column, keys):
+                places_of.setdefault(column, []).append(place)
+        check_table_size(name, error, columns=len(header))
         for fields in reader:
             if not any(field.strip() for field in fields):
                 continue
+            check_table_size(name, error, rows=len(rows) + 1, cells=(len(rows) + 1) * len(places_of))
             if len(fields) != len(header):
                 fault = f"{len(fields)} fields, expected one for each of {len(header)} columns"
                 if not issubclass(error, PredictionError):
                     raise error(f"{name}, line {reader.line_num}", f"{fault}")
                 faults[len(rows)] = fault
-            rows.append(dict(zip_longest(header, fields[: len(header)], fillvalue="")))
+            texts_of = {
+                column: [fields[place] if place < len(fields) else "" for place in places]
+                for column, places in places_of.items()
+            }
+            if len(fields) == len(header):
+                _check_agreement(f"{name}, line {reader.line_num}", texts_of, error)
+            rows.append({column: texts[0] for column, texts in texts_of.items()})
             lines.append(reader.line_num)
     except csv.Error as problem:
         raise error(f"{name}, line {reader.line_num}", f"{problem}", "a CSV file") from None
     return Table(name, header, rows, lines, faults, comma_decimals=delimiter != ",")
+
+
+def _check_agreement(where: str, texts_of: Mapping[str, Sequence[str]], error: type[HecktorError]) -> None:
+    """Raise `error` if two columns of one name have different values in a row."""
+    for column, texts in texts_of.items():
+        if any(not _is_same(column, texts[0], text) for text in texts[1:]):
+            raise error(where, f"{column} appears twice with different values", "each column once")
+
+
+def _is_same(column: str, first: str, second: str, meaning: Callable[[str], object] = cell_meaning) -> bool:
+    """Return whether two cells of columns with one meaning say the same; IDs are compared as texts."""
+    if column == ID_COLUMN:
+        return first.strip() == second.strip()
+    return meaning(first) == meaning(second)
 
 
 def with_decimal_points(table: Table, columns: Collection[str], error: type[HecktorError]) -> Table:
@@ -156,29 +192,48 @@ def _mixed(table: Table, column: str, index: int, found: str, error: type[Heckto
     return error(f"{table.where(index)}: {column}{shown}; found {found}, expected {expected}")
 
 
-def read_table_with(path: Path, columns: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
-    """Read a table and rename its columns, of which `columns` gives other spellings, to the names of this project.
+def read_table_with(
+    path: Path,
+    columns: Mapping[str, Sequence[str]],
+    error: type[HecktorError],
+    *,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+    meaning: Callable[[str], object] = cell_meaning,
+) -> Table:
+    """Read the column `PatientID` and the `columns` of a table under the names of this project.
 
-    Case, blanks, `-` and `_` are ignored, also in `PatientID`.
+    Case, blanks, `-` and `_` of the file's names are ignored. Two columns of one meaning must have equal values.
+
+    Args:
+        path: the table.
+        columns: other spellings of each name.
+        error: the class of errors.
+        aliases: spellings that count where the table has no column of the name itself.
+        meaning: what a cell says, by which two columns are compared.
     """
-    return _renamed(read_table(path, error), {ID_COLUMN: (), **columns}, error)
+    others = aliases or {}
+    spellings = {ID_COLUMN: (), **columns}
+    names = (name for given in (spellings, others) for key, more in given.items() for name in (key, *more))
+    table = _renamed(read_table(path, error, set(names)), spellings, error, meaning)
+    missing = {name: more for name, more in others.items() if name not in table.header}
+    return _renamed(table, missing, error, meaning)
 
 
-def with_aliases(table: Table, aliases: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
-    """The table with columns of other spellings, `aliases`, renamed; a column of the name itself stands before them."""
-    return _renamed(table, {name: others for name, others in aliases.items() if name not in table.header}, error)
-
-
-def _renamed(table: Table, spellings: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
+def _renamed(
+    table: Table, spellings: Mapping[str, Sequence[str]], error: type[HecktorError], meaning: Callable[[str], object]
+) -> Table:
     name_of = {normalised_key(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
     names = {column: name_of.get(normalised_key(column), column) for column in table.header}
     for name in spellings:
-        same = [column for column in table.header if names[column] == name]
-        if len(same) > 1:
-            shown = " and ".join(same)[:200]
-            raise error(table.name, f"columns {shown} mean the same", "one of them")
+        same = [column for column in names if names[column] == name]
+        for index, row in enumerate(table.rows if len(same) > 1 else ()):
+            if index not in table.faults and any(
+                not _is_same(name, row[same[0]], row[column], meaning) for column in same[1:]
+            ):
+                found = f"columns {' and '.join(same)[:200]} mean the same and differ"
+                raise error(table.where(index), found, "one of them, or equal values")
     rows = [{names[column]: text for column, text in row.items()} for row in table.rows]
-    return replace(table, header=tuple(names.values()), rows=rows)
+    return replace(table, header=tuple(names[column] for column in table.header), rows=rows)
 
 
 def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:
@@ -214,6 +269,14 @@ def class_value(text: str, answer: Answer, where: str, error: type[HecktorError]
         expected = " or ".join(str(one).lower() if isinstance(one, bool) else str(one) for one in answer.classes)
         raise error(f"{where}{_shown(text, error)}, expected {expected}")
     return value
+
+
+def class_meaning(text: str, answer: Answer) -> object:
+    """Return the class that a cell names or, where it names none, what else it says."""
+    with suppress(HecktorError):
+        value = class_value(text, answer, "", HecktorError)
+        return "" if value is None else value
+    return cell_meaning(text)
 
 
 def _shown(text: str, error: type[HecktorError]) -> str:

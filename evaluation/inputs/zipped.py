@@ -6,45 +6,61 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from contract.errors import PredictionError, printable
-from contract.images.volumes import image_suffix
+from contract.errors import GroundTruthError, HecktorError, PredictionError, printable
+from contract.images.volumes import image_suffix, read_header
 from contract.platform import ONE_FILE_SUFFIXES
 
 MAX_MEMBERS: Final = 10_000
-MAX_UNPACKED_BYTES: Final = 64_000_000_000
+# Beside the voxels: headers, and masks of cases that the reference does not have.
+_MAX_OTHER_BYTES: Final = 64 << 20
+_MAX_VOXEL_BYTES: Final = 8
 # An unknown compression is a NotImplementedError of zipfile, an encrypted member a RuntimeError.
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 
 
-@contextmanager
-def folder_of_masks(predictions: Path | None) -> Iterator[Path | None]:
-    """`predictions`, or for a zip file a temporary folder with its masks from any depth.
+def max_unpacked_bytes(references: Iterable[Path]) -> int:
+    """Return the most bytes that one submission's masks of these references can take, uncompressed."""
+    voxels = 0
+    for path in references:
+        with suppress(HecktorError):  # the comparison names every reference that cannot be read
+            voxels += read_header(path, error=GroundTruthError).geometry.voxel_count
+    return voxels * _MAX_VOXEL_BYTES + _MAX_OTHER_BYTES
 
-    Raises PredictionError: a damaged or encrypted archive, no mask in it, too many or too large members, or two masks
-    of one name.
+
+@contextmanager
+def folder_of_masks(predictions: Path | None, max_bytes: int) -> Iterator[Path | None]:
+    """Yield `predictions`, or for a zip file a temporary folder with its masks from any depth.
+
+    Raises PredictionError: a damaged or encrypted archive, no mask in it, too many members, more than `max_bytes` of
+    masks, or two masks of one name.
     """
-    if predictions is None or predictions.suffix.lower() != ".zip" or not predictions.is_file():
+    if predictions is None or not is_archive(predictions):
         yield predictions
         return
     with tempfile.TemporaryDirectory(prefix="hecktor-masks-") as folder:
-        _unpack(predictions, Path(folder))
+        _unpack(predictions, Path(folder), max_bytes)
         yield Path(folder)
 
 
-def _unpack(archive: Path, folder: Path) -> None:
+def is_archive(predictions: Path) -> bool:
+    """Return whether predictions are a zip file."""
+    return predictions.suffix.lower() == ".zip" and predictions.is_file()
+
+
+def _unpack(archive: Path, folder: Path, max_bytes: int) -> None:
     try:
         with zipfile.ZipFile(archive) as opened:
-            left = MAX_UNPACKED_BYTES
-            for member in _masks(archive.name, opened.infolist()):
-                left -= member.file_size
-                if left < 0:
-                    found = f"more than {MAX_UNPACKED_BYTES / 1e9:g} GB of masks"
-                    raise PredictionError(archive.name, found, "the masks of one cohort")
+            masks = _masks(archive.name, opened.infolist())
+            total = sum(member.file_size for member in masks)
+            if total > max_bytes:
+                found = f"{total / 1e6:.0f} MB of masks"
+                raise PredictionError(archive.name, found, f"at most {max_bytes / 1e6:.0f} MB, as the reference needs")
+            for member in masks:
                 with opened.open(member) as source, (folder / PurePosixPath(member.filename).name).open("xb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
     except _DAMAGE as problem:

@@ -15,7 +15,7 @@ from contract.errors import Finding, HecktorError
 from contract.files import without_apostrophe
 from evaluation.editions.document import metrics_of_scheme
 from evaluation.editions.profile import TaskProfile
-from evaluation.inputs.tables import Table, number, read_table_with
+from evaluation.inputs.tables import Table, number, read_table, read_table_with
 from evaluation.ranking.out_of_competition import EntryOutOfCompetition, OutOfCompetitionSource, entry_of_metrics
 from evaluation.results.documents import METRICS_FORMAT, CaseCounts, MetricFigures, MetricsJson, Provenance
 from evaluation.results.task import TaskResults
@@ -44,7 +44,7 @@ def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[En
     reasons = {name: row.get(REASON, "").strip() for name, row, _ in rows}
     loaded = TaskResults(shown, {name: _metrics(row, shown, where) for name, row, where in rows})
     beside = [entry_of_metrics(OutOfCompetitionSource(name, path, why), loaded) for name, why in reasons.items() if why]
-    unused = [column for column in table.header if column not in {TEAM, REASON, *shown.metrics}]
+    unused = [column for column in dict.fromkeys(table.header) if column not in {"", TEAM, REASON, *shown.metrics}]
     if unused:
         warning = Finding(table.name, f"columns {', '.join(unused)}", "metrics of the edition", "not used")
         sys.stderr.write(f"warning: {warning}\n")
@@ -97,8 +97,9 @@ def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]
 
     Raises HecktorError: no such column or no other one, a team twice, or one that is not on the leaderboard.
     """
-    table = read_table_with(path, {TEAM: ()}, HecktorError)
-    columns = [column for column in table.header if column not in {TEAM, ""}]
+    descriptors = dict.fromkeys(filter(None, read_table(path, HecktorError, ()).header), ())
+    table = read_table_with(path, {**descriptors, TEAM: ()}, HecktorError)
+    columns = [column for column in dict.fromkeys(table.header) if column not in {TEAM, ""}]
     if TEAM not in table.header or not columns:
         raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", "a column team and descriptors")
     names = [without_apostrophe(row[TEAM].strip()) for row in table.rows]

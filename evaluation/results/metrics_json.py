@@ -30,7 +30,7 @@ from evaluation.results.documents import (
     Provenance,
     check_document,
 )
-from evaluation.results.scored import ScoredCohort, weighted_sums
+from evaluation.results.scored import ScoredAnswer, ScoredCohort, weighted_sums
 from evaluation.statistics.bootstrap import Estimate
 
 _NO_DATA: Final = "undefined: the cohort holds no data for it"
@@ -97,13 +97,14 @@ def warnings(cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Ma
 
 
 def findings(cohort: ScoredCohort) -> list[Finding]:
-    """Answers that no case has, masks on other grids, and cases without a centre."""
+    """List answers that no case has, masks on other grids, references that are incomplete, cases without a centre."""
     lines = [
         Finding(one.profile.answer.name, f"no usable answer to any of {len(one.rows)} cases", action=_AS_MISSING)
         for one in cohort.answers
         if all(row.error is not None for row in one.rows)
     ]
     lines += [finding for one in cohort.answers for finding in one.measurement.findings]
+    lines += [finding for one in cohort.answers for finding in _about_incomplete(one)]
     centre_of = cohort.centres
     without = [case for case in cohort.cases if case not in centre_of]
     if without:
@@ -111,6 +112,17 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
         expected = "a column CenterID, or IDs such as CHUV-001"
         lines.append(Finding("centres", found, expected, "left out of the figures by centre"))
     return lines
+
+
+def _about_incomplete(answer: ScoredAnswer) -> list[Finding]:
+    """Name the cases of which the reference has a part of the target, such as RFS without Relapse."""
+    cases_of: dict[str, list[str]] = {}
+    for case, what in sorted(answer.reference.incomplete.items()):
+        cases_of.setdefault(what, []).append(case)
+    return [
+        Finding(f"reference of {answer.profile.answer.name}", f"{what} for {listed(cases)}", "both", "not scored")
+        for what, cases in cases_of.items()
+    ]
 
 
 def case_counts(cohort: ScoredCohort) -> CaseCounts:

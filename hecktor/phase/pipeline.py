@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from contract.archives import pack, unpack
-from contract.editions import Algorithm, Edition
+from contract.editions import Algorithm, Answer, Edition
 from contract.editions.clinical import CENTRE
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import write_csv
+from contract.patient import listed
 from contract.processes import usable_cpus
 from contract.release.layout import is_release
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
-from evaluation.inputs.tables import (
-    CENTRE_COLUMN,
-    ID_COLUMN,
-    read_table,
-    read_table_with,
-    with_aliases,
-    with_decimal_points,
-)
+from evaluation.inputs.ground_truth import read_reference_table
+from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, read_table, with_decimal_points
 from evaluation.pipeline import evaluate_submission, read_references, read_submissions
 from evaluation.request import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from hecktor.phase.predictions import Answers, References, perfect_answers, stage
@@ -75,7 +70,7 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         raise HecktorError("--bounding-boxes", f"{found} edition {task.edition}", expected)
     references = _references(options)
     cases = len({case for one in references.values() for case in one.targets})
-    settings, submissions = PhaseSettings.of(task), _submissions(options, references)
+    settings, submissions = PhaseSettings.of(task), _submissions(options, references, report)
     with scratch_folder(options.output) as scratch:
         left_out = _pack_ground_truth(options, references, scratch)
         report(f"{GROUND_TRUTH}: {cases} cases, packed, unpacked as the platform does")
@@ -112,13 +107,18 @@ def _archive_name(algorithm: Algorithm) -> str:
     return f"{algorithm.evaluation_image}.tar.gz"
 
 
-def _submissions(options: PhaseOptions, references: References) -> dict[str, Answers]:
-    """The test submissions by name; `stage` empties the answers of the empty one."""
+def _submissions(options: PhaseOptions, references: References, report: Reporter) -> dict[str, Answers]:
+    """Read the test submissions by name; `stage` empties the answers of the empty one."""
     perfect = perfect_answers(options.task, references)
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
-        given = read_submissions(options.task, references, options.output, options.predictions)[0]
+        given, findings = read_submissions(options.task, references, options.output, options.predictions)
         submissions["predictions"] = {name: one.answers for name, one in given.items()}
+        for finding in findings:
+            report(f"predictions submission: warning: {finding}")
+        for name, one in given.items():
+            if missing := [answer.case for answer in one.answers if not answer.tried]:
+                report(f"predictions submission: warning: no {name} of {listed(missing)}, which count as missing")
     return submissions
 
 
@@ -145,33 +145,26 @@ def _pack_tables(
 
     Returns the columns that were left out, by the table's name.
     """
-    spellings: dict[str, Iterable[str]] = {
-        CENTRE_COLUMN: [name for one in profile.edition.clinical if one.name == CENTRE for name in one.spellings]
-    }
-    columns: dict[Path, dict[str, Iterable[str]]] = {}
+    centre_columns = [name for one in profile.edition.clinical if one.name == CENTRE for name in one.spellings]
+    answers_of: dict[Path, list[Answer]] = {}
     for name, reference in references.items():
         for path in reference.tables:
-            columns.setdefault(path, {}).update(task.answers[name].answer.column_aliases)
-    return {path.name: _packed(path, spellings, scored, folder) for path, scored in columns.items()}
+            answers_of.setdefault(path, []).append(task.answers[name].answer)
+    return {path.name: _packed(path, centre_columns, answers, folder) for path, answers in answers_of.items()}
 
 
-def _packed(
-    path: Path, centres: Mapping[str, Iterable[str]], scored: Mapping[str, Iterable[str]], folder: Path
-) -> list[str]:
-    aliases = {name: tuple(others) for name, others in {**centres, **scored}.items()}
-    table = with_aliases(read_table_with(path, aliases, GroundTruthError), aliases, GroundTruthError)
-    kept = [column for column in table.header if column in {ID_COLUMN, *aliases}]
-    left_out = [
-        column
-        for column, name in zip(read_table(path, GroundTruthError).header, table.header, strict=True)
-        if name not in kept
-    ]
-    if not left_out and path.suffix.lower() == ".csv":
+def _packed(path: Path, centre_columns: Sequence[str], answers: Sequence[Answer], folder: Path) -> list[str]:
+    table = read_reference_table(path, answers, centre_columns)
+    scored = {column for answer in answers for column in answer.column_aliases}
+    kept = [column for column in dict.fromkeys(table.header) if column in {ID_COLUMN, CENTRE_COLUMN, *scored}]
+    columns = read_table(path, GroundTruthError, ()).header
+    left_out = [column for column, name in zip(columns, table.header, strict=True) if name not in kept]
+    if len(kept) == len(columns) and path.suffix.lower() == ".csv":
         place(path, folder / path.name)
     else:
-        rows = with_decimal_points(table, list(scored), GroundTruthError).rows
+        rows = with_decimal_points(table, scored, GroundTruthError).rows
         write_csv(folder / f"{path.stem}.csv", kept, [{name: row[name] for name in kept} for row in rows])
-    return left_out
+    return list(dict.fromkeys(filter(None, left_out)))
 
 
 def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:

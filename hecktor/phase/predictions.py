@@ -46,15 +46,16 @@ def _perfect(profile: AnswerProfile, targets: Mapping[str, Any]) -> list[Submitt
 
 
 def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: bool = False) -> None:
-    """Fill `input_dir` as the evaluation's `/input`; a case has no output where its reference has no target.
+    """Fill `input_dir` as the evaluation's `/input`; a case has no output where an answer or its target is missing.
 
     With `is_empty` masks are empty, and all cases have the same risk and the first class. Raises HecktorError for a
-    case without a usable answer.
+    case with an unusable answer.
     """
     by_case: dict[str, list[tuple[Answer, SubmittedAnswer]]] = {}
     for answer in task.algorithm.answers:
         for one in answers[answer.name]:
-            by_case.setdefault(one.case, []).append((answer, one))
+            if one.tried:
+                by_case.setdefault(one.case, []).append((answer, one))
     jobs, faults = [], []
     for case in sorted(by_case):
         try:
@@ -89,7 +90,7 @@ def _output(answer: Answer, submitted: SubmittedAnswer, folder: Path, is_empty: 
         return CheckedOutput(answer, path)
     if value is None:
         problem = submitted.problem or "no prediction"
-        raise PredictionError(f"--predictions: {answer.name} of {submitted.case}", problem, "one for each case")
+        raise PredictionError(f"--predictions: {answer.name} of {submitted.case}", problem, "a usable one")
     if is_empty:
         return CheckedOutput(answer, path, 1.0 if answer.kind == "risk" else answer.classes[0])
     return CheckedOutput(answer, path, value.value if isinstance(value, PredictedClass) else value)

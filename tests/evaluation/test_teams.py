@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -84,15 +85,55 @@ def test_a_mask_that_ends_its_process_costs_its_own_team(masks, monkeypatch) -> 
     assert content(masks, "whole")["cases"]["failed"] == []
 
 
-def test_a_name_that_a_ranking_refuses_is_refused_at_once(masks, capsys) -> None:
-    (masks / "teams" / "half").rename(masks / "teams" / "ha\x07lf")
+def test_an_odd_entry_costs_no_other_team(masks, capsys) -> None:
+    """`whole` is scored beside a name that a ranking refuses, two entries of one name, a sheet and a hidden folder."""
+    teams = masks / "teams"
+    (teams / "ha\x07lf").mkdir()
+    (teams / ("x" * 201)).mkdir()
+    (teams / "half.json").write_text("[]")
+    (teams / "Alpha.xlsx").write_bytes(b"PK")
+    (teams / "..weird").mkdir()
+    (teams / "notes.txt").write_text("no team")
+    earlier = masks / "out" / "half" / "metrics.json"
     assert run(masks) == 1
-    assert "a name of 1 to " in capsys.readouterr().err
-    (masks / "teams" / "ha\x07lf").rename(masks / "teams" / "half")
-    (masks / "teams" / "half.zip").write_bytes(b"")
+    written, last = capsys.readouterr().err, sorted(path.parent.name for path in (masks / "out").glob("*/metrics.json"))
+    assert last == ["whole"]
+    assert "4 of 5 teams could not be scored" in written
+    assert "team 'half' appears twice: half and half.json, expected one of them" in written
+    assert "found Alpha.xlsx" in written
+    assert written.count("a name of 1 to 200 printable characters") == 2
+    assert "warning: --teams teams: found ..weird, notes.txt" in written
+    (teams / "half.json").unlink()
     assert run(masks) == 1
-    assert "team 'half' appears twice" in capsys.readouterr().err
-    assert not (masks / "out").exists()
+    assert earlier.is_file()
+    (teams / "half.json").write_text("[]")
+    assert run(masks) == 1
+    assert not earlier.exists()  # an earlier result would look like that of this run
+
+
+def test_the_table_of_a_team_costs_no_other_team(phase_of, capsys) -> None:
+    """100 KB of a header and short rows would be 2e8 cells, and 20,000 records of different keys 4e8."""
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
+    teams = phase.root / "teams"
+    teams.mkdir()
+    header = ",".join(f"c{column}" for column in range(9_000))
+    (teams / "wide.csv").write_text(f"PatientID,risk,{header}\nA,2\nB,1\n" + "x\n" * 20_000)
+    (teams / "long.csv").write_text("PatientID,risk\nA,2\nB,1\n" + "x\n" * 100_001)
+    keys = [{f"k{key}": 0} for key in range(20_000)]
+    (teams / "keys.json").write_text(json.dumps([{"PatientID": "A", "risk": 2}, *keys]))
+    (teams / "right.csv").write_text("PatientID,risk\nA,2\nB,1\n")
+    out = phase.root / "out"
+    options = ["--teams", str(teams), "--ground-truth", str(phase.truth_dir), "--output", str(out), *QUICK]
+    tracemalloc.start()
+    assert main(["evaluate", "--task", "2", *options]) == 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    written = capsys.readouterr().err
+    assert "long.csv: more than 100000 rows" in written
+    assert "keys.json: more than 10000 columns" in written
+    assert (out / "right" / "metrics.json").is_file()
+    assert peak < 200e6
 
 
 @pytest.mark.parametrize(

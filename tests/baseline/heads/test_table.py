@@ -185,6 +185,13 @@ REFUSED: list[tuple[Callable[[pd.DataFrame], Any], dict[str, Any], str]] = [
         {"target": "site", "features": FEATURES},
         "column 'site': found None in row P3, expected",
     ),
+    (lambda f: pd.concat([f, f[["x"]]], axis=1), SURVIVAL, "column 'x': found twice, expected each column once"),
+    (lambda f: pd.concat([f, f[["years"]]], axis=1), SURVIVAL, "column 'years': found twice"),
+    (
+        lambda f: f.drop(columns="site").rename(columns={"x": 1, "noise": "1"}),
+        {"time": "years", "event": "died"},
+        "column '1': found twice, expected each column once; numbers count as their texts",
+    ),
     (lambda f: f, {"target": "x", "features": ["noise"]}, "column 'x': found 60 different values of type float"),
     (
         lambda f: f.assign(site="A"),
@@ -206,6 +213,7 @@ def test_what_a_head_cannot_learn_from_is_named(
     ("change", "message"),
     [
         (lambda f: f.drop(columns="age"), "table: found no column 'age', expected one of"),
+        (lambda f: pd.concat([f, f[["age"]]], axis=1), "column 'age': found twice, expected each column once"),
         (lambda f: f.assign(age="27"), "column 'age': found object such as '27', expected finite numbers"),
     ],
 )

@@ -138,8 +138,8 @@ def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
     ("text", "found"),
     [
         ("Patient,Relapse\nMDA-001,1\n", "no column PatientID (found Patient, Relapse)"),
-        ("PatientID,RFS,rfs\nMDA-001,1,1\n", "column RFS appears twice"),
-        ("PatientID,CenterID,Center\nMDA-001,1,1\n", "column CenterID appears twice"),
+        ("PatientID,RFS,rfs\nMDA-001,1,2\n", "column RFS appears twice, with different values in row 2"),
+        ("PatientID,CenterID,Center\nMDA-001,1,2\n", "column CenterID appears twice, with different values in row 2"),
         ("", "not a readable table (no header in row 1)"),
         ("\x01\x02", "no column PatientID (found \x01\x02)"),
         ("PatientID|Relapse\nMDA-001|1\n", "no column PatientID (found PatientID|Relapse)"),
@@ -151,6 +151,28 @@ def test_tables_that_cannot_be_used(release: Path, text: str, found: str) -> Non
     errors = [problem for problem in read.problems if problem.is_error]
     assert [(p.kind, p.patient_id, p.found) for p in errors] == [("csv-unreadable", "", found)]
     assert [case.outcomes.get("HPV Status") for case in read.cases] == [False, None]
+
+
+def test_columns_of_one_meaning_that_agree_and_unread_columns_are_read(release: Path) -> None:
+    """320 days in both spellings; what is not read may appear twice."""
+    text = "PatientID,Relapse,RFS,rfs,note,note,,\nMDA-001,1,320,320.0,a,b,,\n"
+    table(release, "Task 2").write_text(text)
+    read = read_release(release, EDITION)
+    assert [problem for problem in read.problems if problem.is_error] == []
+    assert read.cases[1].outcomes.get("RFS") == 320.0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("PatientID" + ",c" * 10_000 + "\n", "more than 10000 columns"),
+        ("PatientID,RFS\n" + "x,1\n" * 100_001, "more than 100000 rows"),
+        ("PatientID,RFS\n" + " " * (16 << 20), "16777230 bytes"),
+    ],
+)
+def test_tables_are_bounded(release: Path, text: str, found: str) -> None:
+    table(release, "Task 2").write_text(text)
+    assert [problem.found for problem in read_release(release, EDITION).problems if problem.is_error] == [found]
 
 
 def test_a_table_too_many_or_too_few(release: Path) -> None:

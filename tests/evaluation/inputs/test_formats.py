@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import zipfile
 
 import pytest
 
-from contract.errors import GroundTruthError, PredictionError
+from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import write_mask
+from evaluation import evaluate_teams
+from evaluation.inputs import zipped
 from evaluation.inputs.tables import number, read_table, with_decimal_points
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
@@ -88,6 +91,37 @@ def test_a_damaged_zip_is_named(masks):
         masks.run(predictions=masks.root / "upload.zip")
 
 
+def test_the_archive_of_a_team_costs_no_other_team(masks, blank, grid, monkeypatch, capsys):
+    """The reference's 2 masks take less than 1 MB; an archive of 65 MB of zeros is refused and nothing of it written.
+
+    Each archive is unpacked for its own team: never are two of them on the disk.
+    """
+    (masks.root / "teams").mkdir()
+    for team in ("good", "fine"):
+        with zipfile.ZipFile(masks.root / "teams" / f"{team}.zip", "w") as opened:
+            for case in "AB":
+                write_mask(masks.folder / f"{case}.mha", tumour(blank()), grid)
+                opened.write(masks.folder / f"{case}.mha", f"{case}.mha")
+    with zipfile.ZipFile(masks.root / "teams" / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr("A.mha", bytes(65 << 20))
+    (masks.root / "teams" / "damaged.zip").write_bytes(b"PK\x03\x04 and no more")
+    monkeypatch.setattr(tempfile, "tempdir", str(masks.root / "temporary"))
+    (masks.root / "temporary").mkdir()
+    seen = []
+
+    def unpack(archive, folder, max_bytes, of=zipped._unpack):
+        of(archive, folder, max_bytes)
+        seen.append(len(list((masks.root / "temporary").glob("hecktor-masks-*"))))
+
+    monkeypatch.setattr(zipped, "_unpack", unpack)
+    with pytest.raises(HecktorError, match=r"2 of 4 teams .*bomb.zip: 68 MB of masks.*damaged.zip: cannot be read"):
+        evaluate_teams(
+            masks.truth_dir, masks.root / "teams", task="1", output=masks.root / "out", bootstraps=0, workers=1
+        )
+    assert seen == [1, 1]
+    assert sorted(path.parent.name for path in (masks.root / "out").glob("*/metrics.json")) == ["fine", "good"]
+
+
 def risks(phase, text, name="risks.csv", **changes):
     path = phase.root / name
     path.write_text(text)
@@ -113,7 +147,9 @@ def follow_up(phase_of):
             json.dumps([{"PatientID": c, "Prediction": r} for c, r in zip("ABCD", (4, 3, 2.5, 1), strict=True)]),
             "p.json",
         ),
-        ("PatientID,risk,Prediction\nA,4,0\nB,3,0\nC,2,0\nD,1,0\n", "p.csv"),
+        ("PatientID,risk,Prediction\nA,4,4.0\nB,3,3\nC,2,2\nD,1,1\n", "p.csv"),
+        ("PatientID,risk,,\nA,4,,\nB,3,,\nC,2,,\nD,1,,\n", "p.csv"),
+        ("PatientID,risk,note,note\nA,4,x,y\nB,3,x,y\nC,2,x,y\nD,1,x,y\n", "p.csv"),
         ("PatientID,RFS,risk\nA,1,4\nB,2,3\nC,3,2\nD,4,1\n", "p.csv"),
     ],
 )
@@ -121,6 +157,24 @@ def follow_up(phase_of):
 def test_tables_as_editions_ask_for_them(follow_up, text, name, edition):
     """All six pairs are in order: the C-index is 1."""
     assert risks(follow_up, text, name, edition=edition) == 1.0
+
+
+@pytest.mark.parametrize(("other", "line"), [("risk", "appears twice"), ("Prediction", "mean the same and differ")])
+def test_two_columns_of_one_meaning_that_disagree_are_refused(follow_up, other, line):
+    """The order of the second column is the opposite one: a C-index of 1 or of 0."""
+    with pytest.raises(PredictionError, match=rf"line 2.*{line}"):
+        risks(follow_up, f"PatientID,risk,{other}\nA,4,1\nB,3,2\nC,2,3\nD,1,4\n")
+
+
+def test_columns_of_a_class_agree_in_any_spelling(phase_of):
+    """Positive is 1: both columns say the same of A; of B they differ in the second table."""
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status,note,note,,\nA,1,1,2,,\nB,0,1,2,,\n")
+    (phase.root / "hpv.csv").write_text("PatientID,hpv,HPV Status\nA,1,positive\nB,0,false\n")
+    assert phase.run(predictions=phase.root / "hpv.csv")["aggregates"]["balanced_accuracy"]["value"] == 1.0
+    (phase.root / "hpv.csv").write_text("PatientID,hpv,HPV Status\nA,1,positive\nB,0,1\n")
+    with pytest.raises(PredictionError, match="line 3: columns hpv and HPV Status mean the same and differ"):
+        phase.run(predictions=phase.root / "hpv.csv")
 
 
 def test_a_time_is_no_risk_unless_the_direction_is_time(follow_up):

@@ -238,8 +238,8 @@ def test_a_line_of_other_fields_fails_its_case_alone(risks, line, count):
     ("content", "message"),
     [
         (b"PatientID,score\nP1,1\n", "columns PatientID, score"),
-        (b"PatientID,risk,risk\nP1,1,2\n", "column appears twice"),
-        (b"PatientID,patient_id,risk\nP1,P1,2\n", "columns PatientID and patient_id mean the same"),
+        (b"PatientID,risk,risk\nP1,1,2\n", "risk appears twice with different values"),
+        (b"PatientID,patient_id,risk\nP1,01,2\n", "columns PatientID and patient_id mean the same and differ"),
         (b"\xff\xfe\x00", "UTF-8"),
     ],
 )
@@ -279,11 +279,40 @@ def test_statuses_under_the_names_of_the_challenge(hpv, header):
     assert values(hpv.run(predictions=hpv.table))["balanced_accuracy"] == 0.75
 
 
-def test_a_probability_beyond_1_fails_its_case(hpv):
-    hpv.table.write_text("PatientID,hpv,probability\nP1,1,1.5\nP2,1,\nP3,0,\nP4,0,\n")
+@pytest.mark.parametrize(
+    ("probabilities", "shown"),
+    [
+        (("80", "0.4", "0.6", "0.1"), "line 2: probability 80, expected a number from 0 to 1"),
+        (("0.9", "high", "0.6", "0.1"), "line 3: probability 'high', expected a number from 0 to 1"),
+    ],
+)
+def test_an_unusable_probability_costs_its_column_and_no_class(hpv, probabilities, shown):
+    """As without probabilities: of positives P1 and P2 one is right, both negatives are: (1/2 + 1) / 2."""
+    rows = zip(("P1,1", "P2,0", "P3,0", "P4,0"), probabilities, strict=True)
+    hpv.table.write_text("PatientID,hpv,probability\n" + "".join(f"{row},{share}\n" for row, share in rows))
     report = hpv.run(predictions=hpv.table)
-    assert [failed["case"] for failed in report["cases"]["failed"]] == ["P1"]
+    assert values(report)["balanced_accuracy"] == 0.75
+    assert report["cases"]["failed"] == []
     assert "auc" not in report["aggregates"]
+    assert report["warnings"][0] == f"hpv.csv, {shown}; the column probability is not used"
+
+
+@pytest.mark.parametrize(("column", "text"), [("RFS", "P5,,5,B"), ("Relapse", "P5,1,,B")])
+def test_a_reference_row_with_a_part_of_its_target_is_named(risks, column, text, capsys):
+    other = {"RFS": "Relapse", "Relapse": "RFS"}[column]
+    risks.truth_table(FOLLOW_UP.replace("P5;;;B", text.replace(",", ";")), "rfs.csv")
+    risks.table.write_text("PatientID,risk\nP1,4\nP2,3\nP3,2\nP4,1\nP5,1\n")
+    report = risks.run(predictions=risks.table)
+    assert report["cases"]["skipped"]["no_target_in_ground_truth"] == ["P5"]
+    warning = f"reference of rfs: {column} without {other} for P5, expected both; not scored"
+    assert warning in report["warnings"]
+    paths = ["--predictions", str(risks.table), "--ground-truth", str(risks.truth_dir)]
+    assert main(["--task", "2", *paths, "--output", str(risks.root / "shown"), "--bootstraps", "0"]) == 0
+    shown = capsys.readouterr()
+    assert "left out, no target in ground truth: P5" in shown.out
+    assert f"warning: {warning}" in shown.err
+    report = risks.run(predictions=risks.table, rows=False)
+    assert not [line for line in report["warnings"] if "P5" in line]
 
 
 def test_options_are_checked_as_profiles_are(masks):

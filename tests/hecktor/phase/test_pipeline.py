@@ -292,14 +292,17 @@ def test_an_unusable_mask_ends_before_an_image_is_built(masks: Path, tmp_path: P
     assert (images.built, (tmp_path / "phase").exists()) == ([], False)
 
 
-def test_predictions_must_be_complete(table: Path, tmp_path: Path) -> None:
-    """The platform fails the submission of an algorithm that leaves a case out."""
+def test_predictions_without_a_case_are_tested_as_files_are(table: Path, tmp_path: Path) -> None:
+    """A case without an answer counts as missing, with a warning that names it; an unusable answer ends the command."""
     (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\n")
-    images = StubImages()
-    with pytest.raises(HecktorError) as error:
-        make_phase(request(table, tmp_path / "phase", predictions=tmp_path / "risks.csv"), images, lambda _: None)
-    assert str(error.value) == "--predictions: rfs of D-4: no prediction, expected one for each case"
-    assert (images.built, (tmp_path / "phase").exists()) == ([], False)
+    lines: list[str] = []
+    options = request(table, tmp_path / "phase", predictions=tmp_path / "risks.csv")
+    tries = make_phase(options, None, lines.append)
+    assert "predictions submission: warning: no rfs of D-4, which count as missing" in lines
+    assert tries["predictions"].metrics["cases"]["missing"] == ["D-4"]
+    (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\nD-4,high\n")
+    with pytest.raises(HecktorError, match=r"rfs of D-4: risks.csv, line 5: .*expected a usable one"):
+        make_phase(options, None, lines.append)
 
 
 def test_a_mask_on_another_grid_ends_before_an_image_is_built(masks: Path, tmp_path: Path) -> None:
