@@ -54,8 +54,8 @@ def evaluate_together(
 ) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
     """Return the teams' metrics.json, each written whole or not at all, and the faults of the other teams.
 
-    The requests differ in submission, predictions and output alone. Each reference is read once for all teams but
-    those with an archive, which are unpacked one after the other.
+    The requests differ only in submission, predictions and output. Each reference is read once for all teams
+    without an archive; archives are unpacked and scored one after the other.
     Raises HecktorError: the ground truth cannot be used.
     """
     request, *_ = requests.values()
@@ -87,24 +87,24 @@ class _Cohort:
     @cached_property
     def max_archive_bytes(self) -> int:
         """The most bytes of masks in one submission."""
-        targets = (target for one in self.references.values() for target in one.targets.values())
+        targets = (target for reference in self.references.values() for target in reference.targets.values())
         return max_unpacked_bytes(target for target in targets if isinstance(target, Path))
 
 
 def _evaluate_group(
     cohort: _Cohort, requests: Mapping[str, EvaluationRequest], faults: dict[str, HecktorError]
 ) -> dict[str, MetricsJson]:
-    """Score teams together and write each metrics.json; `faults` gets those of the others."""
+    """Score teams together and write each metrics.json; a team that fails gets an entry in `faults`."""
     task, references = cohort.task, cohort.references
     reports: dict[str, MetricsJson] = {}
     submitted: dict[str, tuple[dict[str, Submission], tuple[Finding, ...]]] = {}
     request, *_ = requests.values()
     with ExitStack() as folders:
-        for team, one in requests.items():
+        for team, of_team in requests.items():
             with _fault_of(team, faults):
-                max_bytes = cohort.max_archive_bytes if is_archive(one.predictions or Path()) else 0
-                predictions = folders.enter_context(folder_of_masks(one.predictions, max_bytes))
-                submitted[team] = _submitted(task, references, one.submission, predictions, one.rows)
+                max_bytes = cohort.max_archive_bytes if is_archive(of_team.predictions or Path()) else 0
+                predictions = folders.enter_context(folder_of_masks(of_team.predictions, max_bytes))
+                submitted[team] = _submitted(task, references, of_team.submission, predictions, of_team.rows)
         if not submitted:
             return {}
         rows = {

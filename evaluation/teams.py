@@ -52,12 +52,12 @@ def evaluate_in_folder(
             requests[team] = of_team
     if not requests:
         return {}, faults
-    reports, others = evaluate_together(requests)
-    return reports, {**faults, **others}
+    reports, not_evaluated = evaluate_together(requests)
+    return reports, {**faults, **not_evaluated}
 
 
 def _paths_by_team(folder: Path) -> tuple[dict[str, Path], dict[str, HecktorError]]:
-    """Return the entry of each team, and the faults of entries that are none, by their names."""
+    """Return the entry of each team, and the faults of all other entries, by their names."""
     what = f"--teams {folder.name}"
     paths_of: dict[str, list[Path]] = {}
     faults: dict[str, HecktorError] = {}
@@ -87,8 +87,8 @@ def _paths_by_team(folder: Path) -> tuple[dict[str, Path], dict[str, HecktorErro
 
 def not_scored(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
     """Make the error of some of the teams."""
-    found = "; ".join(f"{team:.60}: {fault.message}" for team, fault in faults.items())
-    return HecktorError(f"{len(faults)} of {teams} teams could not be scored", found)
+    reasons = "; ".join(f"{team:.60}: {fault.message}" for team, fault in faults.items())
+    return HecktorError(f"{len(faults)} of {teams} teams could not be scored", reasons)
 
 
 def _plain_files(path: Path, task: TaskProfile) -> Path:

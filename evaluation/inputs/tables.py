@@ -209,17 +209,17 @@ def read_table_with(
         columns: other spellings of each name.
         error: the class of errors.
         aliases: spellings that count where the table has no column of the name itself.
-        meaning: what a cell says, by which two columns are compared.
+        meaning: function of a cell; two columns agree where its values are equal.
     """
-    others = aliases or {}
     spellings = {ID_COLUMN: (), **columns}
-    names = (name for given in (spellings, others) for key, more in given.items() for name in (key, *more))
-    table = _renamed(read_table(path, error, set(names)), spellings, error, meaning)
-    missing = {name: more for name, more in others.items() if name not in table.header}
-    return _renamed(table, missing, error, meaning)
+    groups = [*spellings.items(), *(aliases or {}).items()]
+    names = {spelling for name, more in groups for spelling in (name, *more)}
+    table = _rename_columns(read_table(path, error, names), spellings, error, meaning)
+    missing = {name: more for name, more in (aliases or {}).items() if name not in table.header}
+    return _rename_columns(table, missing, error, meaning)
 
 
-def _renamed(
+def _rename_columns(
     table: Table, spellings: Mapping[str, Sequence[str]], error: type[HecktorError], meaning: Callable[[str], object]
 ) -> Table:
     name_of = {normalised_key(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
@@ -230,8 +230,8 @@ def _renamed(
             if index not in table.faults and any(
                 not _is_same(name, row[same[0]], row[column], meaning) for column in same[1:]
             ):
-                found = f"columns {' and '.join(same)[:200]} mean the same and differ"
-                raise error(table.where(index), found, "one of them, or equal values")
+                conflict = f"columns {' and '.join(same)[:200]} mean the same and differ"
+                raise error(table.where(index), conflict, "one of them, or equal values")
     rows = [{names[column]: text for column, text in row.items()} for row in table.rows]
     return replace(table, header=tuple(names[column] for column in table.header), rows=rows)
 

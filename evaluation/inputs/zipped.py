@@ -16,7 +16,7 @@ from contract.images.volumes import image_suffix, read_header
 from contract.platform import ONE_FILE_SUFFIXES
 
 MAX_MEMBERS: Final = 10_000
-# Beside the voxels: headers, and masks of cases that the reference does not have.
+# In addition to the voxels: headers, and masks of cases that the reference does not have.
 _MAX_OTHER_BYTES: Final = 64 << 20
 _MAX_VOXEL_BYTES: Final = 8
 # An unknown compression is a NotImplementedError of zipfile, an encrypted member a RuntimeError.
@@ -58,8 +58,8 @@ def _unpack(archive: Path, folder: Path, max_bytes: int) -> None:
             masks = _masks(archive.name, opened.infolist())
             total = sum(member.file_size for member in masks)
             if total > max_bytes:
-                found = f"{total / 1e6:.0f} MB of masks"
-                raise PredictionError(archive.name, found, f"at most {max_bytes / 1e6:.0f} MB, as the reference needs")
+                size = f"{total / 1e6:.0f} MB of masks"
+                raise PredictionError(archive.name, size, f"at most {max_bytes / 1e6:.0f} MB, as the reference needs")
             for member in masks:
                 with opened.open(member) as source, (folder / PurePosixPath(member.filename).name).open("xb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)

@@ -104,7 +104,7 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
         if all(row.error is not None for row in one.rows)
     ]
     lines += [finding for one in cohort.answers for finding in one.measurement.findings]
-    lines += [finding for one in cohort.answers for finding in _about_incomplete(one)]
+    lines += [finding for answer in cohort.answers for finding in _describe_incomplete(answer)]
     centre_of = cohort.centres
     without = [case for case in cohort.cases if case not in centre_of]
     if without:
@@ -114,8 +114,8 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
     return lines
 
 
-def _about_incomplete(answer: ScoredAnswer) -> list[Finding]:
-    """Name the cases of which the reference has a part of the target, such as RFS without Relapse."""
+def _describe_incomplete(answer: ScoredAnswer) -> list[Finding]:
+    """Name the cases with a part of the target in the reference, such as RFS without Relapse."""
     cases_of: dict[str, list[str]] = {}
     for case, what in sorted(answer.reference.incomplete.items()):
         cases_of.setdefault(what, []).append(case)

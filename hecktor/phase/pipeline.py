@@ -112,12 +112,12 @@ def _submissions(options: PhaseOptions, references: References, report: Reporter
     perfect = perfect_answers(options.task, references)
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
-        given, findings = read_submissions(options.task, references, options.output, options.predictions)
-        submissions["predictions"] = {name: one.answers for name, one in given.items()}
+        predicted, findings = read_submissions(options.task, references, options.output, options.predictions)
+        submissions["predictions"] = {name: submission.answers for name, submission in predicted.items()}
         for finding in findings:
             report(f"predictions submission: warning: {finding}")
-        for name, one in given.items():
-            if missing := [answer.case for answer in one.answers if not answer.tried]:
+        for name, submission in predicted.items():
+            if missing := [answer.case for answer in submission.answers if not answer.tried]:
                 report(f"predictions submission: warning: no {name} of {listed(missing)}, which count as missing")
     return submissions
 
@@ -150,10 +150,10 @@ def _pack_tables(
     for name, reference in references.items():
         for path in reference.tables:
             answers_of.setdefault(path, []).append(task.answers[name].answer)
-    return {path.name: _packed(path, centre_columns, answers, folder) for path, answers in answers_of.items()}
+    return {path.name: _pack_table(path, centre_columns, answers, folder) for path, answers in answers_of.items()}
 
 
-def _packed(path: Path, centre_columns: Sequence[str], answers: Sequence[Answer], folder: Path) -> list[str]:
+def _pack_table(path: Path, centre_columns: Sequence[str], answers: Sequence[Answer], folder: Path) -> list[str]:
     table = read_reference_table(path, answers, centre_columns)
     scored = {column for answer in answers for column in answer.column_aliases}
     kept = [column for column in dict.fromkeys(table.header) if column in {ID_COLUMN, CENTRE_COLUMN, *scored}]
