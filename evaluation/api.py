@@ -103,8 +103,8 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
 ) -> dict[str, MetricsJson]:
     """Evaluate each team's folder, table or zip file in the folder `teams`, as `hecktor evaluate --teams` does.
 
-    Each reference is read once for all teams, and `output/TEAM/metrics.json` is written if there is an `output`. The
-    other arguments are those of `evaluate`.
+    Each reference is read once for all teams without an archive. `output/TEAM/metrics.json` is written if there is an
+    `output`. The other arguments are those of `evaluate`.
 
     Raises HecktorError: as `evaluate`; or teams that could not be scored, after all others were.
     """

@@ -78,6 +78,9 @@ def _print_teams(task: TaskProfile, reports: Mapping[str, Mapping[str, Any]], ou
         print(f"{team:<{width}} {', '.join([*values, *_counts(report['cases'])])}")
         for line in _warnings(report):
             print(f"warning: {team}: {line}", file=sys.stderr)
+    left_out = [_skipped(report["cases"]) for report in reports.values()]
+    for line in dict.fromkeys(line for lines in left_out for line in lines if all(line in of for of in left_out)):
+        print(line)
     if reports:
         print(
             f"written: {platform.METRICS_JSON} of {len(reports)} teams in {output}; `hecktor rank {output}` ranks them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import tempfile
 import zipfile
@@ -19,6 +20,7 @@ MAX_MEMBERS: Final = 10_000
 # In addition to the voxels: headers, and masks of cases that the reference does not have.
 _MAX_OTHER_BYTES: Final = 64 << 20
 _MAX_VOXEL_BYTES: Final = 8
+_MAX_LIST_BYTES: Final = 8 << 20
 # An unknown compression is a NotImplementedError of zipfile, an encrypted member a RuntimeError.
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 
@@ -30,6 +32,24 @@ def max_unpacked_bytes(references: Iterable[Path]) -> int:
         with suppress(HecktorError):  # the comparison names every reference that cannot be read
             voxels += read_header(path, error=GroundTruthError).geometry.voxel_count
     return voxels * _MAX_VOXEL_BYTES + _MAX_OTHER_BYTES
+
+
+class _BoundedFile(io.BufferedReader):
+    """A zip file of which `zipfile` cannot read the whole list of members if the list is too long.
+
+    The list is read at once and takes ten times its size in memory; members are read in small pieces.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self._size = path.stat().st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read as any file does; raise BadZipFile for a piece that no list of members needs."""
+        wanted = self._size - self.tell() if size is None or size < 0 else size
+        if wanted > _MAX_LIST_BYTES:
+            raise zipfile.BadZipFile(f"a list of members of more than {_MAX_LIST_BYTES >> 20} MiB")
+        return super().read(wanted)
 
 
 @contextmanager
@@ -54,7 +74,7 @@ def is_archive(predictions: Path) -> bool:
 
 def _unpack(archive: Path, folder: Path, max_bytes: int) -> None:
     try:
-        with zipfile.ZipFile(archive) as opened:
+        with _BoundedFile(archive) as file, zipfile.ZipFile(file) as opened:
             masks = _masks(archive.name, opened.infolist())
             total = sum(member.file_size for member in masks)
             if total > max_bytes:

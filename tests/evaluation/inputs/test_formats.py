@@ -85,6 +85,19 @@ def test_a_zip_with_two_masks_of_a_name_or_none_is_refused(masks, members, found
         masks.run(predictions=archive)
 
 
+def test_the_list_of_members_of_a_zip_is_bounded(masks, monkeypatch):
+    """1,000 members of 46 bytes and a name of 100 are a list of 146 kB; memory would be ten times that."""
+    archive = masks.root / "upload.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        for member in range(1000):
+            opened.writestr(f"{member:0100}", b"")
+    with pytest.raises(PredictionError, match="no mask in it"):
+        masks.run(predictions=archive)
+    monkeypatch.setattr(zipped, "_MAX_LIST_BYTES", 100_000)
+    with pytest.raises(PredictionError, match=r"upload.zip: cannot be read \(a list of members"):
+        masks.run(predictions=archive)
+
+
 def test_a_damaged_zip_is_named(masks):
     (masks.root / "upload.zip").write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(PredictionError, match="upload"):
