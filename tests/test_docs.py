@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hecktor.cli import COMMANDS, command
+from tests.pages import shell_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -125,3 +126,25 @@ def test_the_architecture_names_what_is_there(section: str) -> None:
     names = re.findall(r"`([a-z_]+(?:\.\w+)+)`", steps)
     assert len(names) > 5
     assert [name for name in names if not (exists(f"{ROOMS[section]}.{name}") or exists(name))] == []
+
+
+PAGES_TO_PASTE = ("README.md", "docs/enter.md")
+
+
+@pytest.mark.parametrize("page", PAGES_TO_PASTE)
+def test_a_block_runs_in_a_new_shell(page: str) -> None:
+    """`hecktor` is on PATH, each variable is set and each image is built, in the block or in one before it."""
+    images: set[str] = set()
+    for block in shell_blocks(page):
+        code = block.code.replace("\\\n", " ")
+        for name in re.findall(r"scripts/build ([^\n]*)", code):
+            tag = "cuda" if "--cuda" in name else "latest"
+            images |= {f"hecktor-{kind}:{tag}" for kind in name.split() if not kind.startswith("-")}
+        if block.needs_own_data and page == "README.md":
+            continue  # an overview, which names a command of each kind
+        if re.search(r"^(hecktor|python) ", code, re.MULTILINE):
+            assert '.venv/bin:$PATH"' in code, block.text
+        variables = set(re.findall(r"\$([A-Z]+)\b", code)) - {"PWD", "PATH"}
+        assert [name for name in sorted(variables) if not re.search(rf"(^|\s){name}=", code)] == [], block.text
+        used = {name if ":" in name else f"{name}:latest" for name in re.findall(r"[ =](hecktor-[a-z0-9:-]+)", code)}
+        assert used <= images, block.text

@@ -200,7 +200,10 @@ def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None)
     wanted = {case.patient_id for case in read_cases(work)}
     others = sorted(masks.keys() - wanted)
     if absent := sorted(wanted - masks.keys()):
-        expected = "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val` writes a fold's)"
+        expected = (
+            "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val`, run in the environment of "
+            "that training and not in this one, writes a fold's; docs/own-model.md#fit-heads-on-your-nnu-net)"
+        )
         found = f"no mask of {listed(absent, _MOST_NAMES)}"
         raise InputError(f"{name}/fold_*/validation", found, expected + difference_of_ids(others, absent))
     rest = f"; {listed(others, _MOST_NAMES)} not prepared, left out" if others else ""

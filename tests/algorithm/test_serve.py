@@ -22,6 +22,7 @@ from contract.errors import HecktorError, InputError
 from contract.files import read_json
 from contract.packages import package_identity
 from tests.faults.forked import Forked, Forks
+from tests.signals import reset_signals
 
 Reply = tuple[int, str]
 
@@ -237,7 +238,9 @@ run_server(answer, ended.set, lambda: time.sleep(float(sys.argv[1])), 0)
 @contextmanager
 def server_process(load_s: float) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-u", "-c", textwrap.dedent(PROGRAM), str(load_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        reset_signals(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             yield process
         finally:

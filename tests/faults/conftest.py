@@ -23,6 +23,7 @@ from contract.editions import Algorithm, Answer
 from rehearsal.platform.outputs import check_outputs
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
 from tests.faults.forked import Forks
+from tests.signals import reset_signals
 
 FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
@@ -123,7 +124,7 @@ class Run:
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment, **self.settings}
         self.begun = time.monotonic()
-        self.process = subprocess.Popen(command, text=True, **settings)
+        self.process = subprocess.Popen(reset_signals(command), text=True, **settings)
         return self
 
     def at_pause(self) -> Run:

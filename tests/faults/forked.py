@@ -14,6 +14,8 @@ from typing import TextIO
 
 import pytest
 
+from tests.signals import reset_signals
+
 FORKS = Path(__file__).with_name("forks.py")
 
 
@@ -88,7 +90,7 @@ def forks() -> Iterator[Forks]:
     }
     command = [sys.executable, str(FORKS)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        reset_signals(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         yield Forks(process)
         process.kill()

@@ -19,6 +19,7 @@ from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.records import RehearsalResult, records_of
 from rehearsal.runners.runner import Limits, ProcessRunner
+from tests.signals import reset_signals
 
 HERE = Path(__file__).parent
 # Answers as the toy does, and then for case A-1 alone runs what follows with O, the output folder, and M, the mask.
@@ -182,11 +183,20 @@ def test_a_signal_ends_the_programs_and_removes_their_folders(
     )
     options = ["--task", "1", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--jobs", str(parallel)]
     command = [sys.executable, "-m", "hecktor", "rehearse", *options, "--command", f"python {program}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+    # Whatever this process ignores, as it does under nohup.
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        check_end(command, tmp_path, number, parallel)
+    finally:
+        signal.signal(number, before)
+    assert list((tmp_path / "out").glob(".rehearsal-*")) == []
+
+
+def check_end(command: list[str], tmp_path: Path, number: signal.Signals, parallel: int) -> None:
+    with subprocess.Popen(reset_signals(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         while len(started := list(tmp_path.glob("started-*"))) < parallel and running.poll() is None:
             time.sleep(0.1)
         running.send_signal(number)
         assert running.wait(100) == 128 + number
     assert len(started) == parallel
     assert not [one for one in started if Path("/proc", one.name.removeprefix("started-")).exists()]
-    assert list((tmp_path / "out").glob(".rehearsal-*")) == []

@@ -21,6 +21,7 @@ from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import write_text
 from tests.baseline.prepared import planned_work
+from tests.signals import reset_signals
 
 PLAN = NetworkPlan(backbones=("unet", "segresnet"))
 FOLDS = (("A-1", "B-1"), ("A-2",))
@@ -164,7 +165,7 @@ sys.exit(run_main(main))
 """
     command = [sys.executable, "-c", code, str(tmp_path)]
     paths = {"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path])}
-    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=os.environ | paths) as process:
+    with subprocess.Popen(reset_signals(command), stdout=-1, stderr=-1, text=True, env=os.environ | paths) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline().split() for _ in range(2)]
         process.terminate()

@@ -13,6 +13,7 @@ import pytest
 from baseline import cli, steps
 from baseline.network.progress import duration, epoch_line, epoch_seconds
 from contract.errors import HecktorError
+from tests.signals import reset_signals
 
 
 class Log:
@@ -68,7 +69,9 @@ with end_at_once("made anew"):
 def test_ctrl_c_ends_a_pool_that_would_never_end(tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(POOL)
     command = [sys.executable, tmp_path / "pool.py"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | PATHS, timeout=60, check=False)
+    done = subprocess.run(
+        reset_signals(command), capture_output=True, text=True, env=os.environ | PATHS, timeout=60, check=False
+    )
     assert done.returncode == 130
     assert done.stderr.splitlines()[-1] == "error: interrupted: made anew"
 

@@ -12,13 +12,14 @@ from urllib.request import urlopen
 import pytest
 
 from evaluation.viewer.cohort import ViewerCohort
+from tests.signals import reset_signals
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it(cohort: ViewerCohort, tmp_path: Path, end: signal.Signals) -> None:
     options = ["view", "--cohort", str(tmp_path / "cohort"), "--masks", f"A={tmp_path / 'A'}"]
     command = [sys.executable, "-c", "from hecktor.cli import entry; entry()", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(reset_signals(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stderr.readline() == "Reading cohort and results ...\n"

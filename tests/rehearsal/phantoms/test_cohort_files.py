@@ -33,6 +33,7 @@ from rehearsal.phantoms.make import make_cohort
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.tables import platform_ehr, table_row
+from tests.signals import reset_signals
 
 CODES = ("CHUS", "MDA")
 SOCKETS = load_edition().inputs
@@ -300,7 +301,7 @@ def test_ctrl_c_ends_a_cohort_without_a_trace(tmp_path: Path) -> None:
         str(tmp_path / "out"),
     ]
     command = [sys.executable, "-m", "hecktor", "phantoms", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(reset_signals(command), stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while not (tmp_path / "out").exists() and process.poll() is None:
             time.sleep(0.1)
         time.sleep(1)  # the processes of the pool start
