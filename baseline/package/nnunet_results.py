@@ -201,8 +201,8 @@ def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None)
     others = sorted(masks.keys() - wanted)
     if absent := sorted(wanted - masks.keys()):
         expected = (
-            "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val`, run in the environment of "
-            "that training and not in this one, writes a fold's; docs/own-model.md#fit-heads-on-your-nnu-net)"
+            "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val`, run in the environment "
+            "of that training and not in this one, writes a fold's; docs/own-model.md#fit-heads-on-your-nnu-net)"
         )
         found = f"no mask of {listed(absent, _MOST_NAMES)}"
         raise InputError(f"{name}/fold_*/validation", found, expected + difference_of_ids(others, absent))
