@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from pydantic import Field
 
 from algorithm.heads.documents import Features, Head, read_head
 from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, Images, balanced_accuracy, feature_table, outcomes_of, possible_classes
 from baseline.heads.models.ensemble import ExpertRecord, fit_ensemble, make_ensemble
 from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.selection import candidates_of
+from baseline.heads.models.selection import candidates_of, unused_features
 from baseline.release.cases import ReleaseCase, head_answers
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
@@ -42,7 +43,8 @@ class FittedHead(Document):
     `setting` is that of a single expert, empty for several. `out_of_fold` is `metric` over the
     out-of-fold scores of the selection; `tried` is the selection metric of every candidate (C-index, area under the
     curve, or balanced accuracy of more than two classes). `fallback` is the answer in place of a failed prediction: the
-    most frequent class of the training, or the median of the out-of-fold answers.
+    most frequent class of the training, or the median of the out-of-fold answers. `unused_features` holds the reason
+    for each feature that the models could not use.
     """
 
     head: Head
@@ -53,6 +55,7 @@ class FittedHead(Document):
     out_of_fold: float
     fallback: float | ClassValue | None
     experts: tuple[ExpertRecord, ...]
+    unused_features: Mapping[str, str] = Field(default_factory=dict)
 
 
 class HeadRecord(FittedHead):
@@ -124,6 +127,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
         out_of_fold=metric,
         fallback=target.fallback(head, cohort, ensemble.scores),
         experts=ensemble.records,
+        unused_features=unused_features(cohort, target.competing(cohort)),
     )
 
 

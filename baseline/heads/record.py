@@ -189,6 +189,7 @@ def summary(heads: Mapping[str, FittedHead], document: CrossValidation, targets:
         f"{name}: {record.model}, {record.metric} {record.out_of_fold:.3f} over the folds that selected it"
         for name, record in heads.items()
     ]
+    lines += [f"{name}: {text}" for name, record in heads.items() if (text := unused_text(record))]
     lines += [f"{name}: no head ({reason})" for name, reason in document.no_head.items()]
     for name, record in ((target.name, document.targets[target.name]) for target in targets):
         for kind, scored in record.kinds.items():
@@ -198,6 +199,15 @@ def summary(heads: Mapping[str, FittedHead], document: CrossValidation, targets:
         if text := left_out_text(record, heads.get(name)):
             lines.append(f"{name}: {text}")
     return "\n".join(lines)
+
+
+def unused_text(record: FittedHead) -> str:
+    """Return a line on the features that the models could not use, by reason; empty if there are none."""
+    reasons: dict[str, list[str]] = {}
+    for feature, reason in record.unused_features.items():
+        reasons.setdefault(reason, []).append(feature)
+    parts = [f"{', '.join(features)} ({reason})" for reason, features in reasons.items()]
+    return f"features left out: {'; '.join(parts)}" if parts else ""
 
 
 def left_out_text(record: TargetRecord, shipped: FittedHead | None) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import tempfile
+import warnings
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
@@ -29,6 +32,9 @@ _NUMBERS: Final[list[Any]] = [
     *{type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["Float"] + "?"},
     *((_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
 ]
+_ZIP_START: Final = b"PK"
+# Letters of a message of torch, which may quote whole plans.
+_MAX_REASON: Final = 120
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,10 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     weights = content.get("network_weights") if isinstance(content, dict) else None
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in weights.values()):
         raise ModelPackageError(name, "no `network_weights`", "a checkpoint of nnU-Net v2")
+    for key, tensor in weights.items():
+        is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+        if not isinstance(key, str) or not is_plain or tensor.is_nested:
+            raise ModelPackageError(name, f"{str(key)[:_MAX_REASON]} is not a plain tensor", "dense weights by name")
     arguments = content.get("init_args", {})
     axes = content.get("inference_allowed_mirroring_axes")
     try:
@@ -77,40 +87,81 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
         configuration, trainer = str(arguments.get("configuration", "")), str(content.get("trainer_name", ""))
         log = dict(content.get("logging", {}))
         return Checkpoint(name, weights, configuration, trainer, _mirror_axes(axes), plans, dataset, log)
-    except (AttributeError, TypeError, ValueError):
-        found = f"mirror axes {axes!r} or arguments that are not nnU-Net's"
+    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
+        found = f"mirror axes {str(axes)[:_MAX_REASON]} or arguments that are not nnU-Net's"
         raise ModelPackageError(name, found, "a checkpoint of nnU-Net v2") from None
 
 
 def _load(path: Path, name: str, trust: bool) -> Any:
+    """Read the content of a checkpoint.
+
+    Torch does not check the pickle, so that a damaged one raises errors of any kind.
+
+    Raises:
+        ModelPackageError: The file is absent, unreadable or damaged, or holds content that is not trusted.
+    """
     if not path.is_file():
         raise ModelPackageError(name, "not found", "a checkpoint of nnU-Net")
+    _check_archive(path, name)
     try:
-        with torch.serialization.safe_globals(_NUMBERS):
+        with torch.serialization.safe_globals(_NUMBERS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error that follows says more
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError:
-        if not trust:
-            raise ModelPackageError(
-                name,
-                f"holds more than tensors and numbers ({_unknown_types(path)}), which can run code when read; "
-                "expected nnU-Net's own content, or --trust-checkpoint if you trust its author",
-            ) from None
     except OSError as problem:
         raise ModelPackageError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
-    except (RuntimeError, EOFError):
-        raise ModelPackageError(name, "not a torch file", "a checkpoint of nnU-Net") from None
+    except pickle.UnpicklingError as problem:
+        if not trust:
+            raise _refusal(path, name, problem) from None
+    except Exception as problem:  # noqa: BLE001 - a damaged pickle raises any error
+        raise _damaged(name, problem) from None
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
-    except (ImportError, AttributeError, pickle.UnpicklingError) as problem:
+    except (ImportError, AttributeError) as problem:
         expected = "the modules of its trainer, in a folder that PYTHONPATH names"
         raise ModelPackageError(name, f"cannot be read ({problem})", expected) from None
+    except Exception as problem:  # noqa: BLE001 - a damaged pickle raises any error
+        raise _damaged(name, problem) from None
 
 
-def _unknown_types(path: Path) -> str:
-    """Names in a checkpoint that are not known to be harmless."""
-    with torch.serialization.safe_globals(_NUMBERS):
-        names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path)))
-    return ", ".join(names[:3]) or "unknown objects"
+def _check_archive(path: Path, name: str) -> None:
+    """Check the checksum of each member, which torch does not read from a mapped file; raise `ModelPackageError`."""
+    try:
+        with path.open("rb") as file:
+            is_archive = file.read(len(_ZIP_START)) == _ZIP_START
+        if not is_archive:
+            raise ModelPackageError(name, "not a torch file", "a checkpoint of nnU-Net")
+        with ZipFile(path) as archive:
+            member = archive.testzip()
+    except OSError as problem:
+        raise ModelPackageError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
+    except BadZipFile:
+        raise _damaged(name, ValueError("cut off, or no index of its members")) from None
+    except (ArithmeticError, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as problem:
+        raise _damaged(name, problem) from None
+    if member is not None:
+        raise _damaged(name, ValueError(f"{member} does not have its checksum"))
+
+
+def _refusal(path: Path, name: str, problem: pickle.UnpicklingError) -> ModelPackageError:
+    """Make the error of a pickle that torch refuses: untrusted content with its types, or a damaged file."""
+    try:
+        with torch.serialization.safe_globals(_NUMBERS):
+            types = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path)))
+    except Exception as scan_problem:  # noqa: BLE001 - the scan reads the same damaged pickle
+        return _damaged(name, scan_problem)
+    if not types and "Unsupported operand" in str(problem):
+        return _damaged(name, problem)
+    return ModelPackageError(
+        name,
+        f"holds more than tensors and numbers ({', '.join(types[:3]) or 'unknown objects'}), which can run code when "
+        "read; expected nnU-Net's own content, or --trust-checkpoint if you trust its author",
+    )
+
+
+def _damaged(name: str, problem: Exception) -> ModelPackageError:
+    """Make the error of a damaged checkpoint, with the first line of what torch said."""
+    reason = str(problem).strip().split("\n")[0][:_MAX_REASON] or type(problem).__name__
+    return ModelPackageError(name, f"damaged ({reason})", "a checkpoint as nnU-Net wrote it; copy it again")
 
 
 def _plain(content: dict[str, Any]) -> dict[str, Any]:

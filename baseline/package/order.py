@@ -136,12 +136,19 @@ def _ordered_configuration(configuration: Mapping[str, Any], order: TrainedOrder
 
 
 def _channel_names(found: Any, wanted: Sequence[str]) -> dict[int, str]:
-    """Name of each channel by its number."""
+    """Return the name of each channel by its number n, the one of its files `CASE_000n`.
+
+    nnU-Net counts the entries and ignores their keys, so that keys such as "CT" or "0001" are accepted. Keys that are
+    all numbers give the order of the channels; other keys have the order of the file.
+    """
     names = {str(key): str(name) for key, name in found.items()} if isinstance(found, dict) else {}
-    if not names or names.keys() != set(map(str, range(len(names)))) or len(names) > len(wanted):
+    if not 0 < len(names) <= len(wanted):
         expected = f"channels 0, 1, ... with all or some of {', '.join(wanted)}"
         raise ModelPackageError("dataset.json", f"channel_names {found!r}", expected)
-    return {int(number): name for number, name in names.items()}
+    keys = list(names)
+    if all(key.isascii() and key.isdecimal() for key in keys):
+        keys.sort(key=int)
+    return {number: names[key] for number, key in enumerate(keys)}
 
 
 def _label_names(found: Any) -> dict[int, str]:

@@ -25,6 +25,7 @@ from algorithm.heads.head_hook import (
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Family, SingleHead
+from baseline.heads.models.terms import spread_of
 from contract.code import Code, code_files, split_reference
 from contract.errors import ModelPackageError
 from contract.files import whole_folder
@@ -32,7 +33,6 @@ from contract.files import whole_folder
 KINDS: Final = ("risk", "class")
 # Patients whose predictions one by one, before saving and after loading, are compared with those of all together.
 _COMPARED: Final = 5
-_LEAST_SD: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class CustomFit:
         predict = _Fitted(self.reference, model, features, target.scores)
         if target.scores == 1:
             scores = predict(cohort)
-            mean, sd = float(scores.mean()), float(scores.std())
-            parts |= {"mean": mean, "sd": sd if sd > _LEAST_SD else 1.0}
+            sd = spread_of(scores)
+            parts |= {"mean": float(scores.mean()), "sd": sd if sd > 0 else 1.0}
         return [CustomHead(**parts).bound(predict)]
 
 
@@ -149,7 +149,9 @@ class CustomHeads:
         for fitted, custom in zip(custom_heads(head), loaded, strict=True):
             expected, alone = fitted.scores(cohort), np.concatenate([custom.scores(one) for one in some])
             for values, name in ((custom.scores(cohort), "after load"), (alone, "for one patient alone")):
-                if not np.allclose(values, expected[: len(values)], rtol=1e-5, atol=1e-8):
+                wanted = expected[: len(values)]
+                size = float(np.abs(wanted[wanted > NEVER / 2]).max(initial=0.0))
+                if not np.allclose(values, wanted, rtol=1e-5, atol=1e-8 * size):
                     raise ModelPackageError(
                         f"head {custom.hook}", f"{name} it predicts otherwise", "the same as after fit"
                     )

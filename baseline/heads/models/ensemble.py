@@ -20,7 +20,7 @@ from baseline.heads.models.selection import Candidate, Setting, SingleHead, refi
 from baseline.heads.models.terms import scaling_of, with_weights
 from contract.documents import Document
 
-# Of the largest score: less is the rounding of a constant. A risk without skill spreads over 1e-6 (LEAST_SLOPE).
+# Of the largest score: less is the rounding of a constant.
 _LEAST_SD: Final = 1e-9
 # Name, mean and standard deviation of the scores, and head.
 NamedExpert = tuple[str, float, float, SingleHead]

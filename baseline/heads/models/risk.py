@@ -16,7 +16,7 @@ import numpy as np
 from algorithm.heads.documents import LinearHead, Term
 from algorithm.heads.parts import MOST_STEPS, Survival
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Outcomes
-from baseline.heads.models.terms import linear_head, matrix, rank_correlation
+from baseline.heads.models.terms import linear_head, matrix, rank_correlation, spread_of
 from evaluation.metrics.concordance import PairCounter
 
 SCALE: Final = "log partial hazard"
@@ -33,12 +33,10 @@ _ROUNDING: Final = 1e-9
 LEAST_HAZARD: Final = 1e-9
 # Of the patients at risk, by their hazard ratios; the others' ratios may vanish beside it.
 LARGEST_SHARE: Final = 1 - 1e-9
-# Of a risk without skill: above 0, so that the order of the patients remains.
+# Log hazard ratio per standard deviation of a risk without skill: above 0, so that the order of the patients remains.
 LEAST_SLOPE: Final = 1e-6
 # Log hazard ratio per standard deviation of the scores (a ratio of 148); the slope of a perfect order would exceed it.
 MOST_SLOPE: Final = 5.0
-# Scores that spread less are constant.
-_LEAST_SPREAD: Final = 1e-9
 # Steps that have a node at their foot and one at their top: all, or the last ones.
 MOST_EXACT_STEPS: Final = (MOST_STEPS - 1) // 2
 EXACT_STEPS: Final = 12
@@ -187,24 +185,25 @@ def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
 
     Scores that order the events perfectly, or nearly so, have no finite slope: it is held at `MOST_SLOPE`.
     """
-    spread = float(scores.std())
-    if spread < _LEAST_SPREAD:
+    spread = spread_of(scores)
+    if spread == 0:
         return 0.0
     columns = (scores / spread)[:, None]
     if _is_separated(columns, cohort.outcomes):
         return MOST_SLOPE / spread
     # The scores rise with the hazard by construction; a slope of 0 or less is noise.
-    return max(float(cox_weights(columns, cohort.outcomes, 0.0)[0] / spread), LEAST_SLOPE)
+    return max(float(cox_weights(columns, cohort.outcomes, 0.0)[0]), LEAST_SLOPE) / spread
 
 
 def slope_notice(scores: Floats, cohort: HeadCohort) -> str | None:
     """The assumption of `log_hazard_slope` about the scores; None if it is a plain Cox regression."""
-    spread = float(scores.std())
-    if spread < _LEAST_SPREAD:
+    spread = spread_of(scores)
+    if spread == 0:
         return None
-    if _is_separated((scores / spread)[:, None], cohort.outcomes):
+    columns = (scores / spread)[:, None]
+    if _is_separated(columns, cohort.outcomes):
         return "the scores order the events almost perfectly, so that hazard ratios are bounded, not estimated"
-    if log_hazard_slope(scores, cohort) <= LEAST_SLOPE:
+    if cox_weights(columns, cohort.outcomes, 0.0)[0] <= LEAST_SLOPE:
         return "the out-of-fold scores do not rise with the hazard, so that all risks are nearly equal"
     return None
 

@@ -10,7 +10,13 @@ import numpy as np
 
 from algorithm.heads.documents import CustomHead, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
-from baseline.heads.models.terms import Transforms, scaled_terms, usual_transforms, without_twins
+from baseline.heads.models.terms import (
+    Transforms,
+    scaled_terms,
+    unusable_features,
+    usual_transforms,
+    without_twins,
+)
 
 INNER_FOLDS: Final = 5
 
@@ -114,6 +120,15 @@ def centre_folds(cohort: HeadCohort) -> list[Numbers]:
     """One fold per centre, sorted by code."""
     codes = np.asarray(cohort.centres)
     return [np.flatnonzero(codes == code) for code in sorted(set(cohort.centres))]
+
+
+def unused_features(cohort: HeadCohort, families: Sequence[Family]) -> dict[str, str]:
+    """Return the features of the families that cannot be terms in this cohort, with the reason."""
+    cohort, unused = cohort.undecided(), {}
+    for family in families:
+        transforms = usual_transforms(cohort) if family.transforms is None else family.transforms
+        unused.update(unusable_features(cohort, transforms))
+    return unused
 
 
 def _path(

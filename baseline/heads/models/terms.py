@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from contract.editions.answers import RULES
 
 # Features known for a smaller share of the training patients are left out.
 LEAST_KNOWN_SHARE: Final = 0.2
+# Standard deviation, as a share of the largest absolute value, up to which values differ only by rounding.
+MIN_SPREAD_SHARE: Final = 1e-12
 # Rank correlation above which two features are redundant.
 TWIN_CORRELATION: Final = 0.95
 
@@ -37,23 +40,49 @@ def usual_transforms(cohort: HeadCohort) -> Transforms:
     }
 
 
-def scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]:
-    """Terms of one weight, 0, with imputation and scaling learnt from these patients.
+def spread_of(values: Floats) -> float:
+    """Return the standard deviation, or 0 if the values differ only by rounding; NaN if one is NaN or infinite.
 
-    Constant features and features known for too few patients are left out.
+    The limit is relative, and squares neither vanish nor overflow, so that the unit of the values does not matter.
     """
-    values = cohort.values(list(transforms))
-    terms = []
-    for (feature, transform), column in zip(transforms.items(), values.T, strict=True):
-        known = column[np.isfinite(column)]
-        if not known.size or known.size < LEAST_KNOWN_SHARE * len(column):
-            continue
-        fill = float(np.median(known))
-        filled = transformed(np.where(np.isfinite(column), column, fill), transform)
-        mean, sd = float(filled.mean()), float(filled.std())
-        if sd >= 1e-9:
-            terms.append(Term(feature=feature, transform=transform, fill=fill, mean=mean, sd=sd, weights=(0.0,)))
-    return tuple(terms)
+    largest = float(np.abs(values).max(initial=0.0))
+    if not math.isfinite(largest):
+        return math.nan
+    if largest == 0:
+        return 0.0
+    exponent = math.frexp(largest)[1]
+    spread = math.ldexp(float(np.ldexp(values, -exponent).std()), exponent)
+    return 0.0 if spread <= MIN_SPREAD_SHARE * largest else spread
+
+
+def unusable_features(cohort: HeadCohort, transforms: Transforms) -> dict[str, str]:
+    """Return the features that have no term, with the reason."""
+    columns = zip(transforms.items(), cohort.values(list(transforms)).T, strict=True)
+    terms = {feature: _scaled_term(feature, transform, column) for (feature, transform), column in columns}
+    return {feature: term for feature, term in terms.items() if isinstance(term, str)}
+
+
+def scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]:
+    """Return terms of one weight, 0, with imputation and scaling learnt from these patients.
+
+    The features of `unusable_features` are left out.
+    """
+    columns = zip(transforms.items(), cohort.values(list(transforms)).T, strict=True)
+    terms = [_scaled_term(feature, transform, column) for (feature, transform), column in columns]
+    return tuple(term for term in terms if isinstance(term, Term))
+
+
+def _scaled_term(feature: str, transform: Transform, column: Floats) -> Term | str:
+    """Return the term of a feature, or the reason why it has none."""
+    known = column[np.isfinite(column)]
+    if not known.size or known.size < LEAST_KNOWN_SHARE * len(column):
+        return f"known for less than {LEAST_KNOWN_SHARE:.0%} of the patients"
+    fill = float(np.median(known))
+    filled = transformed(np.where(np.isfinite(column), column, fill), transform)
+    mean, sd = float(filled.mean()), spread_of(filled)
+    if not sd > 0:
+        return "constant"
+    return Term(feature=feature, transform=transform, fill=fill, mean=mean, sd=sd, weights=(0.0,))
 
 
 def without_twins(terms: Sequence[Term], cohort: HeadCohort) -> tuple[Term, ...]:

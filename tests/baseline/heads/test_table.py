@@ -74,6 +74,17 @@ def test_summary(fitted: FittedTable) -> None:
     assert lines[4].startswith("hazard ratio per SD: age 0.8")
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e9])
+def test_the_unit_of_a_feature_does_not_matter(unit: float) -> None:
+    """The head has the same weights; a constant column is named."""
+    frame = small().drop(columns="site")
+    expected = fit_table(frame, time="years", event="died").coefficients()
+    frame["x"], frame["constant"] = frame["x"] * unit, 0.1
+    fitted = fit_table(frame, time="years", event="died")
+    assert fitted.coefficients()[FEATURES].to_numpy() == pytest.approx(expected[FEATURES].to_numpy(), rel=1e-6)
+    assert "risk: features left out: constant (constant)" in fitted.summary().splitlines()
+
+
 def test_a_median_is_missing_beyond_the_horizon(rossi: pd.DataFrame, fitted: FittedTable) -> None:
     """Of the riskiest man half such men are arrested within the year, of the safest one not."""
     predicted = fitted.predict(rossi).sort_values("risk")

@@ -170,3 +170,24 @@ def test_options_that_are_no_mapping(
 def test_options_that_are_not_the_channels(channels: dict[str, int], expected: str) -> None:
     with pytest.raises(ModelPackageError, match=f"^--channels: {expected}"):
         trained_order(dataset(), channels, None)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"CT": "CT", "PET": "CT"},
+        {"1": "CT", "2": "PET"},
+        {"0000": "CT", "0001": "PET"},
+        {"0001": "PET", "0000": "CT"},
+        {"10": "PET", "9": "CT"},
+        {"first": "CT", "second": "noNorm"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("key", ["channel_names", "modality"])
+def test_channel_n_is_file_n_whatever_its_key(names: dict[str, str], key: str) -> None:
+    """nnU-Net counts the entries and ignores their keys; numbers as keys give the order."""
+    dataset = {key: names, "labels": {"background": 0, "GTVp": 1, "GTVn": 2}}
+    assert trained_order(dataset, {"CT": 0, "PET": 1}, None).channels == (0, 1)
+    if set(names.values()) == {"CT", "PET"}:
+        assert trained_order(dataset, None, None).channels == (0, 1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,43 @@ def first_weight(content: Any) -> torch.Tensor:
     return tensor
 
 
+class _Hostile:
+    """An object whose pickle runs a command when it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("exit 1",)
+
+
+def replace_member(name: str, content: bytes) -> Callable[[Path], None]:
+    """Return a change that replaces one member of the first fold's checkpoint, with a valid checksum."""
+
+    def apply(results: Path) -> None:
+        path = results / "fold_0" / "checkpoint_final.pth"
+        with zipfile.ZipFile(path) as archive:
+            members = {member: archive.read(member) for member in archive.namelist()}
+        with zipfile.ZipFile(path, "w") as archive:
+            for member, data in members.items():
+                archive.writestr(member, content if member.endswith(f"/{name}") else data)
+
+    return apply
+
+
+def damage_weights(results: Path) -> None:
+    """Change the last byte of the first tensor in the first fold's checkpoint."""
+    path = results / "fold_0" / "checkpoint_final.pth"
+    with zipfile.ZipFile(path) as archive:
+        tensor = archive.read(next(name for name in archive.namelist() if name.endswith("/data/0")))
+    data = bytearray(path.read_bytes())
+    data[data.index(tensor) + len(tensor) - 1] ^= 1
+    path.write_bytes(data)
+
+
+def cut_off(results: Path) -> None:
+    """Leave out the second half of the first fold's checkpoint."""
+    path = results / "fold_0" / "checkpoint_final.pth"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no plans": (lambda r: (r / "plans.json").unlink(), r"no plans\.json, expected nnU-Net's results"),
     "no dataset": (lambda r: (r / "dataset.json").unlink(), r"^error: dataset\.json: not found"),
@@ -61,9 +101,9 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_training("plans.json", lambda plans: plans.pop("foreground_intensity_properties_per_channel")),
         r"plans\.json: no 'foreground_intensity_properties_per_channel', expected nnU-Net's plans$",
     ),
-    "channels without number 0": (
-        edit_dataset(channel_names={"1": "CT"}),
-        r"dataset\.json: channel_names \{'1': 'CT'\}, expected channels 0, 1, \.\.\. with all or some of CT, PET$",
+    "no channels": (
+        edit_dataset(channel_names={}),
+        r"dataset\.json: channel_names \{\}, expected channels 0, 1, \.\.\. with all or some of CT, PET$",
     ),
     "one channel of another name": (
         edit_dataset(channel_names={"0": "MR"}),
@@ -165,6 +205,35 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no checkpoint": (
         lambda r: (r / "fold_0/checkpoint_final.pth").write_bytes(b"no checkpoint"),
         r"fold_0/checkpoint_final\.pth: not a torch file",
+    ),
+    "a pickle that torch cannot read": (
+        replace_member("data.pkl", pickle.dumps(_Hostile())),
+        r"^error: fold_0/checkpoint_final\.pth: damaged \(Unsupported operand 149\), expected a checkpoint as nnU-Net wrote it",
+    ),
+    "a pickle that is cut off": (
+        replace_member("data.pkl", b"\x80\x02}q"),
+        r"^error: fold_0/checkpoint_final\.pth: damaged \(",
+    ),
+    "text in place of a pickle": (
+        replace_member("data.pkl", b"\x80\x02X\x02\x00\x00\x00\xff\xff."),
+        r"^error: fold_0/checkpoint_final\.pth: damaged \('utf-8' codec can't decode",
+    ),
+    "another version": (replace_member("version", b"x"), r"^error: fold_0/checkpoint_final\.pth: damaged \("),
+    "another byte order": (
+        replace_member("byteorder", b"l"),
+        r"^error: fold_0/checkpoint_final\.pth: damaged \(Unknown endianness type: l\)",
+    ),
+    "a member with another byte": (
+        damage_weights,
+        r"^error: fold_0/checkpoint_final\.pth: damaged \(.*/data/0 does not have its checksum\)",
+    ),
+    "a checkpoint that is cut off": (
+        cut_off,
+        r"^error: fold_0/checkpoint_final\.pth: damaged \(cut off, or no index of its members\)",
+    ),
+    "a tensor without values": (
+        edit_checkpoint(lambda c: c["network_weights"].update(extra=torch.zeros(1, device="meta"))),
+        r"^error: fold_0/checkpoint_final\.pth: extra is not a plain tensor, expected dense weights by name",
     ),
     "something else in a checkpoint": (
         lambda r: torch.save({"state_dict": {}}, r / "fold_0/checkpoint_final.pth"),

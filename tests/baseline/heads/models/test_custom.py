@@ -90,6 +90,18 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     assert head.scores(cohort) == pytest.approx([score(head, row) for row in rows])
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e9])
+def test_the_unit_of_a_score_does_not_matter(tmp_path: Path, unit: float) -> None:
+    """The score is standardised by its own mean and standard deviation in every unit."""
+    code = custom_head(tmp_path, ("            return -np.abs", f"            return {unit} * -np.abs"))
+    (code / "__init__.py").write_text((code / "__init__.py").read_text().replace("return x\n", f"return {unit} * x\n"))
+    own, cohort = heads_in(code), symmetric()
+    target = with_custom_heads(only(RFS, []), own)
+    head = own.saved(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path / "heads")
+    assert isinstance(head, CustomHead)
+    assert head.sd == pytest.approx(unit * np.abs(np.linspace(-1, 1, 24)).std())
+
+
 def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     """Of T1 to T4 the patients have T1, T2 and T4; the head gets the three, and T3 the lowest score."""
     stages = np.arange(30) % 3

@@ -235,13 +235,22 @@ def _relapses(days: list[float]) -> HeadCohort:
     return head_cohort([{}] * len(days), Outcomes(np.ones(len(days), dtype=np.int64), np.array(days)))
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])
 def test_a_perfect_order_has_a_bounded_slope_and_a_notice(scale: float) -> None:
     """Of unbounded likelihood: 5 per standard deviation, whatever the scores' unit."""
     scores = scale * np.arange(40.0)
     cohort = _relapses(list(np.arange(400.0, 0, -10)))
     assert log_hazard_slope(scores, cohort) * scores.std() == pytest.approx(5)
     assert "bounded" in (slope_notice(scores, cohort) or "")
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e9])
+def test_the_slope_falls_as_the_unit_rises(scale: float) -> None:
+    """Per standard deviation the slope is the same in every unit; equal scores have none."""
+    scores, cohort = np.array([1.0, 0, 1, 0]), _relapses([1, 2, 3, 4])
+    expected = log_hazard_slope(scores, cohort)
+    assert log_hazard_slope(scale * scores, cohort) * scale == pytest.approx(expected, rel=1e-9)
+    assert log_hazard_slope(scale * np.full(4, 0.1), cohort) == 0
 
 
 def test_an_ordinary_slope_by_hand_has_no_notice() -> None:
@@ -252,11 +261,14 @@ def test_an_ordinary_slope_by_hand_has_no_notice() -> None:
     assert slope_notice(scores, cohort) is None
 
 
-def test_scores_without_skill_have_a_notice_and_keep_their_scale() -> None:
-    """The reverse order: the slope is at its floor, and such risks are standardised as all others are."""
-    scores, cohort = np.arange(40.0), _relapses(list(np.arange(10.0, 410, 10)))
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])
+def test_scores_without_skill_have_a_notice_and_keep_their_scale(scale: float) -> None:
+    """The reverse order: the slope is at its floor, 1e-6 per standard deviation whatever the scores' unit, and such
+    risks are standardised as all others are."""
+    scores, cohort = scale * np.arange(40.0), _relapses(list(np.arange(10.0, 410, 10)))
     slope = log_hazard_slope(scores, cohort)
-    assert slope == 1e-6
+    assert slope * scores.std() == pytest.approx(1e-6)
+    assert "do not rise" in (slope_notice(scores, cohort) or "")
     assert "do not rise" in (slope_notice(slope * scores, cohort) or "")
     mean, sd = scale_of(slope * scores)
     assert ((slope * scores - mean) / sd).std() == pytest.approx(1)

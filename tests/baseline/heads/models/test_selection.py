@@ -20,7 +20,15 @@ from baseline.heads.models.selection import (
     centre_folds,
     stratified_folds,
 )
-from baseline.heads.models.terms import linear_head, matrix, scaled_terms, usual_transforms, without_twins
+from baseline.heads.models.terms import (
+    linear_head,
+    matrix,
+    scaled_terms,
+    spread_of,
+    unusable_features,
+    usual_transforms,
+    without_twins,
+)
 from tests.algorithm.heads.head_parts import linear, score
 from tests.baseline.heads.cohorts import head_cohort
 
@@ -42,6 +50,32 @@ def test_filling_and_scaling_are_learnt_from_the_patients_given() -> None:
     (term,) = scaled_terms(patients, {"age": "identity", "absent": "identity"})
     assert [term.fill, term.mean, term.sd] == pytest.approx([60, 60, np.sqrt(200 / 3)])
     assert scaled_terms(cohort_of([{"age": 50.0}] * 3), {"age": "identity"}) == ()
+
+
+UNITS = [1e-300, 1e-12, 1e-9, 1.0, 1e12, 1e300]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_unit_of_a_feature_does_not_matter(unit: float) -> None:
+    """1, 2 and 6 units have mean 3 and standard deviation sqrt((4 + 1 + 9) / 3); equal values have none in any unit."""
+    patients = cohort_of([{"x": value * unit, "same": 0.1 * unit} for value in (1.0, 2.0, 6.0)])
+    (term,) = scaled_terms(patients, {"x": "identity", "same": "identity"})
+    assert (term.feature, term.mean / unit, term.sd / unit) == ("x", pytest.approx(3), pytest.approx(np.sqrt(14 / 3)))
+
+
+def test_features_without_a_term_are_named() -> None:
+    rows: Rows = [{"x": float(n), "same": 1e-12, "rounded": 3 + n * 1e-15, "rare": None} for n in range(9)]
+    names = dict.fromkeys(("x", "same", "rounded", "rare", "absent"), "identity")
+    few = "known for less than 20% of the patients"
+    expected = {"same": "constant", "rounded": "constant", "rare": few, "absent": few}
+    assert unusable_features(cohort_of(rows), names) == expected
+
+
+def test_spread_of_no_numbers() -> None:
+    """NaN and infinity give NaN, no value and zeros 0."""
+    assert np.isnan(spread_of(np.array([1.0, np.nan])))
+    assert np.isnan(spread_of(np.array([1.0, np.inf])))
+    assert spread_of(np.zeros(3)) == spread_of(np.zeros(0)) == 0
 
 
 def test_a_feature_known_for_hardly_anyone_is_left_out() -> None:
