@@ -24,6 +24,7 @@ from baseline.postprocessing.volumes import mask_metric_titles
 from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
 from baseline.release.splits import read_splits
+from baseline.report.new_centres import estimate_new_centres
 from baseline.work import WorkFolders
 from contract.documents import Document, Text, plain, read_document, section, table
 from contract.editions import Edition
@@ -64,8 +65,10 @@ $training $postprocessing Versions: $versions.
 ## Expected figures
 
 Measured on patients held out of training, with 95% intervals over bootstrap samples of patients. For new centres \
-read the last column: the heads were fitted without patients of the centre, but the networks behind their features may \
-have seen other patients of the centre. The training report compares simpler models and shows each centre.
+read the last column, the mean over the centres with its t interval: the heads were fitted without patients of the \
+centre, but the networks behind their features may have seen other patients of the centre. The intervals do not \
+include how other training patients or centres would change the heads. The training report compares simpler models \
+and shows each centre.
 
 $figures
 
@@ -118,7 +121,7 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     shipped = [
         _head(one, document.targets[one.name], heads.get(one.name), document.no_head.get(one.name)) for one in targets
     ]
-    summary = [] if report is None else report["summary"][1:2]  # images against simpler models
+    summary = [] if report is None else report["summary"]  # new centres, and images against simpler models
     return _CARD.substitute(
         {key: _sentence(value) for key, value in description.items()},
         name=plain(description["name"]),
@@ -206,10 +209,12 @@ def _mask_rows(work: WorkFolders, edition: Edition, report: Record | None) -> li
 
 def _head_row(target: Target, record: TargetRecord, report: Record | None) -> list[object]:
     reported = {} if report is None else report[target.name]["models"].get("heads", {})
-    cells = [
-        "-" if scored.why_not else _estimate(reported.get(kind) or {"value": scored.value(target.metric)})
-        for kind, scored in record.kinds.items()
-    ]
+    nested, left_out = record.kinds.values()
+    inside = reported.get("nested") or {"value": nested.value(target.metric)}
+    outside = vars(estimate_new_centres(left_out.by_centre.values()))
+    if outside["value"] is None:
+        outside = {"value": left_out.value(target.metric)}
+    cells = ["-" if kind.why_not else _estimate(estimate) for kind, estimate in ((nested, inside), (left_out, outside))]
     return [f"{target.title}, {METRIC_TITLES[target.metric]}", len(record.patients), *cells]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from scipy import stats
 
 from algorithm.heads.documents import Head
 from baseline.heads.cohort import Flags, Outcomes, weighted_balanced_accuracy, weighted_c_index, weighted_class_accuracy
@@ -14,11 +15,14 @@ from baseline.heads.cross_validation import coefficients_of
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
 from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, ModelAnswers, TargetRecord
+from baseline.report.new_centres import CentreEstimate, describe_new_centres, estimate_new_centres
 from evaluation.metrics.overlap import Difference, WeightedMetric
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
+from evaluation.statistics.tests import holm
 
 GAP: Final = "gap"
 BEHIND: Final = "behind"
+BEHIND_OUTSIDE: Final = "behind_outside"
 HEADS: Final = "heads"
 TITLES: Final = {HEADS: "heads", **COMPARATORS}
 MASK_KINDS: Final = {"automatic": "automatic masks", "reference": "reference masks", "cost": "reference less automatic"}
@@ -31,13 +35,17 @@ class TargetEstimates:
     """A target, its record in `cross_validation.json`, and the metric of each model by name: the heads, comparators.
 
     `models` holds it in each kind of cross-validation. `gap` is the metric in nested cross-validation minus that with
-    centres left out; of a comparator, `behind` is the heads' metric minus its own in nested cross-validation. A kind
-    that the cohort does not allow is absent.
+    centres left out; of a comparator, `behind` is the heads' metric minus its own in nested cross-validation, and
+    `behind_outside` with centres left out. A kind that the cohort does not allow is absent.
     """
 
     target: Target
     record: TargetRecord
     models: Mapping[str, Mapping[str, Estimate]]
+
+    def estimate_new_centres(self, new_centres: int | None = None) -> CentreEstimate:
+        """Return the heads' metric to expect at new centres, of which the test set has `new_centres`."""
+        return estimate_new_centres(self.record.leave_one_centre_out.by_centre.values(), new_centres)
 
 
 def estimate_target(target: Target, record: TargetRecord, bootstraps: int, seed: int) -> TargetEstimates:
@@ -57,6 +65,8 @@ def estimate_target(target: Target, record: TargetRecord, bootstraps: int, seed:
             metrics[name, GAP] = Difference(metrics[name, nested], metrics[name, left_out])
         if (name, nested) in metrics and name != HEADS:
             metrics[name, BEHIND] = Difference(metrics[HEADS, nested], metrics[name, nested])
+        if (name, left_out) in metrics and name != HEADS:
+            metrics[name, BEHIND_OUTSIDE] = Difference(metrics[HEADS, left_out], metrics[name, left_out])
     models: dict[str, dict[str, Estimate]] = {}
     if metrics:
         flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
@@ -147,55 +157,96 @@ def coefficients(head: Head | None, folds: Sequence[Mapping[str, float]]) -> lis
 
 # What images have to beat.
 _SIMPLER: Final = ("clinical", "tumour_volume")
+# Two-sided, after Holm's correction.
+MAX_P: Final = 0.05
+NOT_INCLUDED: Final = "The intervals do not include how other training patients or centres would change the heads."
 _NETWORKS: Final = "the networks behind the masks may have seen other patients of the centre"
 
 
-def new_centres(targets: Sequence[TargetEstimates]) -> str:
-    """The metrics to expect at new centres, or why there are none."""
+def new_centres(targets: Sequence[TargetEstimates], new_test_centres: int | None = None) -> str:
+    """Return a sentence on the metrics to expect at new centres, or why there are none."""
     known, unknown = [], []
-    for one in targets:
-        estimate, title = one.models.get(HEADS, {}).get("leave_one_centre_out"), _within_sentence(one.target.title)
-        if estimate is not None and estimate.value is not None:
-            known.append(f"a {METRIC_TITLES[one.target.metric]} of {_figure(estimate)} for {title}")
+    for target in targets:
+        estimate, title = target.estimate_new_centres(new_test_centres), _within_sentence(target.target.title)
+        if estimate.value is not None:
+            known.append(f"a {METRIC_TITLES[target.target.metric]} of {describe_new_centres(estimate)} for {title}")
         else:
-            why = one.record.leave_one_centre_out.why_not or "the metric is undefined"
-            unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{one.target.name}: ')}.")
+            why = target.record.leave_one_centre_out.why_not or "the metric is undefined"
+            unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{target.target.name}: ')}.")
     if not targets:
         return f"No estimate for new centres: {_NETWORKS}."
     if not known:
         return " ".join(unknown)
     expected = f"At a new centre expect {_listed(known)} (each centre predicted by heads that were fitted without it)"
-    return " ".join([f"{expected}; {_NETWORKS}.", *unknown])
+    return " ".join([f"{expected}; {_NETWORKS}. {NOT_INCLUDED}", *unknown])
 
 
 def images_or_not(targets: Sequence[TargetEstimates]) -> str:
-    """A sentence: do heads that use images beat clinical variables and tumour volume, by the differences' intervals."""
+    """Return a sentence on whether heads that use images beat clinical variables and tumour volume.
+
+    A difference counts if it is significant after Holm's correction over all targets and comparators, and if heads are
+    better only if they also are with each centre left out, in the mean over all patients and at most of the centres.
+    """
+    tested = [target for target in targets if not target.record.nested.why_not]
+    comparisons = [(target, name) for target in tested for name in _SIMPLER if name in target.models]
+    differences = [target.models[name].get(BEHIND) for target, name in comparisons]
+    corrected = holm(np.array([_p_value(difference) for difference in differences], dtype=np.float64))
+    p_of = {(target.target.name, name): p for (target, name), p in zip(comparisons, corrected, strict=True)}
     parts = []
-    for one in targets:
-        title, metric = _within_sentence(one.target.title), METRIC_TITLES[one.target.metric]
-        if why := one.record.nested.why_not:
-            parts.append(f"not compared for {title} ({why.removeprefix(f'{one.target.name}: ')})")
+    for target in targets:
+        title = _within_sentence(target.target.title)
+        if why := target.record.nested.why_not:
+            parts.append(f"not compared for {title} ({why.removeprefix(f'{target.target.name}: ')})")
             continue
-        models = [name for name in _SIMPLER if name in one.models]
-        compared = [_comparison(one.models[name].get(BEHIND), TITLES[name], metric) for name in models]
+        names = [name for name in _SIMPLER if name in target.models]
+        compared = [_comparison(target, name, float(p_of[target.target.name, name])) for name in names]
         parts += [f"{_listed(compared)} for {title}"] if compared else []
     return f"In nested cross-validation, heads that use images are {'; '.join(parts)}." if parts else ""
 
 
-def _comparison(difference: Estimate | None, name: str, metric: str) -> str:
+def _comparison(target: TargetEstimates, comparator: str, p_value: float) -> str:
+    """Compare the heads with a comparator in words; `p_value` is corrected for all comparisons."""
+    difference, name = target.models[comparator].get(BEHIND), TITLES[comparator]
     if difference is None or difference.value is None:
         return f"not comparable with {name} (the difference is undefined)"
     low, high = difference.ci95_low, difference.ci95_high
     if low is None or high is None:
         return f"not comparable with {name} (too few patients differ)"
-    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not separable from"
-    return f"{verdict} {name} ({metric} {difference.value:+.3f}, 95% interval {low:+.3f} to {high:+.3f})"
+    figures = f"{METRIC_TITLES[target.target.metric]} {difference.value:+.3f}, 95% interval {low:+.3f} to {high:+.3f}"
+    if p_value > MAX_P:
+        is_single = low > 0 or high < 0
+        return f"not separable from {name} ({figures}{', not significant after correction' if is_single else ''})"
+    if difference.value < 0:
+        return f"worse than {name} ({figures})"
+    if not is_better_outside(target, comparator):
+        return f"not shown to be better than {name} ({figures}, which leave-one-centre-out does not confirm)"
+    return f"better than {name} ({figures}; leave-one-centre-out agrees)"
 
 
-def _figure(estimate: Estimate) -> str:
-    low, high = estimate.ci95_low, estimate.ci95_high
-    interval = "no interval" if low is None or high is None else f"95% interval {low:.3f} to {high:.3f}"
-    return f"{estimate.value:.3f} ({interval})"
+def _p_value(difference: Estimate | None) -> float:
+    """Return the two-sided p of a difference by the end of its interval nearer to 0; 1 without an interval."""
+    if difference is None or None in (difference.value, difference.ci95_low, difference.ci95_high):
+        return 1.0
+    near = difference.ci95_low if difference.value > 0 else difference.ci95_high
+    margin = abs(difference.value - near)
+    if margin == 0:
+        return float(difference.value == 0)
+    return float(2 * stats.norm.sf(stats.norm.ppf(0.975) * abs(difference.value) / margin))
+
+
+def is_better_outside(target: TargetEstimates, comparator: str) -> bool:
+    """Return whether the heads beat a comparator with centres left out.
+
+    The interval of the difference over all patients must lie above 0, and so must the difference at most centres.
+    """
+    difference = target.models[comparator].get(BEHIND_OUTSIDE)
+    if difference is None or difference.ci95_low is None or not difference.ci95_low > 0:
+        return False
+    left_out = target.record.leave_one_centre_out
+    own, others = left_out.by_centre, left_out.comparators[comparator].by_centre
+    pairs = [(own[name], others.get(name)) for name in own]
+    differences = [first - second for first, second in pairs if first is not None and second is not None]
+    return not differences or sum(np.sign(differences)) > 0
 
 
 def _listed(parts: Sequence[str]) -> str:

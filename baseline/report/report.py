@@ -35,7 +35,7 @@ from evaluation.page.html import bullets, paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 13
+FORMAT_VERSION: Final = 14
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 
@@ -99,7 +99,9 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     if (rules := current_record(work)) is not None:
         sections.append(Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
         figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
-    figures["summary"] = [new_centres(targets), images_or_not(targets)]
+    new_test_centres = edition.new_test_centres and edition.new_test_centres.count
+    figures["new_centres"] = {one.target.name: vars(one.estimate_new_centres(new_test_centres)) for one in targets}
+    figures["summary"] = [new_centres(targets, new_test_centres), images_or_not(targets)]
     logs = training_logs(work)
     figures["training"] = facts(work, logs)
     head = [

@@ -19,6 +19,7 @@ from baseline.report.models import (
     GAP,
     MASK_KINDS,
     MOST_SHOWN,
+    NOT_INCLUDED,
     TITLES,
     Coefficient,
     TargetEstimates,
@@ -71,7 +72,8 @@ def target_section(
     `seed`. `on_references` is the record of heads that were fitted on reference masks, None if there are none.
     """
     target, record, models = estimates.target, estimates.record, estimates.models
-    about = f"{len(record.patients)} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
+    about = f"{len(record.patients)} patients. 95% intervals over {bootstraps} bootstrap samples. {NOT_INCLUDED}"
+    about += f" {_OUT_OF_FOLD}"
     reasons = [f"No {KINDS[kind]}: {one.why_not}." for kind, one in record.kinds.items() if one.why_not]
     notes = filter(None, [about, *reasons, left_out_text(record, shipped)])
     text = paragraph(" ".join(notes)) + _shipped(target, shipped)

@@ -36,6 +36,13 @@ def _or_those_of_another(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": ["inputs", "algorithms"]}, {"required": ["algorithms_of"]}]
 
 
+class NewTestCentres(Document):
+    """Number of centres in the test set of which no training patient came, and where it is stated."""
+
+    count: Annotated[int, Field(ge=1, le=1000)]
+    source: Text
+
+
 class Edition(Document):
     """One year of the challenge.
 
@@ -45,6 +52,7 @@ class Edition(Document):
         suv_factor: spellings of the key in `ehr.json` that holds the factor from Bq/ml to SUV; no clinical variable.
         task_aliases: further values of `--task` by algorithm, such as a challenge's own numbers; they precede ours.
         scoring: metrics, rules and ranking by algorithm; those without are not scored.
+        new_test_centres: new centres of the test set; None if their number is not known.
         $schema: for editors.
     """
 
@@ -61,6 +69,7 @@ class Edition(Document):
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
     task_aliases: dict[Name, tuple[Word, ...]] = Field(default_factory=dict)
     scoring: Annotated[Mapping[str, Any], Field(min_length=1)]
+    new_test_centres: NewTestCentres | None = None
     editor_schema: Text | None = Field(default=None, alias=_SCHEMA)
     _source: str = PrivateAttr("")
     _content: dict[str, Any] | None = PrivateAttr(None)

@@ -13,7 +13,9 @@ from baseline.heads.models.kinds import Target
 from baseline.heads.record import KindRecord
 from baseline.report.models import (
     BEHIND,
+    BEHIND_OUTSIDE,
     GAP,
+    NOT_INCLUDED,
     TargetEstimates,
     coefficients,
     estimate_on_references,
@@ -38,11 +40,15 @@ def test_both_kinds_side_by_side() -> None:
     exactly = {"nested": 1.0, "leave_one_centre_out": 0.5, GAP: 0.5}
     for model, expected in (
         (heads, exactly),
-        (volume, {"nested": 0.5, "leave_one_centre_out": 0.5, GAP: 0, BEHIND: 0.5}),
+        (volume, {"nested": 0.5, "leave_one_centre_out": 0.5, GAP: 0, BEHIND: 0.5, BEHIND_OUTSIDE: 0}),
     ):
         assert {what: found.value for what, found in model.items()} == pytest.approx(expected)
         for what, found in model.items():
-            ends = (None, None) if what in (GAP, BEHIND) else pytest.approx((expected[what], expected[what]))
+            ends = (
+                (None, None)
+                if what in (GAP, BEHIND, BEHIND_OUTSIDE)
+                else pytest.approx((expected[what], expected[what]))
+            )
             assert (found.ci95_low, found.ci95_high) == ends
     (hpv,) = estimate_target(HPV, parsed(hpv_record()), bootstraps=50, seed=0).models.values()
     assert {what: found.value for what, found in hpv.items()} == pytest.approx(exactly)
@@ -111,24 +117,29 @@ def estimated(*targets: tuple[Target, dict[str, Any]]) -> list[TargetEstimates]:
     return [estimate_target(target, parsed(record), 50, 0) for target, record in targets]
 
 
-def compared(**behind: Estimate) -> list[TargetEstimates]:
-    """RFS with the difference of the heads to each comparator."""
-    models = {name: {BEHIND: difference} for name, difference in behind.items()}
-    return [TargetEstimates(RFS, parsed(rfs_record(PERFECT, PERFECT)), models)]
+def compared(outside: Estimate | None = None, **behind: Estimate) -> list[TargetEstimates]:
+    """RFS with the difference of the heads to each comparator, the same with centres left out unless it is given."""
+    models = {name: {BEHIND: one, BEHIND_OUTSIDE: outside or one} for name, one in behind.items()}
+    record = rfs_record(PERFECT, PERFECT)
+    record["leave_one_centre_out"]["comparators"] = {name: {"by_centre": {"A": 0.4, "B": 0.4}} for name in models}
+    return [TargetEstimates(RFS, parsed(record), models)]
 
 
 def test_new_centres_with_every_target() -> None:
-    """With centres left out the risks are all the same, C-index 0.5, and everyone is called positive: 0.5.
-
-    Of 40 positives 40 are right, of 20 negatives none; Wilson's limits are 40 / 43.84 and 3.84 / 23.84. Half of each
-    distance, below and above 0.5: 0.456 and 0.581.
-    """
-    everything = estimated((RFS, rfs_record(PERFECT, np.zeros(PATIENTS))), (HPV, hpv_record()))
-    assert new_centres(everything) == (
-        "At a new centre expect a C-index of 0.500 (95% interval 0.500 to 0.500) for recurrence-free survival and a "
-        "balanced accuracy of 0.500 (95% interval 0.456 to 0.581) for HPV status (each centre predicted by "
-        f"heads that were fitted without it); {NETWORKS}."
+    """C-indices 0.6 and 0.7 of two centres: mean 0.65, s = 0.0707, t = 12.7062, so that the mean's half width is
+    12.7062 x 0.0707 / sqrt(2) = 0.635, and that of three new centres 12.7062 x 0.0707 x sqrt(1 / 2 + 1 / 3) = 0.820:
+    both reach from 0 or 0.015 to 1."""
+    record = rfs_record(PERFECT, np.zeros(PATIENTS))
+    record["leave_one_centre_out"]["by_centre"] = {"A": 0.6, "B": 0.7}
+    everything = estimated((RFS, record), (HPV, hpv_record()))
+    text = (
+        "At a new centre expect a C-index of 0.650 (95% interval of the mean 0.015 to 1.000 by 2 centres; {}) for "
+        "recurrence-free survival and a balanced accuracy of 0.500 (no interval, which needs two centres) for HPV "
+        f"status (each centre predicted by heads that were fitted without it); {NETWORKS}. {NOT_INCLUDED}"
     )
+    predicted = "95% of test sets of 3 new centres within 0.000 to 1.000"
+    assert new_centres(everything, 3) == text.format(predicted)
+    assert new_centres(everything) == text.format("the number of new centres in the test set is unknown")
 
 
 def test_new_centres_without_figures() -> None:
@@ -138,8 +149,9 @@ def test_new_centres_without_figures() -> None:
     both = new_centres(estimated((RFS, single), (HPV, hpv_record())))
     assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
     assert both.endswith(why)
-    undefined = {"heads": {"leave_one_centre_out": Estimate(None, None, None)}}
-    assert new_centres([TargetEstimates(RFS, parsed(rfs_record(PERFECT, PERFECT)), undefined)]) == (
+    undefined = rfs_record(PERFECT, PERFECT)
+    undefined["leave_one_centre_out"]["by_centre"] = {"A": None, "B": None}
+    assert new_centres(estimated((RFS, undefined))) == (
         "No estimate for recurrence-free survival at new centres: the metric is undefined."
     )
     assert new_centres([]) == f"No estimate for new centres: {NETWORKS}."
@@ -151,16 +163,48 @@ def test_new_centres_without_figures() -> None:
 )
 def test_images_against_clinical_variables(low: float, high: float, verdict: str) -> None:
     value = (low + high) / 2
+    agrees = "; leave-one-centre-out agrees" if low > 0 else ""
     assert images_or_not(compared(clinical=Estimate(value, low, high))) == (
         f"In nested cross-validation, heads that use images are {verdict} clinical variables alone "
-        f"(C-index {value:+.3f}, 95% interval {low:+.3f} to {high:+.3f}) for recurrence-free survival."
+        f"(C-index {value:+.3f}, 95% interval {low:+.3f} to {high:+.3f}{agrees}) for recurrence-free survival."
     )
+
+
+@pytest.mark.parametrize(
+    "outside", [Estimate(0.05, -0.01, 0.11), Estimate(0.05, None, None), Estimate(-0.1, -0.2, -0.01)]
+)
+def test_heads_that_are_not_better_at_other_centres_are_not_called_better(outside: Estimate) -> None:
+    found = images_or_not(compared(outside, clinical=Estimate(0.05, 0.01, 0.09)))
+    assert "not shown to be better than clinical variables alone (C-index +0.050" in found
+    assert "which leave-one-centre-out does not confirm)" in found
+
+
+def test_most_centres_must_agree() -> None:
+    """Of the centres' C-indices 0.5 and 0.6, one lies below and one above the comparator's 0.7 and 0.4."""
+    (target,) = compared(clinical=Estimate(0.05, 0.01, 0.09))
+    left_out = target.record.leave_one_centre_out
+    left_out.by_centre["B"] = 0.6
+    left_out.comparators["clinical"].by_centre["A"] = 0.7
+    assert "not shown to be better" in images_or_not([target])
+
+
+def test_holm_over_targets_and_comparators() -> None:
+    """Each p alone is 2 (1 - Phi(1.96 x 0.05 / 0.045)) = 0.029: above 0.05 after Holm over two, below it alone."""
+    one, none = Estimate(0.05, 0.005, 0.095), Estimate(0.0, -0.05, 0.05)
+    assert "images are better than clinical variables alone" in images_or_not(compared(clinical=one))
+    both = images_or_not(compared(clinical=one, tumour_volume=none))
+    assert "not separable from clinical variables alone (C-index +0.050" in both
+    assert "+0.005 to +0.095, not significant after correction)" in both
+    assert images_or_not(compared(clinical=one) + compared(clinical=none)).count("not separable") == 2
 
 
 def test_images_against_both_comparators_and_undefined_differences() -> None:
     clinical, volume = Estimate(0.1, 0.05, 0.15), Estimate(0.0, -0.05, 0.05)
     found = images_or_not(compared(clinical=clinical, tumour_volume=volume, suv_max=clinical))
-    assert "better than clinical variables alone (C-index +0.100, 95% interval +0.050 to +0.150) and not" in found
+    assert (
+        "better than clinical variables alone (C-index +0.100, 95% interval +0.050 to +0.150; leave-one-centre-out agrees) and not"
+        in found
+    )
     assert "not separable from tumour volume alone (C-index +0.000" in found
     assert "SUVmax" not in found
     assert "not comparable with clinical variables alone (the difference is undefined)" in images_or_not(
