@@ -22,7 +22,10 @@ _MODEL: Final = "a model package, as a folder or .tar.gz"
 
 
 class RecordedRun(PlatformDocument):
-    """The record of one run, as far as a rehearsal reads it; `package` is None for a method without a package."""
+    """The record of one run, as far as a rehearsal reads it.
+
+    `package` is None for a method without a package; `expected_dsc` is by label, None for a label without a voxel.
+    """
 
     method: str | None = None
     package: PackageIdentity | None = None
@@ -34,6 +37,7 @@ class RecordedRun(PlatformDocument):
     fallback_by: dict[str, str] = Field(default_factory=dict)
     fallback_why: dict[str, str] = Field(default_factory=dict)
     notices: tuple[Finding, ...] = ()
+    expected_dsc: dict[str, float | None] = Field(default_factory=dict)
 
 
 class RehearsedPackage(Document):

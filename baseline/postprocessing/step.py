@@ -178,14 +178,14 @@ def read_images(work: WorkFolders, case: ReleaseCase) -> tuple[Volume, _Float | 
 def fitted_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
     """The rules of all patients, and the gains with folds and with centres left out, as parts of the record.
 
-    Rules are stored only if the lower ends of both gains are above 0.
+    Rules are stored only if both gains, the expected ones for patients that did not choose them, are large enough.
     """
     folds = {_fold_name(number): fold for number, fold in enumerate(splits.folds)}
     rules, gain_of, by_group = minimum_volumes(cohort, np.ones(len(cohort.patients))), {}, {}
     for split, groups in (("folds", folds), ("centres", splits.centres)):
         counts, by_group[split] = cross_fitted(cohort, groups)
         gain_of[split] = gains(cohort, counts, splits.seed)
-    why_not = _fault(rules, gain_of)
+    why_not = _fault(rules, gain_of, cohort.score.min_gain)
     return {
         "weights": dict(cohort.score.weights),
         "titles": dict(cohort.score.titles),
@@ -196,15 +196,15 @@ def fitted_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
     }
 
 
-def _fault(rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, RuleGain]]) -> str:
-    """The reason why the rules are not used; empty if they are."""
+def _fault(rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, RuleGain]], min_gain: float) -> str:
+    """Return the reason why the rules are not used; empty if they are."""
     if rules == NO_RULES:
         return "no minimum volume gains enough"
     for split, figures in gain_of.items():
         gain = figures[SCORE].difference
-        if gain.ci95_low is None or gain.ci95_low <= 0:
+        if not gain.value >= min_gain:
             found = f"with volumes found without the patient's {split[:-1]}, the score changes by {change_text(gain)}"
-            return f"{found}, expected a lower end above 0"
+            return f"{found}, expected at least +{min_gain:.5f}"
     return ""
 
 

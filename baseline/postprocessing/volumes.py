@@ -42,7 +42,8 @@ COUNTS: Final = ("gtvp_common", "gtvp_predicted", "gtvn_common", "gtvn_predicted
 _CONNECTIVITY: Final = 26
 _MEASURED: Final = ("gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_dsc_agg", "gtvn_dsc_agg", "gtvn_f1_agg")
 _PARTS: Final = {"dsc_agg_mean": {"gtvp_dsc_agg": 0.5, "gtvn_dsc_agg": 0.5}}
-# A minimum volume must raise the score by this much, and by more than the standard deviation of its gain.
+# A minimum volume must raise the masks' part of the score by this share of the weights of masks, and by more than the
+# standard deviation of its gain.
 LEAST_GAIN: Final = 0.001
 VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
 _LIMITS: Final = ("gtvp_volume_ml", "gtvn_volume_ml")
@@ -117,6 +118,11 @@ class MaskScore:
     weights: Mapping[str, float]
     titles: Mapping[str, str]
     rules: MaskRules
+
+    @property
+    def min_gain(self) -> float:
+        """The smallest gain that counts, relative to the weights of masks, whose sum differs between editions."""
+        return LEAST_GAIN * sum(self.weights.values())
 
 
 def mask_task(edition: Edition) -> str:
@@ -234,7 +240,7 @@ def minimum_volumes(cohort: MaskCohort, members: Floats) -> PostprocessingRules:
         best = max(alone, key=lambda rules: _score(cohort, rules, members))
         gain = _score(cohort, best, members) - _score(cohort, NO_RULES, members)
         spread = np.nanstd(cohort.total(best)(samples) - cohort.total(NO_RULES)(samples))
-        if gain >= LEAST_GAIN and gain > spread:
+        if gain >= cohort.score.min_gain and gain > spread:
             found = found.model_copy(update=best.as_json())
     return found
 

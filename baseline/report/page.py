@@ -70,7 +70,7 @@ _POSTPROCESSING: Final = (
     "Minimum volumes of 26-connected lesions on the network's grid. Masks, features and all figures of this page use "
     "the volumes that were found without the patient's fold; the package uses those found on all patients. The gains "
     "are of volumes found without the patient's fold or centre, with intervals from the paired bootstrap; a volume is "
-    "stored only if the lower ends of both intervals are above 0."
+    "stored only if both gains are expected to reach 0.001 of the weights of masks."
 )
 
 

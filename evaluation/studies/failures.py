@@ -114,10 +114,10 @@ def read_expected(
     """The expected DSC of each case, for each label with a column in the table; and the names that do not match.
 
     These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line). In
-    place of a table `path` may be a folder with a record of the run for each case. Raises PredictionError if the table
+    place of a table `path` may be a `rehearsal.json`, or a folder with a record of the run for each case. Raises PredictionError if the table
     or a record cannot be used; a fault of one line becomes the problem of its case.
     """
-    if path.is_dir():
+    if path.is_dir() or path.suffix.lower() == ".json":
         return _of_records(path, cases)
     table = read_table_with(path, dict.fromkeys(COLUMNS.values(), ()), PredictionError)
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
@@ -131,19 +131,9 @@ def read_expected(
     return {label: submission.answers for label, submission in read.items()}, about
 
 
-def _of_records(
-    folder: Path, cases: Sequence[str]
-) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
-    """As `read_expected`, from `CASE.json` as `hecktor predict --record` writes it."""
-    found: dict[str, dict[str, float | None]] = {}
-    for path in sorted(folder.glob("*.json")):
-        content = read_json(path, error=PredictionError)
-        given = content.get("expected_dsc") if isinstance(content, dict) else None
-        if not isinstance(given, dict) or not all(
-            one is None or (isinstance(one, float) and 0 <= one <= 1) for one in given.values()
-        ):
-            raise PredictionError(path.name, "no expected_dsc from 0 to 1", "a record of `hecktor predict --record`")
-        found[path.stem] = {name.lower(): value for name, value in given.items()}
+def _of_records(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
+    """Read what `read_expected` returns from a `rehearsal.json`, or from a folder of run records `CASE.json`."""
+    found = _read_rehearsal(path) if path.is_file() else _read_run_records(path)
 
     def answer(case: str, label: str) -> SubmittedAnswer:
         value = found.get(case, {}).get(label)
@@ -155,6 +145,42 @@ def _of_records(
     }
     unknown, missing = sorted(found.keys() - set(cases)), sorted(set(cases) - found.keys())
     return answers, {"unknown": unknown, "duplicate": [], "missing": missing}
+
+
+def _read_run_records(folder: Path) -> dict[str, dict[str, float | None]]:
+    """Read the expected DSC of each case by label from `CASE.json` as `hecktor predict --record` writes it."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path, error=PredictionError)
+        found[path.stem] = _expected_of(content, path.name, "a record of `hecktor predict --record`")
+    return found
+
+
+def _read_rehearsal(path: Path) -> dict[str, dict[str, float | None]]:
+    """Read the expected DSC of each case by label from `rehearsal.json`; cases without a run record are left out."""
+    content, wanted = read_json(path, error=PredictionError), "a rehearsal.json of `hecktor rehearse`"
+    entries = content.get("cases") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("case"), str) and "record" in entry for entry in entries
+    ):
+        raise PredictionError(path.name, "no cases with their records", wanted)
+    recorded = {entry["case"]: entry["record"] for entry in entries if entry["record"] is not None}
+    if any(isinstance(record, dict) and "expected_dsc" not in record for record in recorded.values()):
+        raise PredictionError(
+            path.name, "no expected_dsc in its records", "a rehearsal of this version; rehearse again"
+        )
+    return {case: _expected_of(record, f"{path.name}: {case}", wanted) for case, record in recorded.items()}
+
+
+def _expected_of(record: Any, name: str, wanted: str) -> dict[str, float | None]:
+    """Return the expected DSC by label of one record; raise `PredictionError` for anything else than 0 to 1."""
+    given = record.get("expected_dsc") if isinstance(record, dict) else None
+    if not isinstance(given, dict) or not all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
+        for value in given.values()
+    ):
+        raise PredictionError(name, "no expected_dsc from 0 to 1", wanted)
+    return {label.lower(): None if value is None else float(value) for label, value in given.items()}
 
 
 def compare(

@@ -35,8 +35,6 @@ from tests.baseline.postprocessing.null_cohorts import null_cohort, splits_of
 from tests.baseline.postprocessing.patients import write_patients
 
 EDITION = load_edition("hecktor2025")
-# Chosen because volumes are found in them.
-NULL_SEEDS = (28, 32, 36)
 # Label, voxels of 1 ml, whether it lies in the reference (wholly or not at all).
 Row = tuple[int, int, bool]
 
@@ -132,25 +130,42 @@ def test_a_gain_within_its_noise_is_not_taken() -> None:
     assert minimum_volumes(cohort, everyone(cohort)) == NO_RULES
 
 
-def test_a_gain_whose_interval_holds_0_is_not_stored() -> None:
+def test_the_expected_gain_decides() -> None:
     """A volume removes the false nodes of five patients and the true node of a sixth.
 
     Whoever is left out, the others have a gain of at least 4 - 1 nodes, above its standard deviation sqrt(4 + 1), so that
-    each group gets the volume and the gain is 5 - 1 nodes. About one sample in sixteen has more of the true nodes.
+    each group gets the volume and the gain is 5 - 1 nodes. About one sample in sixteen has more of the true nodes: the
+    interval holds 0, but a gain is expected.
     """
     plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 1, False), lesion(2, 1, True)
     more = [*([[*plain, false]] * 5), [*plain, true]]
     cohort = scored([patient(number, f"C{number % 4}", nodes) for number, nodes in enumerate([plain] * 34 + more)])
     result = fitted_volumes(cohort, splits_of(cohort))
-    assert minimum_volumes(cohort, everyone(cohort)).gtvn_volume_ml == 1.5
     for split, groups in (("folds", 5), ("centres", 4)):
         gain = result["cross_fitted"][split][SCORE].difference
         assert [rules.gtvn_volume_ml == 1.5 for rules in result["rules_by_group"][split].values()] == [True] * groups
         assert gain.value > 0.001
         assert gain.ci95_low <= 0
-    assert result["rules"] == NO_RULES
-    assert "with volumes found without the patient's fold, the score changes by +0.0" in result["why_not"]
-    assert result["why_not"].endswith(", expected a lower end above 0")
+    assert (result["why_not"], result["rules"]) == ("", PostprocessingRules(gtvn_volume_ml=1.5))
+
+
+@pytest.mark.parametrize("edition", ["hecktor2025", "hecktor2026"])
+def test_the_least_gain_is_relative_to_the_weights_of_masks(edition: str) -> None:
+    """A limit that is a thousandth of the weights: 0.001 in 2025, 0.00025 in 2026."""
+    score = score_of(load_edition(edition))
+    assert score.min_gain == pytest.approx({"hecktor2025": 0.001, "hecktor2026": 0.00025}[edition])
+
+
+def test_a_gain_of_2026_is_not_held_to_the_weights_of_2025() -> None:
+    """Of 400 nodes of 10 ml in 400 patients eight have a false one of 1 ml beside them, whose DSC is 20 / 21: the mean
+    of the DSC of GTVn gains 8 / 400 / 21 = 0.00095, with weight 0.125 0.00012 and above its deviation. With weights of
+    sum 1 that is 0.00048 of them: too little. Forty false ones gain 0.0006, 0.0024 of the weights, which is enough."""
+    plain, false = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 1, False)
+    for number, expected in ((8, NO_RULES), (40, PostprocessingRules(gtvn_volume_ml=1.5))):
+        nodes = [[*plain, false]] * number + [plain] * (400 - number)
+        patients = [patient(place, f"C{place % 4}", lesions) for place, lesions in enumerate(nodes)]
+        cohort = MaskCohort(patients, score_of(load_edition("hecktor2026")))
+        assert minimum_volumes(cohort, everyone(cohort)) == expected
 
 
 def test_a_gain_with_its_interval_above_0_is_stored() -> None:
@@ -168,16 +183,19 @@ def test_a_fold_without_references_has_the_rules_of_all_patients() -> None:
     assert rules == {"fold 0": minimum_volumes(cohort, everyone(cohort))}
 
 
-def test_null_cohorts_store_no_rules() -> None:
-    """Cohorts in which a volume gains on all patients, and cross-fitted gains are above 0."""
-    gaining = 0
-    for seed in NULL_SEEDS:
-        cohort = null_cohort(40, seed)
-        result = fitted_volumes(cohort, splits_of(cohort))
-        gains_of = [result["cross_fitted"][split][SCORE].difference.value for split in ("folds", "centres")]
-        gaining += minimum_volumes(cohort, everyone(cohort)) != NO_RULES and min(gains_of) > 0
-        assert result["rules"] == NO_RULES
-    assert gaining == len(NULL_SEEDS)
+@pytest.mark.slow
+def test_rules_of_null_cohorts_cost_nothing_on_other_patients() -> None:
+    """In some of 40 null cohorts a volume is stored by chance. On 2,000 other patients the mean change of the score
+    over all cohorts is a loss below the least gain that counts."""
+    new, changes = null_cohort(2000, 1000), []
+    before = float(new.total(NO_RULES)(everyone(new)[None])[0])
+    for seed in range(40):
+        cohort, rules = null_cohort(40, seed), NO_RULES
+        if minimum_volumes(cohort, everyone(cohort)) != NO_RULES:
+            rules = fitted_volumes(cohort, splits_of(cohort))["rules"]
+        changes.append(float(new.total(rules)(everyone(new)[None])[0]) - before)
+    assert any(changes)
+    assert np.mean(changes) > -0.001
 
 
 def test_cross_fitted_rules_come_from_the_other_patients() -> None:
