@@ -114,8 +114,8 @@ def read_expected(
     """The expected DSC of each case, for each label with a column in the table; and the names that do not match.
 
     These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line). In
-    place of a table `path` may be a `rehearsal.json`, or a folder with a record of the run for each case. Raises PredictionError if the table
-    or a record cannot be used; a fault of one line becomes the problem of its case.
+    place of a table `path` may be a `rehearsal.json`, or a folder with a record of the run for each case. Raises
+    PredictionError if the table or a record cannot be used; a fault of one line becomes the problem of its case.
     """
     if path.is_dir() or path.suffix.lower() == ".json":
         return _of_records(path, cases)

@@ -202,3 +202,10 @@ def test_the_summary_names_package_fallbacks_and_notices(
     assert not left.parent.exists()
     assert main([*command, f"--arguments={shlex.join(recorded(ANOTHER))}"]) == 1
     assert "error: model package: other, manifest sha256 000000000000 in the run record" in capsys.readouterr().err
+
+
+def test_the_expected_dsc_of_a_run_is_kept() -> None:
+    """Labels without a voxel have none; `hecktor study failures` reads it from rehearsal.json."""
+    run = RecordedRun.model_validate({"expected_dsc": {"GTVp": 0.8, "GTVn": None}, "lesions": {}})
+    assert run.model_dump(mode="json")["expected_dsc"] == {"GTVp": 0.8, "GTVn": None}
+    assert RecordedRun().expected_dsc == {}

@@ -62,6 +62,29 @@ def test_four_cases_by_hand():
     assert [(line["kept"], line["coverage"]) for line in lines] == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1)]
 
 
+def test_a_rehearsal_in_place_of_records(tmp_path):
+    """One case has an expected DSC, one no record, one is missing; records of older rehearsals have none."""
+    path = tmp_path / "rehearsal.json"
+    cases = [{"case": "P0", "record": {"expected_dsc": {"GTVp": 0.8, "GTVn": None}}}, {"case": "P1", "record": None}]
+    path.write_text(json.dumps({"cases": cases}))
+    answers, about = read_expected(path, ["P0", "P1", "P2"])
+    assert [one.value for one in answers["gtvp"]] == [0.8, None, None]
+    assert [one.problem for one in answers["gtvn"]] == ["no expected DSC of gtvn", "no record", "no record"]
+    assert about == {"unknown": [], "duplicate": [], "missing": ["P1", "P2"]}
+    for content, message in (
+        ({"cases": [{"case": "P0", "record": {}}]}, r"rehearsal\.json: no expected_dsc in its records"),
+        (
+            {"cases": [{"case": "P0", "record": {"expected_dsc": {"GTVp": 2}}}]},
+            r"json: P0: no expected_dsc from 0 to 1",
+        ),
+        ({"cases": {}}, r"rehearsal\.json: no cases with their records"),
+        ([], r"rehearsal\.json: no cases with their records"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(PredictionError, match=message):
+            read_expected(path, ["P0"])
+
+
 def test_a_folder_of_records(tmp_path):
     """Two of three cases have a record, one without a pass of a network; another patient's is unknown."""
     for name, expected in (("P0", {"GTVp": 0.8, "GTVn": None}), ("P1", {}), ("other", {"GTVp": 0.5})):
