@@ -126,7 +126,7 @@ def _log_answers(run: RunContext, record: RunRecord) -> None:
         value = record.answers[declared.name]
         if declared.kind == "risk" and value is not None:
             is_time = declared.direction == "time"
-            shown, when = (f"{value:.0f} days", "later") if is_time else (f"{value:.3g}", "earlier")
+            shown, when = (f"{value:z.0f} days", "later") if is_time else (f"{value:z.3g}", "earlier")
             LOGGER.info("%s: %s, higher means %s recurrence", declared.name, shown, when)
         elif value is not None:
             probability = record.probabilities.get(declared.name)

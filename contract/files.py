@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import errno
 import io
@@ -21,6 +22,7 @@ from contract.errors import HecktorError, InputError, OutputError, unwritable
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 _LEAST_FREE_BYTES = 4096
+_CSV_IN_UTF8 = 'a CSV file in UTF-8: save it as "CSV UTF-8"'
 # Of a whole number; the largest double has 309, and Python converts no more than 4,300.
 _MAX_DIGITS = 310
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
@@ -265,6 +267,37 @@ def without_trailing_commas(text: str) -> str:
     return _TEXT_OR_TRAILING_COMMA.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
 
 
+def read_csv_text(path: Path, *, error: type[HecktorError], max_bytes: int) -> str:
+    """Read the text of a CSV file in UTF-8; line ends become `\\n`.
+
+    Raises:
+        HecktorError: of class `error`: see `read_text` and `decode_csv`.
+    """
+    content = _read_bytes(path, "a CSV file", error=error, max_bytes=max_bytes, name=path.name)
+    return decode_csv(content, path.name, error=error)
+
+
+def decode_csv(content: bytes, name: str, *, error: type[HecktorError]) -> str:
+    """Decode the content of a CSV file in UTF-8, with or without a byte order mark; line ends become `\\n`.
+
+    Raises:
+        HecktorError: of class `error`: another encoding, or a first line such as `sep=,`, which spreadsheets write. The
+            message says how to save the table.
+    """
+    # The first character of UTF-16 text is a byte order mark, or a zero byte stands next to a letter.
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1:
+        raise error(name, "UTF-16 text", _CSV_IN_UTF8)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(name, "not UTF-8 text, perhaps Latin-1 or Windows-1252", _CSV_IN_UTF8) from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    first_line = text.partition("\n")[0].strip().strip('"')
+    if first_line.lower().startswith("sep=") and len(first_line) <= len("sep=") + 1:
+        raise error(name, f'"{first_line}" in line 1', f"the names of the columns; {_CSV_IN_UTF8}")
+    return text
+
+
 def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int, name: str = "") -> str:
     """Read a UTF-8 text file, with or without a byte order mark; `expected` names its kind in messages.
 
@@ -274,6 +307,15 @@ def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes
         HecktorError: of class `error`: absent, not a regular file, too large, not UTF-8, or unreadable.
     """
     name = name or path.name
+    content = _read_bytes(path, expected, error=error, max_bytes=max_bytes, name=name)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(name, "not UTF-8 text", expected) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read_bytes(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int, name: str) -> bytes:
     if not path.exists():
         raise error(name, f"not found in {path.parent.name or 'the current folder'}", expected)
     if not path.is_file():
@@ -282,8 +324,6 @@ def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes
     if size > max_bytes:
         raise error(name, f"{size} bytes", f"at most {max_bytes}")
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise error(name, "not UTF-8 text", expected) from None
+        return path.read_bytes()
     except OSError as problem:
         raise error(name, f"cannot be read ({problem.strerror})", "a readable file") from None

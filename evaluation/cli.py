@@ -129,7 +129,7 @@ def _print_directions(task: TaskProfile, options: Mapping[str, Any]) -> None:
 
 
 def _shown(value: float | None) -> str:
-    return "  null" if value is None else f"{value:.4f}"
+    return "  null" if value is None else f"{value:z.4f}"
 
 
 def _by_name(options: Sequence[tuple[str, str]]) -> dict[str, str]:

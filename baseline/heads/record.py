@@ -186,7 +186,7 @@ def stored_cross_validation(work: WorkFolders) -> CrossValidation | None:
 def summary(heads: Mapping[str, FittedHead], document: CrossValidation, targets: Sequence[Target]) -> str:
     """A few lines for the console: the fitted heads, and their cross-validated metrics."""
     lines = [
-        f"{name}: {record.model}, {record.metric} {record.out_of_fold:.3f} over the folds that selected it"
+        f"{name}: {record.model}, {record.metric} {record.out_of_fold:z.3f} over the folds that selected it"
         for name, record in heads.items()
     ]
     lines += [f"{name}: {text}" for name, record in heads.items() if (text := unused_text(record))]
@@ -194,7 +194,7 @@ def summary(heads: Mapping[str, FittedHead], document: CrossValidation, targets:
     for name, record in ((target.name, document.targets[target.name]) for target in targets):
         for kind, scored in record.kinds.items():
             value = scored.value(record.metric)
-            shown = scored.why_not or "undefined" if value is None else f"{record.metric} {value:.3f}"
+            shown = scored.why_not or "undefined" if value is None else f"{record.metric} {value:z.3f}"
             lines.append(f"{name}, {kind.replace('_', ' ')}: {shown}{_recalls(scored)}")
         if text := left_out_text(record, heads.get(name)):
             lines.append(f"{name}: {text}")
@@ -230,4 +230,4 @@ def left_out_text(record: TargetRecord, shipped: FittedHead | None) -> str:
 
 def _recalls(record: ModelAnswers) -> str:
     recalls = {name: value for name, value in (record.recall or {}).items() if value is not None}
-    return f" ({', '.join(f'{name} {value:.2f}' for name, value in recalls.items())})" if recalls else ""
+    return f" ({', '.join(f'{name} {value:z.2f}' for name, value in recalls.items())})" if recalls else ""

@@ -98,7 +98,7 @@ class FittedTable:
         lines.append(metrics_summary({name: self.fitted}, self.cross_validation, [self.target]))
         ratio = "change from class to class" if head.classes else "hazard ratio" if is_risk else "odds ratio"
         weights = self.coefficients() if head.classes else np.exp(self.coefficients())
-        lines.append(f"{ratio} per SD: {', '.join(f'{key} {value:.2f}' for key, value in weights.items())}")
+        lines.append(f"{ratio} per SD: {', '.join(f'{key} {value:z.2f}' for key, value in weights.items())}")
         if is_risk:
             lines.append("times do not transfer to other centres; the order of patients does")
         return "\n".join(lines)

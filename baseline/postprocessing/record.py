@@ -132,8 +132,8 @@ def packed_rules(given: Path | None, heads: Path | None, edition: Edition) -> tu
 def change_text(gain: GainInterval) -> str:
     """A difference with its interval in words."""
     if gain.ci95_low is None or gain.ci95_high is None:
-        return f"{gain.value:+.4f}"
-    return f"{gain.value:+.4f} ({gain.ci95_low:+.4f} to {gain.ci95_high:+.4f})"
+        return f"{gain.value:+z.4f}"
+    return f"{gain.value:+z.4f} ({gain.ci95_low:+z.4f} to {gain.ci95_high:+z.4f})"
 
 
 def postprocessing_lines(work: WorkFolders) -> str:
@@ -147,7 +147,7 @@ def postprocessing_lines(work: WorkFolders) -> str:
     for split, figures in record.cross_fitted.items():
         one = figures[SCORE]
         lines.append(
-            f"  score, volumes found without the patient's {split[:-1]}: {one.unfiltered:.4f} to {one.filtered:.4f}, "
+            f"  score, volumes found without the patient's {split[:-1]}: {one.unfiltered:z.4f} to {one.filtered:z.4f}, "
             f"difference {change_text(one.difference)}"
         )
     lines.append("  out-of-fold masks, features and figures have the volumes found without the patient's fold")

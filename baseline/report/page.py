@@ -47,7 +47,7 @@ def centre_row(centre: str, cells: Sequence[Content]) -> Row:
 
 def signed(value: float | None) -> Cell:
     """A number with its sign."""
-    return Cell("-") if value is None else Cell(f"{value:+.3f}", value)
+    return Cell("-") if value is None else Cell(f"{value:+z.3f}", value)
 
 
 def worst_cases_html(cases: Sequence[WorstCase], addresses: Mapping[str, str]) -> str:

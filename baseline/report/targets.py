@@ -96,7 +96,7 @@ def _shipped(target: Target, shipped: HeadRecord | None) -> str:
         return paragraph("No head is shipped for this target.")
     setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped.setting.items()]
     chosen = f"Shipped head: {', '.join([shipped.model, *setting])}, chosen from {len(shipped.tried)} by "
-    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped.out_of_fold:.3f}, which is optimistic)."
+    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped.out_of_fold:z.3f}, which is optimistic)."
     return paragraph(f"{chosen} {direction_in_words(target.answer, shipped.head)}")
 
 
@@ -110,7 +110,7 @@ def _models(target: Target, models: Mapping[str, Mapping[str, Estimate]]) -> str
     columns = (*KINDS, GAP, BEHIND)
     rows = [Row([TITLES.get(name, name), *map(model.get, columns)]) for name, model in models.items()]
     chance = 1 / max(2, len(target.answer.classes))
-    about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:.3g}."
+    about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:z.3g}."
     return page.listing("Heads and comparators", table(about, heads, rows), about)
 
 

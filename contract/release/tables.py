@@ -12,6 +12,7 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import InputError
+from contract.files import decode_csv
 from contract.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 
 ID: Final = "PatientID"
@@ -92,8 +93,7 @@ def read_cells(path: Path) -> CsvCells:
     try:
         if path.stat().st_size > MAX_TABLE_BYTES:
             raise InputError(path.name, f"{path.stat().st_size} bytes", f"at most {MAX_TABLE_BYTES}")
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            text = file.read()
+        text = decode_csv(path.read_bytes(), path.name, error=InputError)
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         header = [cell.strip() for cell in next(reader, [])]
@@ -107,7 +107,7 @@ def read_cells(path: Path) -> CsvCells:
                 rows.append((number, texts))
                 cells += len(texts)
                 check_table_size(path.name, InputError, rows=len(rows), cells=cells)
-    except (OSError, ValueError, csv.Error) as problem:  # an error of the encoding is a ValueError
+    except (OSError, csv.Error) as problem:
         reason = " ".join(str(problem).split())
         raise InputError(path.name, f"not a readable table ({reason})", expected) from None
     if not header:

@@ -79,7 +79,7 @@ def _blobs(results: TaskResults, stable: RankStability) -> Analysis:
 
 
 def _tau_text(tau: KendallTau) -> str:
-    return "" if tau.mean is None else f", tau {tau.mean:.3f} ({tau.ci95_low:.3f} to {tau.ci95_high:.3f})"
+    return "" if tau.mean is None else f", tau {tau.mean:z.3f} ({tau.ci95_low:z.3f} to {tau.ci95_high:z.3f})"
 
 
 def _taus(results: TaskResults, stable: RankStability) -> Analysis:

@@ -186,7 +186,7 @@ def rounded(value: float | None) -> float | None:
     """The value with four significant digits; None if it is not a finite number."""
     if value is None or not math.isfinite(value):
         return None
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:z.{_DIGITS}g}")
 
 
 def box_summary(values: Iterable[float]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from contract.editions import Answer
 from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from contract.files import parse_json, read_text
+from contract.files import parse_json, read_csv_text, read_text
 from contract.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 
 ID_COLUMN: Final = "PatientID"
@@ -62,10 +62,11 @@ def read_table(path: Path, error: type[HecktorError], columns: Collection[str] |
     The rows hold the cells of `columns`, whose case, blanks, `-` and `_` are ignored; None keeps every column that has
     a name. Other columns are not kept and may appear twice.
     """
-    text = read_text(path, "a CSV file", error=error, max_bytes=MAX_TABLE_BYTES)
     keys = None if columns is None else {normalised_key(column) for column in columns}
     if path.suffix.lower() == ".json":
+        text = read_text(path, "a JSON file", error=error, max_bytes=MAX_TABLE_BYTES)
         return _records(text, path.name, keys, error)
+    text = read_csv_text(path, error=error, max_bytes=MAX_TABLE_BYTES)
     with _fields_of_any_length():
         return _parsed(text, path.name, keys, error)
 

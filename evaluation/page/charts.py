@@ -82,7 +82,7 @@ def _number(value: Any) -> float | int | None:
     number = float(value)
     if not math.isfinite(number):
         return None
-    short = float(f"{number:.{_FIGURES}g}") if abs(number) < 10**_FIGURES else round(number)
+    short = float(f"{number:z.{_FIGURES}g}") if abs(number) < 10**_FIGURES else round(number)
     return int(short) if short == int(short) else short
 
 
@@ -112,5 +112,5 @@ def _shown(number: float) -> str:
     if isinstance(number, int):
         return str(number)
     if abs(number) < 0.001:
-        return f"{number:.1e}"
-    return f"{number:.{3 if abs(number) < 10 else 1 if abs(number) < 1000 else 0}f}"
+        return f"{number:z.1e}"
+    return f"{number:z.{3 if abs(number) < 10 else 1 if abs(number) < 1000 else 0}f}"

@@ -38,6 +38,9 @@ function rowsOf(data) {
   });
 }
 
+// A number with so many decimals, without the sign of a negative zero.
+const fixed = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
+
 // A number with as many digits as a reader needs; `digits` is the most that its column has.
 function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
   if (value === null || value === undefined || value.length === 0) return DASH;
@@ -46,7 +49,7 @@ function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
   if (value === 0 || digits === 0) return String(value);
   const size = Math.abs(value);
   if (size < 0.001) return value.toExponential(1);
-  return value.toFixed(Math.min(digits, size < 10 ? 3 : size < 1000 ? 1 : 0));
+  return fixed(value, Math.min(digits, size < 10 ? 3 : size < 1000 ? 1 : 0));
 }
 
 // The most decimals of any number of a column, three at most.

@@ -143,8 +143,8 @@ def value_cell(value: float | None, low: float | None, high: float | None, *, be
     """A value with its 95% interval below it."""
     if value is None:
         return Cell("-")
-    interval = "" if low is None or high is None else f' <span class="interval">{low:.3f} to {high:.3f}</span>'
-    return Cell(f'<span class="value{" best" if best else ""}">{value:.3f}</span>{interval}', value)
+    interval = "" if low is None or high is None else f' <span class="interval">{low:z.3f} to {high:z.3f}</span>'
+    return Cell(f'<span class="value{" best" if best else ""}">{value:z.3f}</span>{interval}', value)
 
 
 def _row(row: Row, header_column: int) -> str:
@@ -163,11 +163,11 @@ def _as_cell(content: Cell | str | float | Estimate | None) -> Cell:
         return Cell(escape(content))
     if content is None:
         return Cell("-")
-    return Cell(str(content) if isinstance(content, int) else f"{content:.3f}", float(content))
+    return Cell(str(content) if isinstance(content, int) else f"{content:z.3f}", float(content))
 
 
 def _cell(cell: Cell, *, header: bool) -> str:
     # JavaScript reads the word Infinity alone.
-    sort = "" if cell.sort is None else f' data-sort="{cell.sort:.6g}"'.replace("inf", "Infinity")
+    sort = "" if cell.sort is None else f' data-sort="{cell.sort:z.6g}"'.replace("inf", "Infinity")
     span = "" if cell.span == 1 else f' colspan="{cell.span}"'
     return f'<th scope="row"{sort}{span}>{cell.html}</th>' if header else f"<td{sort}{span}>{cell.html}</td>"

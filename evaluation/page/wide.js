@@ -30,7 +30,7 @@ function cellText(row, chart) {
   if (chart.text && row[chart.text] !== undefined) return showValue(row[chart.text], Number.isInteger(row[chart.text]) ? 0 : 3);
   const value = row[chart.value];
   if (chart.scale === "significance") return value < 0.001 ? "<.001" : value >= 0.9995 ? "1" : value.toFixed(3).slice(1);
-  return Number.isInteger(value) ? String(value) : value.toFixed(2);
+  return Number.isInteger(value) ? String(value) : fixed(value, 2);
 }
 
 function matrix(data, rows, chart, width) {

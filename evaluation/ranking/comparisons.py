@@ -89,7 +89,8 @@ def _why(gains: PairedGains, place: tuple[int, int]) -> str:
 
 
 def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+    # The sum with zero turns -0.0 into 0.0.
+    return float(value) + 0.0 if np.isfinite(value) else None
 
 
 def _signed(metric: MetricProfile, values: Floats) -> Floats:

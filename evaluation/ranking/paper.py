@@ -15,7 +15,10 @@ from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import half_width_of, read_metrics
 
 _MOST_DECIMALS: Final = 6
-_LATEX: Final = str.maketrans({sign: f"\\{sign}" for sign in "&%$#_{}"} | {"\\": "", "~": " ", "^": " "})
+_LATEX: Final = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": "", "~": " ", "^": " ", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
+)
 
 
 def decimals_of(board: Leaderboard, metric: str) -> int | None:
@@ -31,8 +34,8 @@ def with_interval(figures: MetricFigures, decimals: int | None, dash: str = "-")
     if value is None:
         return ""
     if decimals is None or low is None or high is None:
-        return f"{value:.6g}"
-    return f"{value:.{decimals}f} ({low:.{decimals}f}{dash}{high:.{decimals}f})"
+        return f"{value:z.6g}"
+    return f"{value:z.{decimals}f} ({low:z.{decimals}f}{dash}{high:z.{decimals}f})"
 
 
 def as_latex(board: Leaderboard) -> str:

@@ -31,7 +31,7 @@ def as_text(board: Leaderboard) -> str:
     lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in titles)]
     for entry in board.in_places:
         ranked, values = isinstance(entry, RankedEntry), [entry.metrics[name].figure() for name in metrics]
-        cells = ["-" if value is None else f"{value:.4f}" for value in values]
+        cells = ["-" if value is None else f"{value:z.4f}" for value in values]
         cells += [f"{entry.rankings[name].rank:g}" if isinstance(entry, RankedEntry) else "-" for name in others]
         aligned = (f"{cell:>{space}}" for cell, space in zip(cells, widths, strict=True))
         note = "" if ranked else f"  ({_reason(entry)})"
@@ -69,7 +69,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _of_runs(figures: Mapping[BestMedianWorst, float | None]) -> str:
-    return ", ".join(f"{part} {'-' if value is None else f'{value:.4f}'}" for part, value in figures.items())
+    return ", ".join(f"{part} {'-' if value is None else f'{value:z.4f}'}" for part, value in figures.items())
 
 
 def identical_lines(board: Leaderboard) -> list[str]:
@@ -83,7 +83,7 @@ def identical_lines(board: Leaderboard) -> list[str]:
 
 
 def _tau_text(tau: KendallTau) -> str:
-    return f"Kendall's tau with this ranking {tau.mean:.3f} [{tau.ci95_low:.3f}, {tau.ci95_high:.3f}]"
+    return f"{tau.mean:z.3f} [{tau.ci95_low:z.3f}, {tau.ci95_high:z.3f}]"
 
 
 def _stability_lines(board: Leaderboard, width: int) -> list[str]:
@@ -97,9 +97,15 @@ def _stability_lines(board: Leaderboard, width: int) -> list[str]:
         first = ranks.times_at_rank.get("1", 0) / stable.bootstraps
         lines.append(f"      {team:<{width}}  {ranks.ci95_low:g} to {ranks.ci95_high:g}, {first:.0%}")
     metrics = {name: title for name, title in board.metrics.items() if name not in stable.rankings}
-    taus = {"": official.kendall_tau}
-    taus |= {f" by {title} alone": stable.metrics[name].kendall_tau for name, title in metrics.items()}
-    return [*lines, *(f"{_tau_text(tau)}{by}" for by, tau in taus.items() if tau.mean is not None)]
+    taus = {"this ranking": official.kendall_tau}
+    taus |= {f"{title} alone": stable.metrics[name].kendall_tau for name, title in metrics.items()}
+    known = {name: tau for name, tau in taus.items() if tau.mean is not None}
+    if known:
+        lines.append(
+            "Kendall's tau between each bootstrap ranking and the ranking of all patients, both by the same rule:"
+        )
+    longest = max(map(len, known), default=0)
+    return [*lines, *(f"      {name:<{longest}}  {_tau_text(tau)}" for name, tau in known.items())]
 
 
 def as_csv(board: Leaderboard) -> str:
@@ -137,4 +143,5 @@ def as_csv(board: Leaderboard) -> str:
 
 
 def _rounded(value: float | None, decimals: int | None) -> float | None:
-    return value if value is None or decimals is None else round(value, decimals)
+    # The sum with zero turns -0.0 into 0.0.
+    return value if value is None or decimals is None else round(value, decimals) + 0.0

@@ -101,7 +101,7 @@ function summarise(table, answers) {
       const cell = row.cells[first + number];
       const isCount = numbers.length > 0 && absent.includes(place);
       const count = `${numbers.filter((one) => one === 0).length} of ${numbers.length} teams wrong`;
-      cell.textContent = value === undefined ? "-" : isCount ? count : value.toFixed(3);
+      cell.textContent = value === undefined ? "-" : isCount ? count : value.toFixed(3).replace(/^-(?=[0.]+$)/, "");
       if (value === undefined || isCount) delete cell.dataset.sort;
       else cell.dataset.sort = String(value);
     });

@@ -168,7 +168,7 @@ def _lesions(row: JsonRow) -> str:
 
 
 def _risk(row: JsonRow, digits: int) -> float | None:
-    return None if row["risk"] is None else float(f"{row['risk']:.{digits}g}")
+    return None if row["risk"] is None else float(f"{row['risk']:z.{digits}g}")
 
 
 def _is_correct(row: JsonRow, key: str) -> int | None:
@@ -263,7 +263,7 @@ def _summary(values: Sequence[Value], title: str, *, is_absent: bool) -> Cell:
     if is_absent:
         return Cell(f"{numbers.count(0)} of {len(numbers)} teams wrong")
     figure = statistics.fmean(numbers) if "fraction" in title else statistics.median(numbers)
-    return Cell(f"{figure:.3f}", figure)
+    return Cell(f"{figure:z.3f}", figure)
 
 
 def _cell(value: Value) -> Cell:
@@ -274,7 +274,7 @@ def _cell(value: Value) -> Cell:
 
 def _number(value: float) -> str:
     """A number as text: counts and days unchanged, volumes with one decimal."""
-    return str(value) if isinstance(value, int) else f"{value:.1f}"
+    return str(value) if isinstance(value, int) else f"{value:z.1f}"
 
 
 def _keys(case: str, centre: str | None) -> dict[str, str]:

@@ -30,8 +30,8 @@ def winner_in_words(results: TaskResults) -> str:
     if len(tied) > 1:
         return f"{_joined(tied)} share first place."
     value, low, high = first.metrics[deciding[0]].figures
-    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-    shown = "" if value is None else f" with {_within(board.metrics[deciding[0]])} {value:.3f}{ends}"
+    ends = "" if low is None or high is None else f" ({low:z.3f} to {high:z.3f})"
+    shown = "" if value is None else f" with {_within(board.metrics[deciding[0]])} {value:z.3f}{ends}"
     if not others:
         return f"{first.team} is the only ranked team{',' * bool(shown)}{shown}."
     by = f" by {_within(scheme_title(board.official, board))}{',' * bool(shown)}" if len(deciding) > 1 else ""

@@ -46,7 +46,9 @@ class MetricFigures(Document):
     @classmethod
     def of(cls, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Self:
         """The figures, which may be infinite."""
-        figures: dict[str, Any] = dict(zip(FIGURES, (value, low, high), strict=True))
+        # The sum with zero turns -0.0 into 0.0.
+        plain = [None if figure is None else figure + 0.0 for figure in (value, low, high)]
+        figures: dict[str, Any] = dict(zip(FIGURES, plain, strict=True))
         if infinite := [name for name, figure in figures.items() if figure is not None and math.isinf(figure)]:
             figures |= {**dict.fromkeys(infinite), "infinite": infinite}
         return cls(**figures, **more)

@@ -50,7 +50,7 @@ def check_ranges(figures: Mapping[str, MetricFigures], profile: TaskProfile, sou
         for value in one.figures:
             if value is not None and not low - TOLERANCE <= value <= high + TOLERANCE:
                 limits = f"from {low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
-                raise HecktorError(source, f"{name} {value:.6g}", limits)
+                raise HecktorError(source, f"{name} {value:z.6g}", limits)
 
 
 def with_stated_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) -> TaskProfile:
@@ -146,7 +146,7 @@ def check_figures(
 
 
 def _shown(value: float | None) -> str:
-    return "no value" if value is None else f"{value:.6g}"
+    return "no value" if value is None else f"{value:z.6g}"
 
 
 def check_same_reference(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> None:

@@ -63,7 +63,7 @@ def paired_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paired
         difference[team, others] = gap(values[team], values[others])
         sd[team, others] = _deviation(np.sort(gap(replicates[team], replicates[others]), axis=1))
         df[team, others] = degrees_of_freedom(gap(left_out[team], left_out[others]))
-        difference[others, team] = -difference[team, others]
+        difference[others, team] = 0.0 - difference[team, others]
         sd[others, team], df[others, team] = sd[team, others], df[team, others]
     df[~(sd > 0)] = np.nan
     return _refer_to_t(difference, sd, df, df >= LEAST_FREEDOM, 0.5 ** left_out.shape[1])
@@ -140,7 +140,7 @@ def gap(first: Floats, second: Floats) -> Floats:
     """First less second, 0 between equal ones, also between infinite ones."""
     value, other = np.broadcast_arrays(first, second)
     gap: Floats = np.round(np.subtract(value, other, out=np.zeros(value.shape), where=value != other), DECIMALS)
-    return gap
+    return gap + 0.0  # The sum with zero turns -0.0 into 0.0.
 
 
 def _deviation(ordered: Floats) -> Floats:

@@ -117,8 +117,8 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
         "best_of": summaries,
     }
     summary = "".join(
-        f"best of {one['tries']:>5}: {one['mean']:.4f}, sd {one['sd']:.4f}"
-        + (f", p of the winner {one['p']:.4f}\n" if "p" in one else "\n")
+        f"best of {one['tries']:>5}: {one['mean']:z.4f}, sd {one['sd']:z.4f}"
+        + (f", p of the winner {one['p']:z.4f}\n" if "p" in one else "\n")
         for one in summaries
     )
     return StudyResult(content, summaries, summary)

@@ -128,7 +128,7 @@ def _summary(lines: Sequence[Mapping[str, Any]], taus: Sequence[Mapping[str, Any
     text = "".join(
         f"{line['team']:<{width}}  rank {one} to {other}\n" for line, (one, other) in zip(lines, ranks, strict=True)
     )
-    shown = [f"{one['by']} {one['tau']:.3f} (p = {one['p']:.3f})" for one in taus if one["tau"] is not None]
+    shown = [f"{one['by']} {one['tau']:z.3f} (p = {one['p']:z.3f})" for one in taus if one["tau"] is not None]
     return f"{text}Kendall's tau of {taus[0]['teams']} teams: {', '.join(shown) or 'undefined'}\n"
 
 

@@ -111,7 +111,7 @@ def plain_figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]
 def interval_text(figures: Mapping[str, Any]) -> str:
     """A value of `plain_figures` with its interval, for a line on the screen."""
     parts = MetricFigures(**figures).figures
-    value, low, high = ("null" if figure is None else f"{figure:.4f}" for figure in parts)
+    value, low, high = ("null" if figure is None else f"{figure:z.4f}" for figure in parts)
     return f"{value}  [{low}, {high}]"
 
 

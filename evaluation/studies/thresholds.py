@@ -168,7 +168,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     }
     summary = ""
     for method, line in best.items():
-        summary += f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n"
+        summary += f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:z.4f}\n"
     written = tuple(f"{folder.name}/" for folder in folders.values())
     return StudyResult(content, table, f"{summary}{len(counted)} cases; ", written)
 

@@ -135,10 +135,10 @@ def _scored_reference(answer: Answer, row: Mapping[str, Any]) -> str:
 def _predicted(answer: Answer, row: Mapping[str, Any]) -> str:
     if answer.kind == "risk":
         unit = " days" if answer.direction == "time" else ""
-        return "none" if row["risk"] is None else f"{row['risk']:.4g}{unit}"
+        return "none" if row["risk"] is None else f"{row['risk']:z.4g}{unit}"
     predicted, probability = row[f"predicted_{answer.row_key}"], row.get("predicted_probability")
     text = "none" if predicted is None else _class_text(answer, predicted)
-    return text if probability is None else f"{text} ({probability:.2f})"
+    return text if probability is None else f"{text} ({probability:z.2f})"
 
 
 def _of_table(answer: Answer, row: Row) -> str:
@@ -163,4 +163,4 @@ def _class_text(answer: Answer, value: Any) -> str:
 
 
 def _figure(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, int | float) else ""
+    return f"{value:z.2f}" if isinstance(value, int | float) else ""

@@ -18,7 +18,8 @@ function element(name, content, properties = {}) {
 }
 
 const swatch = (colour) => element("span", "", { className: "swatch", style: `background: ${colour}` });
-const figure = (value, digits) => value.toFixed(digits).replace("-", "−");
+// Without the sign of a negative zero.
+const figure = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
 
 // ---- the list of cases
 
@@ -49,7 +50,7 @@ function showList() {
   const missing = metric?.higher_is_better ? Infinity : -Infinity;
   const place = (one) => (value.get(one) ?? missing) * (metric?.higher_is_better ? 1 : -1);
   if (metric) listed.sort((a, b) => Number(value.get(a) === null) - Number(value.get(b) === null) || place(a) - place(b) || 0);
-  const text = (one) => (!metric ? one.centre ?? "" : value.get(one) === null ? "–" : Number.isFinite(value.get(one)) ? value.get(one).toFixed(metric.digits) : "∞");
+  const text = (one) => (!metric ? one.centre ?? "" : value.get(one) === null ? "–" : Number.isFinite(value.get(one)) ? figure(value.get(one), metric.digits) : "∞");
   const button = (one) => element("button", [element("span", one.case), element("span", text(one), { className: "figure" })], { type: "button", onclick: () => open(one.case) });
   byId("cases").replaceChildren(...listed.map((one) => element("li", button(one))));
   byId("count").textContent = `${listed.length} of ${cohort.cases.length} cases`;

@@ -6,13 +6,17 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 
 from contract.errors import HecktorError
+from evaluation.analyses.tables import rounded
+from evaluation.page.html import value_cell
 from evaluation.ranking.cli import main
 from evaluation.ranking.paper import as_latex, decimals_of, with_interval
+from evaluation.ranking.table import as_csv, as_text
 from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import without_rows
 from tests.evaluation.built import board_of
@@ -62,6 +66,34 @@ def test_the_leaderboard_in_latex():
         r"\bottomrule",
         r"\end{tabular}",
     ]
+
+
+def test_signs_of_text_in_latex():
+    """In the usual font `<`, `>` and `|` print other signs."""
+    text = as_latex(board_of({"m": "HD95 < 5 mm"}, [{**ENTRIES[0], "team": "a>b|c"}]))
+    assert r"HD95 \textless{} 5 mm" in text
+    assert r"a\textgreater{}b\textbar{}c" in text
+
+
+def test_zero_has_no_sign():
+    entries = [entry("A", 1, -0.00001, -0.00002, 0.00001), entry("B", 2, -0.0, -0.5, 0.5)]
+    board = board_of({"m": "M"}, entries)
+    texts = [as_text(board), as_csv(board), as_latex(board)]
+    texts += [with_interval(MetricFigures.of(-0.0), None), str(rounded(-0.0)), str(value_cell(-0.0001, -0.0, 0.1))]
+    assert not [text for text in texts if re.search(r"(?<![\d-])-0(\.0+)?(?![.\d])", text)]
+
+
+def test_tau_is_worded_as_the_stability_of_each_ranking(files, tmp_path, capsys):
+    """The tau of a metric compares its bootstrap rankings with its own ranking of all patients, not with the official."""
+    assert main([*files, "--bootstraps", "20", "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "Kendall's tau between each bootstrap ranking and the ranking of all patients, both by the same rule:"
+        in printed
+    )
+    assert re.search(r"\n +this ranking +-?\d\.\d{3} \[", printed)
+    assert re.search(r"\n +Mean DSC alone +-?\d\.\d{3} \[", printed)
+    assert "tau with this ranking" not in printed
 
 
 @pytest.fixture
