@@ -212,7 +212,8 @@ def _comparison(target: TargetEstimates, comparator: str, p_value: float) -> str
     low, high = difference.ci95_low, difference.ci95_high
     if low is None or high is None:
         return f"not comparable with {name} (too few patients differ)"
-    figures = f"{METRIC_TITLES[target.target.metric]} {difference.value:+z.3f}, 95% interval {low:+z.3f} to {high:+z.3f}"
+    metric = METRIC_TITLES[target.target.metric]
+    figures = f"{metric} {difference.value:+z.3f}, 95% interval {low:+z.3f} to {high:+z.3f}"
     if p_value > MAX_P:
         is_single = low > 0 or high < 0
         return f"not separable from {name} ({figures}{', not significant after correction' if is_single else ''})"

@@ -69,10 +69,10 @@ def describe_new_centres(estimate: CentreEstimate) -> str:
         parts.append("no interval, which needs two centres")
     else:
         low, high = estimate.ci95_low, estimate.ci95_high
-        parts.append(f"95% interval of the mean {low:.3f} to {high:.3f} by {estimate.centres} centres")
+        parts.append(f"95% interval of the mean {low:z.3f} to {high:z.3f} by {estimate.centres} centres")
         if estimate.new_centres is None:
             parts.append("the number of new centres in the test set is unknown")
         elif estimate.test_low is not None and estimate.test_high is not None:
             count = f"{estimate.new_centres} new centre{'s' * (estimate.new_centres != 1)}"
-            parts.append(f"95% of test sets of {count} within {estimate.test_low:.3f} to {estimate.test_high:.3f}")
-    return f"{estimate.value:.3f} ({'; '.join(parts)})"
+            parts.append(f"95% of test sets of {count} within {estimate.test_low:z.3f} to {estimate.test_high:z.3f}")
+    return f"{estimate.value:z.3f} ({'; '.join(parts)})"
