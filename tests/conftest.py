@@ -29,6 +29,17 @@ hypothesis.settings.load_profile("hecktor")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
+# Seconds of a test that trains networks, or builds or runs images; all others have the limit of pyproject.toml.
+SLOW_TEST_LIMIT_S = 3600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests more time, unless they have a limit of their own."""
+    for item in items:
+        is_slow = any(item.get_closest_marker(name) for name in ("slow", "container", "browser"))
+        if is_slow and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SLOW_TEST_LIMIT_S))
+
 
 EHR = {
     "Age": 61,

@@ -1,0 +1,51 @@
+"""README and the guide as a reader pastes them: each block in a new shell, from a fresh clone, in their order.
+
+Left out are blocks that need the reader's own data or a card, and the block that runs the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rehearsal.runners.engines import ContainerEngine
+from tests.pages import ROOT, shell_blocks
+
+pytestmark = [pytest.mark.container, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
+# What each page leaves behind.
+WRITTEN = {
+    "README.md": [
+        "out/answer/images/tumor-lymph-node-segmentation/output.mha",
+        "out/rehearsal/metrics.json",
+        "dist/hecktor-segmentation_*.tar.gz",
+    ],
+    "docs/enter.md": [
+        "out/answer/images/tumor-lymph-node-segmentation/output.mha",
+        "out/scores/metrics.json",
+        "out/trial/training/report/index.html",
+        "out/trial/upload/README.md",
+        "out/trial/model.tar.gz",
+        "out/upload/README.md",
+        "out/board/leaderboard.json",
+    ],
+}
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_each_block_runs_as_pasted(engine: ContainerEngine, page: str, tmp_path: Path) -> None:
+    clone = tmp_path / "hecktor"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    left_out = ("PYTHONPATH", "VIRTUAL_ENV", "CASE")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    # Without an environment of this tree.
+    environment["PATH"] = ":".join(part for part in environment["PATH"].split(":") if ".venv" not in part)
+    blocks = [one for one in shell_blocks(page) if not (one.needs_own_data or one.needs_gpu or one.runs_tests)]
+    assert blocks
+    for block in blocks:
+        command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
+        done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block.text}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}"
+    assert [name for name in WRITTEN[page] if not list(clone.glob(name))] == []
