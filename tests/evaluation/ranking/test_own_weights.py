@@ -89,3 +89,18 @@ def test_a_stated_sum_still_follows_from_the_rows(answers, mine: Path, tmp_path:
     for edition in (str(mine), "hecktor2026"):
         with pytest.raises(HecktorError, match=r"states score .*, but its rows give"):
             rank([str(tmp_path / "team" / "metrics.json"), "--edition", edition, "--output", str(tmp_path)])
+
+
+def test_a_report_by_an_edition_needs_results_of_its_rules(answers, tmp_path: Path) -> None:
+    """Options may change the rules of an evaluation; with --edition neither board nor report carries the edition's name."""
+    scored(answers, tmp_path / "team", edition="hecktor2026", options={"rfs.missing_risk": "tie"})
+    arguments = [str(tmp_path / "team" / "metrics.json"), "--bootstraps", "5", "--output", str(tmp_path)]
+    with pytest.raises(
+        HecktorError, match=r"rfs\.missing_risk tie, expected rfs\.missing_risk non_concordant; evaluate"
+    ):
+        rank([*arguments, "--edition", "hecktor2026"])
+    assert rank(arguments) == 0
+    profile = profile_of_results(tmp_path, "hecktor2026")
+    assert len(find_results(tmp_path, profile)) == 1
+    with pytest.raises(HecktorError, match=r"rules that differ from hecktor2026: rfs\.missing_risk tie"):
+        find_results(tmp_path, profile, same_rules=True)
