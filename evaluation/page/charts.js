@@ -13,9 +13,10 @@ function facetsOf(rows, chart, plan) {
   return d3.groups(rows, (row) => row[chart.facet]).map(([value, group]) => ({ title: String(value), rows: group, row: { [chart.facet]: value } }));
 }
 
-// The panels of the selection; all of them without a selection, or if none would be left. One of panels to pick from.
+// The panels of the selection; all of them without a selection, or if none would be left. One of panels to pick from,
+// and on paper each of these.
 function selectedRows({ rows, data: { chart }, picker }) {
-  if (picker) return rows.filter((row) => row[chart.facet] === picker.value);
+  if (picker && !medium.isPaper) return rows.filter((row) => row[chart.facet] === picker.value);
   if (!KEYS.includes(chart.facet)) return rows;
   const left = rows.filter((row) => matchesSelection({ [chart.facet]: row[chart.facet] }));
   return left.length ? left : rows;
@@ -50,13 +51,21 @@ function drawPanel(facet, plan, labels, area) {
 }
 
 function legendElement(entries) {
-  const items = entries.map(({ text, colour, dashes }) => {
-    const mark = svgElement("svg", { width: 20, height: 12 });
-    if (dashes === undefined) mark.append(svgElement("rect", { x: 6, width: 12, height: 12, rx: 2, fill: colour }));
-    else mark.append(svgElement("line", { x2: 20, y1: 6, y2: 6, stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dashes }));
+  const items = entries.map(({ text, colour, dashes, symbol, sign }) => {
+    const width = dashes === undefined ? 20 : 40;
+    const mark = svgElement("svg", { width, height: 12 });
+    if (dashes !== undefined) mark.append(svgElement("line", { x2: width, y1: 6, y2: 6, stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dashes }));
+    if (symbol !== undefined) mark.append(svgElement("path", { d: symbolPath(symbol), transform: `translate(${width / 2}, 6)`, fill: colour }));
+    if (dashes === undefined && symbol === undefined) mark.append(svgElement("rect", { x: 6, width: 12, height: 12, rx: 2, fill: colour }));
+    if (sign !== undefined) mark.append(svgElement("text", { x: 12, y: 10, "text-anchor": "middle", "font-size": 12, fill: "var(--soft)" }, sign));
     return create("li", {}, mark, create("span", {}, text));
   });
   return items.length ? [create("ul", { class: "legend" }, ...items)] : [];
+}
+
+function symbolPath(symbol) {
+  const types = { circle: d3.symbolCircle, square: d3.symbolSquare, triangle: d3.symbolTriangle, diamond: d3.symbolDiamond, star: d3.symbolStar };
+  return d3.symbol(types[symbol], 50)();
 }
 
 function redrawAll() {
@@ -136,8 +145,17 @@ function selectMarked(marked) {
   if (key) toggle(key, row[key]);
 }
 
+// Closed sections that are open only on paper.
+const openOnPaper = [];
+
+/** Draw for paper, on which all sections are open, or for the screen. @param {boolean} isPaper */
 function preparePrint(isPaper) {
   medium.isPaper = isPaper;
+  /** @type {NodeListOf<HTMLDetailsElement>} */
+  const closed = document.querySelectorAll(".fold:not([open]), .figures > * > details:not([open])");
+  if (isPaper) openOnPaper.push(...closed);
+  for (const section of openOnPaper) section.open = isPaper;
+  if (!isPaper) openOnPaper.length = 0;
   redrawAll();
   if (isPaper) drawAll();
 }

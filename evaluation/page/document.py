@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final, Literal
 
-from evaluation.page.html import NEUTRAL, REFERENCE_COLOUR, json_element, paragraph
+from evaluation.page.html import NEUTRAL, REFERENCE_COLOUR, TEAM_COLOURS, json_element, paragraph
 
 # Plain scripts of every page, in the order in which they need each other; a page's own run after them.
 _NAMES: Final = ("data", "svg", "selection", "tables", "marks", "kinds", "wide", "charts")
@@ -79,7 +79,7 @@ def document_html(document: HtmlPage) -> str:
 
 
 def _colours(of_teams: Mapping[str, str]) -> dict[str, Any]:
-    return {"teams": dict(of_teams), "neutral": NEUTRAL, "reference": REFERENCE_COLOUR}
+    return {"teams": dict(of_teams), "leading": TEAM_COLOURS, "neutral": NEUTRAL, "reference": REFERENCE_COLOUR}
 
 
 def _section(section: Section) -> str:

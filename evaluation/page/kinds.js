@@ -134,26 +134,24 @@ function planOfNumbers(data, chart, xs, ys, sizes, marks) {
 
 function lines(data, rows, chart) {
   const series = unique(rows.map((row) => row[chart.series]));
-  const isTeams = chart.series === "team";
-  const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
   const ys = chart.domain ?? domainOf(valuesOf(rows, [chart.y, chart.low, chart.high]));
   const sizes = chart.facet ? { min: 190, max: 520, height: () => 190 } : { min: 240, max: 900, height: () => 330 };
-  const legend = chart.series ? legendOf(rows, chart.series, dashes) : [];
-  return { ...planOfNumbers(data, chart, domainOf(valuesOf(rows, [chart.x])), ys, sizes, (space) => lineMarks(space, chart, series, dashes)), legend };
+  const legend = chart.series ? legendOf(rows, chart.series, { hasDashes: true, hasSymbols: !chart.step }) : [];
+  return { ...planOfNumbers(data, chart, domainOf(valuesOf(rows, [chart.x])), ys, sizes, (space) => lineMarks(space, chart, series)), legend };
 }
 
-function lineMarks(space, chart, series, dashes) {
+function lineMarks(space, chart, series) {
   const shown = selectedLast(space.rows.filter((row) => has(row, chart.y) && row[chart.x] !== null));
   const groups = d3.groups(shown, (row) => row[chart.series]);
   const curve = chart.step ? "step-after" : "linear";
-  return groups.flatMap(([name, group]) => {
+  return groups.flatMap(([, group]) => {
     const colour = seriesColour(group[0], chart.series, series);
     const opacity = emphasis(group[0]);
     const band = chart.low ? group.filter((row) => has(row, chart.low, chart.high)) : [];
     return [
       Plot.areaY(band, { x: chart.x, y1: chart.low, y2: chart.high, fill: colour, fillOpacity: 0.14 * opacity, curve }),
-      Plot.line(group, { x: chart.x, y: chart.y, stroke: colour, strokeOpacity: opacity, strokeWidth: colour === COLOURS.neutral ? 1 : 2, strokeDasharray: dashes(name), curve, render: tagged(group) }),
-      chart.step ? null : Plot.dot(group, { x: chart.x, y: chart.y, r: colour === COLOURS.neutral ? 1.5 : 3, fill: colour, fillOpacity: opacity, render: tagged(group) }),
+      Plot.line(group, { x: chart.x, y: chart.y, stroke: colour, strokeOpacity: opacity, strokeWidth: colour === COLOURS.neutral ? 1 : 2, strokeDasharray: dashOf(group[0], chart.series, series), curve, render: tagged(group) }),
+      chart.step ? null : Plot.dot(group, { x: chart.x, y: chart.y, r: colour === COLOURS.neutral ? 1.5 : 3.5, symbol: symbolOf(group[0], chart.series, series), fill: colour, fillOpacity: opacity, render: tagged(group) }),
     ];
   });
 }
@@ -169,8 +167,8 @@ function points(data, rows, chart) {
     const style = { fillOpacity: (row) => emphasis(row) * (r < 4 ? 0.7 : 1), render: tagged(shown) };
     return [
       chart.diagonal ? Plot.line([[xs[0], xs[0]], [xs[1], xs[1]]], { stroke: "var(--soft)", strokeDasharray: "2 3" }) : null,
-      Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: (row) => seriesColour(row, chart.series, series), ...style }),
+      Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: (row) => seriesColour(row, chart.series, series), symbol: (row) => symbolOf(row, chart.series, series), ...style }),
     ];
   });
-  return { ...plan, legend: chart.series ? legendOf(rows, chart.series) : [] };
+  return { ...plan, legend: chart.series ? legendOf(rows, chart.series, { hasSymbols: true }) : [] };
 }

@@ -3,6 +3,9 @@
 
 // Of series that are no teams: other colours than those of teams.
 const PALETTE = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
+// Series differ by these as well as by colour: some colours look alike to colour-blind readers and on grey paper.
+const DASHES = ["none", "7 3", "2 3", "10 3 2 3", "14 4"];
+const SYMBOLS = ["circle", "square", "triangle", "diamond", "star"];
 const FADED = 0.22;
 const MANY = 16;
 
@@ -29,6 +32,17 @@ function seriesColour(row, key, series) {
   const apart = key && key !== "team" && series.length > 1;
   return apart ? PALETTE[series.indexOf(row[key]) % PALETTE.length] : colourOf(row);
 }
+
+// The number of a row's series among dashes and symbols. It follows the colour of a team, so it is the same in all charts;
+// teams that share the grey have the first one.
+function styleNumber(row, key, series) {
+  if (key !== "team") return Math.max(0, series.indexOf(row[key]));
+  const colour = colourOfTeam(row.team);
+  return Math.max(0, COLOURS.leading.indexOf(colour), PALETTE.indexOf(colour));
+}
+
+const dashOf = (row, key, series) => DASHES[styleNumber(row, key, series) % DASHES.length];
+const symbolOf = (row, key, series) => SYMBOLS[styleNumber(row, key, series) % SYMBOLS.length];
 
 const emphasis = (row) => (isConcerned(row) && !matchesSelection(row) ? FADED : 1);
 
@@ -148,11 +162,18 @@ function sharedDomain(rows, keys, chart, options) {
   return (panelRows) => domainOf(valuesOf(panelRows, keys), options);
 }
 
-// The legend of a series; teams without a colour of their own share one entry. Lines have their dashes.
-function legendOf(rows, key, dashes = (_) => undefined) {
+// The legend of a series; teams without a colour of their own share one entry. Lines have their dashes, points their
+// symbols.
+function legendOf(rows, key, { hasDashes = false, hasSymbols = false } = {}) {
   const series = unique(rows.map((row) => row[key]));
   const isGrey = (value) => key === "team" && colourOfTeam(value) === COLOURS.neutral;
-  const entries = series.filter((value) => !isGrey(value)).map((value) => ({ text: String(value), colour: seriesColour({ [key]: value }, key, series), dashes: dashes(value) }));
+  const entryOf = (value, text) => {
+    const row = { [key]: value };
+    const dashes = hasDashes ? dashOf(row, key, series) : undefined;
+    const symbol = hasSymbols ? symbolOf(row, key, series) : undefined;
+    return { text, colour: seriesColour(row, key, series), dashes, symbol };
+  };
+  const entries = series.filter((value) => !isGrey(value)).map((value) => entryOf(value, String(value)));
   const others = series.filter(isGrey);
-  return others.length ? [...entries, { text: `${others.length} other teams`, colour: COLOURS.neutral, dashes: dashes(others[0]) }] : entries;
+  return others.length ? [...entries, entryOf(others[0], `${others.length} other teams`)] : entries;
 }

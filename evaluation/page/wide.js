@@ -7,6 +7,7 @@ const LEVELS = [
   { below: 0.05, fill: "var(--level-1)", ink: "var(--ink)", text: "p < 0.05" },
   { below: Infinity, fill: "var(--level-0)", ink: "var(--soft)", text: "not significant" },
 ];
+const UNTESTED_SIGN = "\u00d7";
 const SCHEMES = { light: ["#f1f5f9", "#0b5cad"], dark: ["#1b2430", "#8ec5ff"] };
 const SMALLEST_CELL_PX = 13;
 const LARGEST_CELL_PX = 44;
@@ -47,9 +48,18 @@ function matrix(data, rows, chart, width) {
     labels,
     min: area,
     max: area,
-    legend: chart.scale === "significance" ? LEVELS.map((level) => ({ text: level.text, colour: level.fill })) : [],
+    legend: chart.scale === "significance" ? significanceLegend(rows, chart) : [],
     panel: (space) => matrixPanel(space, chart, { across: ordered, down, cell, area, fill, textFits: text <= cell.width && cell.height >= 16 }),
   };
+}
+
+// A pair of teams that cannot be tested has no p.
+const isUntested = (row, chart) => chart.scale === "significance" && row[chart.value] === null;
+
+function significanceLegend(rows, chart) {
+  const levels = LEVELS.map((level) => ({ text: level.text, colour: level.fill }));
+  const untested = { text: "not tested: too few patients", colour: "none", sign: UNTESTED_SIGN };
+  return rows.some((row) => isUntested(row, chart)) ? [...levels, untested] : levels;
 }
 
 // Square cells for pairs of the same things, as large as fit on a screen; else lines as high as text, and columns that
@@ -68,6 +78,7 @@ function cellSize({ width, columns, lines, isSquare, facets, text }) {
 
 function matrixPanel(space, chart, { across, down, cell, area, fill, textFits }) {
   const shown = space.rows.filter((row) => has(row, chart.value));
+  const untested = space.rows.filter((row) => isUntested(row, chart));
   const flat = across.every((name) => textWidth(String(name)) < cell.width - 6);
   const top = flat ? 22 : Math.min(LONGEST_HEAD_PX, Math.max(...across.map((name) => textWidth(String(name))))) + 12;
   const heads = across.map((value) => ({ value, [headKey(chart.x)]: value }));
@@ -83,6 +94,8 @@ function matrixPanel(space, chart, { across, down, cell, area, fill, textFits })
       textFits
         ? Plot.text(shown, { ...place, text: (row) => cellText(row, chart), fill: (row) => fill(row[chart.value]).ink, fillOpacity, pointerEvents: "none" })
         : null,
+      Plot.cell(untested, { ...place, inset: 0.5, fill: "transparent", stroke: "var(--line)", render: tagged(untested) }),
+      Plot.text(untested, { ...place, text: () => UNTESTED_SIGN, fill: "var(--soft)", fillOpacity, pointerEvents: "none" }),
       space.hasLabels ? categoryLabels(down, chart.y, space) : null,
       Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, render: tagged(heads) }),
     ],

@@ -24,7 +24,7 @@ function fill(card, answers) {
   const columns = { team: { title: "Team", values: answers.teams } };
   answers.columns.forEach(({ title, values, absent }, number) => {
     const shown = values.slice(start, start + answers.teams.length);
-    const named = absent.includes(place) ? shown.map((value) => (value === 0 ? "false" : null)) : shown;
+    const named = absent.includes(place) ? shown.map((value) => (value === 0 ? "wrongly marked" : null)) : shown;
     if (!title.endsWith(" correct")) columns[`column${number}`] = { title, values: named };
   });
   card.lastElementChild.append(tableOf({ columns }, `Answers to ${card.dataset.case}`));

@@ -7,6 +7,9 @@ from html import escape
 from typing import Final
 
 from evaluation.analyses.tables import scheme_title
+from evaluation.editions.profile import AnswerProfile
+from evaluation.metrics.classes import RECALL_PREFIX
+from evaluation.metrics.survival import AUC_YEARS
 from evaluation.page.html import Cell, Row, choice, swatch, table, value_cell
 from evaluation.results.board import Leaderboard, RankCounts, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures
@@ -17,7 +20,13 @@ _INSEPARABLE: Final = "Not separable from"
 _MOST_NAMES: Final = 3
 _NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _CAPTION: Final = "Leaderboard with 95% intervals"
-_BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
+_BETTER: Final = (
+    "; better than: number of teams with p < 0.05 after Holm's correction; not separable: no such p either way, or too "
+    "few patients to test"
+)
+# Of two patients drawn at random, answers by chance order half of the pairs rightly.
+_CHANCE_OF_PAIRS: Final = 0.5
+_PAIRS: Final = frozenset({"auc", "c_index", "uno_c", *(f"auc_{years}y" for years in AUC_YEARS)})
 _OUTSIDE: Final = "out of competition"
 _UNCHECKED: Final = "(values not checked: no rows)"
 
@@ -26,16 +35,63 @@ def winner_in_words(results: TaskResults) -> str:
     """The winner, its value of the first deciding metric, and the teams from which it is not separable."""
     board, deciding = results.board, results.deciding
     first, *others = board.teams
-    tied = [entry.team for entry in board.teams if entry.rank == first.rank]
+    metric, title = deciding[0], _within(board.metrics[deciding[0]])
+    tied = [entry for entry in board.teams if entry.rank == first.rank]
     if len(tied) > 1:
-        return f"{_joined(tied)} share first place."
-    value, low, high = first.metrics[deciding[0]].figures
+        notes = {entry.team: _against_chance(results, metric, entry.metrics[metric]) for entry in tied}
+        remarks = [f" {team} is {note} in {title}." for team, note in notes.items() if note]
+        return f"{_joined(list(notes))} share first place.{''.join(remarks)}"
+    value, low, high = first.metrics[metric].figures
     ends = "" if low is None or high is None else f" ({low:z.3f} to {high:z.3f})"
-    shown = "" if value is None else f" with {_within(board.metrics[deciding[0]])} {value:z.3f}{ends}"
+    shown = "" if value is None else f" with {title} {value:z.3f}{ends}"
+    note = _against_chance(results, metric, first.metrics[metric])
+    shown += f", {note}" if note else ""
     if not others:
         return f"{first.team} is the only ranked team{',' * bool(shown)}{shown}."
     by = f" by {_within(scheme_title(board.official, board))}{',' * bool(shown)}" if len(deciding) > 1 else ""
     return f"{first.team} wins{by}{shown}: {_verdict(results, first.team, [entry.team for entry in others])}."
+
+
+def chance_level(results: TaskResults, metric: str) -> float | None:
+    """Return the expected value of a metric if answers are given by chance; None if the metric has no such value.
+
+    It is 0.5 for a C-index or an AUC, one in the number of classes in the reference for a balanced accuracy, and the
+    weighted sum of these for a metric that is a weighted sum of them.
+    """
+    declared = results.profile.metrics.get(metric)
+    if declared is not None and declared.terms:
+        levels = {name: chance_level(results, name) for name in declared.terms}
+        known = [weight * level for name, weight in declared.terms.items() if (level := levels[name]) is not None]
+        return sum(known) if len(known) == len(levels) else None
+    for answer in results.profile.answers.values():
+        name = metric.removeprefix(answer.prefix) if metric.startswith(answer.prefix) else ""
+        if name in _PAIRS and name in answer.metrics:
+            return _CHANCE_OF_PAIRS
+        if name == "balanced_accuracy" and name in answer.metrics:
+            return 1 / _class_count(results, answer)
+    return None
+
+
+def _class_count(results: TaskResults, answer: AnswerProfile) -> int:
+    """Return the number of classes in the reference: those with a recall; all classes if no team's file is at hand."""
+    recalls = [name for name in answer.metrics if name.startswith(RECALL_PREFIX)]
+    measured = [
+        name for name in recalls if any(results.value(team, answer.prefix + name) is not None for team in results.teams)
+    ]
+    return len(measured) or len(recalls) or 2  # two classes have sensitivity and specificity instead of recalls
+
+
+def _against_chance(results: TaskResults, metric: str, figures: MetricFigures) -> str:
+    """Return how a value is worse than chance or not shown to be better; empty for a better value or without chance.
+
+    Without an interval the value itself is compared.
+    """
+    chance = chance_level(results, metric)
+    value, low, high = figures.figures
+    if value is None or chance is None or (value if low is None else low) > chance:
+        return ""
+    is_worse = high is not None and high < chance
+    return f"{'worse than chance' if is_worse else 'not shown to be better than chance'} ({chance:.3g})"
 
 
 def _verdict(results: TaskResults, winner: str, others: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -12,6 +13,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from evaluation.analyses.analysis import Analysis
+from evaluation.page.charts import figure
+from evaluation.page.document import HtmlPage, Section, document_html
+from evaluation.page.html import colours_of
 from evaluation.report.page import build_page
 from tests.browser.conftest import accessibility_problems
 from tests.browser.report_page import (
@@ -232,8 +237,9 @@ def test_teams_that_mark_an_absent_structure_are_counted(browser: Browser, tmp_p
         page.locator("#task1 tbody button.choice").nth(team).click()
         expect(row).to_contain_text(shown)
     answers = page.locator(f'[id="case-{cases(1)[0]}"] tbody tr')
-    expect(answers.nth(1)).to_contain_text("false")
-    expect(answers.filter(has_text="false")).to_have_count(1)
+    expect(answers.nth(1)).to_contain_text("wrongly marked")
+    expect(answers.filter(has_text="wrongly marked")).to_have_count(1)
+    expect(answers.filter(has_text="false")).to_have_count(0)
     page.close()
 
 
@@ -292,6 +298,80 @@ def test_the_page_of_40_teams_does_not_scroll_sideways(page: Page, report: str, 
     page.set_viewport_size({"width": width, "height": 900})
     opened(page, report)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_page_with_everything_open_does_not_scroll_sideways(page: Page, small_report: str, width: int) -> None:
+    """All sections, figures, cases, and the table below each chart, which scrolls by itself."""
+    page.set_viewport_size({"width": width, "height": 900})
+    opened(page, small_report, "details")
+    page.locator(".tools details").evaluate_all(
+        "all => all.forEach((one) => (one.open = true))"
+    )  # drawn with the charts
+    tables = page.locator(".tools details[open] table")
+    expect(tables).to_have_count(page.locator("section.chart").count())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_paper_shows_all_sections_and_panels(page: Page, small_report: str) -> None:
+    """Closed sections are open on paper only; their charts are drawn, and each panel that a reader may pick."""
+    opened(page, small_report)
+    sections = ".fold, .figures > * > details"
+    before = page.locator(sections).evaluate_all("all => all.map((one) => one.open)")
+    assert not all(before)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert all(page.locator(sections).evaluate_all("all => all.map((one) => one.open)"))
+    expect(page.locator("section.chart:not(:has(.drawing svg))")).to_have_count(0)
+    expect(page.locator("#task1-significance .panel-title")).to_have_count(2)
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.locator(sections).evaluate_all("all => all.map((one) => one.open)") == before
+    page.wait_for_function(DRAWN)
+    expect(page.locator("#task1-significance .panel-title")).to_have_count(1)
+
+
+def page_of(folder: Path, analysis: Analysis, teams: list[str]) -> str:
+    """The address of a page of one figure."""
+    section = Section("s", "Section", figure(analysis, "figure"))
+    html = document_html(HtmlPage("Title", "lead", [section], "footer", colours=colours_of(teams)))
+    (folder / "page.html").write_text(html, encoding="utf-8")
+    return (folder / "page.html").as_uri()
+
+
+def test_series_differ_by_dash_and_marker(page: Page, tmp_path: Path) -> None:
+    """Eight teams: five dashes and five markers in turn, the same ones in the legend."""
+    teams = names(8)
+    rows = [{"team": team, "x": x, "y": x + place} for place, team in enumerate(teams) for x in (0, 1)]
+    columns = {"team": "Team", "x": "X", "y": "Y"}
+    lines = Analysis("lines", "Lines", "", columns, rows, {"kind": "lines", "x": "x", "y": "y", "series": "team"})
+    opened(page, page_of(tmp_path, lines, teams))
+    legend = page.locator("#figure .legend li")
+    dashes = legend.locator("line").evaluate_all("all => all.map((one) => one.getAttribute('stroke-dasharray'))")
+    markers = legend.locator("path").evaluate_all("all => all.map((one) => one.getAttribute('d'))")
+    for kinds in (dashes, markers):
+        assert len(set(kinds[:5])) == 5
+        assert kinds[5:] == kinds[:3]
+    drawn = page.locator("#figure .panels g[stroke-dasharray]")
+    of_lines = drawn.evaluate_all("all => all.map((one) => one.getAttribute('stroke-dasharray'))")
+    assert of_lines == [dash for dash in dashes if dash != "none"]
+    points = replace(lines, chart={**lines.chart, "kind": "points"})
+    opened(page, page_of(tmp_path, points, teams))
+    assert legend.locator("path").evaluate_all("all => all.map((one) => one.getAttribute('d'))") == markers
+    shapes = page.locator("#figure .panels path[data-row]").evaluate_all(
+        "all => all.map((one) => one.getAttribute('d'))"
+    )
+    assert len(set(shapes)) == 5
+
+
+def test_a_pair_that_cannot_be_tested_is_marked(page: Page, tmp_path: Path) -> None:
+    """Of the two ordered pairs of two teams one has a p; without such a pair the legend does not name the sign."""
+    columns = {"team": "Team", "than": "better than", "p_holm": "p after Holm"}
+    chart_of = {"kind": "matrix", "x": "than", "y": "team", "value": "p_holm", "scale": "significance"}
+    rows = [{"team": "a", "than": "b", "p_holm": 0.004}, {"team": "b", "than": "a", "p_holm": None}]
+    for second, signs in ((None, ["\u00d7"]), (0.9, [])):
+        rows[1]["p_holm"] = second
+        opened(page, page_of(tmp_path, Analysis("significance", "Tests", "", columns, rows, chart_of), ["a", "b"]))
+        assert page.locator("#figure .panels text", has_text="\u00d7").all_text_contents() == signs
+        expect(page.locator("#figure .legend li", has_text="not tested: too few patients")).to_have_count(len(signs))
 
 
 def test_charts_fit_on_paper_when_printed(page: Page, report: str) -> None:

@@ -8,9 +8,11 @@ from html import unescape
 
 import pytest
 
-from evaluation.report.leaderboard import leaderboard, winner_in_words
-from tests.evaluation.built import board_of, results_of, with_board
+from evaluation.editions.profile import load_profile
+from evaluation.report.leaderboard import chance_level, leaderboard, winner_in_words
+from tests.evaluation.built import board_of, metrics_of, results_of, with_board
 from tests.evaluation.challenge import ChallengeSize, write_challenge
+from tests.evaluation.tasks import HPV, RFS
 
 TEAMS = ("ann", "bea", "cat", "dan")
 COLOURS = dict.fromkeys(TEAMS, "#1f86d6")
@@ -84,6 +86,68 @@ VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
 )
 def test_the_winner_in_one_sentence(results, sentence):
     assert winner_in_words(results) == sentence
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "figures", "remark"),
+    [
+        (HPV, "balanced_accuracy", (0.45, 0.3, 0.6), ", not shown to be better than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.6, 0.5, 0.7), ", not shown to be better than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.3, 0.2, 0.49), ", worse than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.6, 0.51, 0.7), ""),
+        (HPV, "balanced_accuracy", (0.45, None, None), ", not shown to be better than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.6, None, None), ""),
+        (HPV, "auc", (0.55, 0.45, 0.65), ", not shown to be better than chance (0.5)"),
+        (HPV, "sensitivity", (0.3, 0.2, 0.4), ""),
+        (RFS, "c_index", (0.5, 0.4, 0.6), ", not shown to be better than chance (0.5)"),
+        (RFS, "c_index", (0.4, 0.3, 0.45), ", worse than chance (0.5)"),
+        (RFS, "auc_2y", (0.4, 0.3, 0.45), ", worse than chance (0.5)"),
+    ],
+)
+def test_a_winner_is_compared_with_chance(task, metric, figures, remark):
+    """The interval contains chance, bound included, or lies below it; without an interval the value itself counts."""
+    value, low, high = figures
+    entries = [
+        {"team": team, "metrics": {metric: {"value": value, "ci95_low": low, "ci95_high": high}}} for team in TEAMS
+    ]
+    results = results_of({}, task, leaderboard=board_of({metric: "Metric"}, entries))
+    ends = "" if low is None else f" ({low:.3f} to {high:.3f})"
+    sentence = f"ann wins with metric {value:.3f}{ends}{remark}: not tested against the other teams."
+    assert winner_in_words(results) == sentence
+
+
+def test_teams_that_share_first_place_are_compared_with_chance():
+    """ann's interval contains 0.5, bea's lies above it."""
+    of = {"ann": (0.55, 0.45, 0.7), "bea": (0.55, 0.51, 0.6)}
+    entries = [
+        {
+            "team": team,
+            "rank": 1,
+            "metrics": {"c_index": dict(zip(("value", "ci95_low", "ci95_high"), ends, strict=True))},
+        }
+        for team, ends in of.items()
+    ]
+    results = results_of({}, RFS, leaderboard=board_of({"c_index": "C-index"}, entries))
+    remark = "ann is not shown to be better than chance (0.5) in C-index."
+    assert winner_in_words(results) == f"ann and bea share first place. {remark}"
+
+
+def test_chance_of_a_balanced_accuracy_is_one_in_the_classes_that_occur():
+    """2026 has T1 to T4 and N0 to N3. Three T stages and two N stages occur: 1/3, 1/2 and on average 5/12.
+
+    Without the teams' files each declared class counts. The score has parts without chance.
+    """
+    profile = load_profile("hecktor2026").task(None)
+    recalls = {f"t_recall_{stage}": (0.5, None, None) for stage in ("T1", "T2", "T4")}
+    recalls |= {f"n_recall_{stage}": (0.5, None, None) for stage in ("N0", "N2")} | {"t_recall_T3": (None, None, None)}
+    results = results_of({"ann": metrics_of(recalls)}, profile.algorithm, "hecktor2026")
+    assert chance_level(results, "t_balanced_accuracy") == pytest.approx(1 / 3)
+    assert chance_level(results, "n_balanced_accuracy") == pytest.approx(1 / 2)
+    assert chance_level(results, "tn_balanced_accuracy") == pytest.approx(5 / 12)
+    assert chance_level(results, "c_index") == 0.5
+    assert chance_level(results, "score") is None
+    alone = results_of({}, profile.algorithm, "hecktor2026")
+    assert chance_level(alone, "t_balanced_accuracy") == pytest.approx(1 / 4)
 
 
 def test_a_winner_may_be_better_in_some_metrics_only():
