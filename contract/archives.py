@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from contract.errors import HecktorError, ModelPackageError
+from contract.platform import is_added_by_system
 
 SUFFIX: Final = ".tar.gz"
 MAX_MEMBERS: Final = 10_000
@@ -122,6 +123,8 @@ def pack(folder: Path, archive: Path, others: Mapping[str, Path] | None = None) 
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for path in [folder, *sorted(folder.rglob("*"))]:
+            if any(map(is_added_by_system, path.relative_to(folder).parts)):
+                continue
             name = "." if path == folder else f"./{path.relative_to(folder).as_posix()}"
             tar.add(path, arcname=name, recursive=False, filter=_without_owner)
         for name, path in (others or {}).items():
@@ -191,7 +194,8 @@ def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]
                 raise _DamageError(f"more than {MAX_MEMBERS} members")
             if info.size < 0:
                 raise _DamageError(f"{info.name[:80]!r} with size {info.size}")
-            yield info, tar
+            if not any(map(is_added_by_system, info.name.split("/"))):
+                yield info, tar
         stream.finish()
 
 

@@ -103,7 +103,7 @@ def code_files(folder: Path) -> list[Path]:
 
 
 def _is_left_out(parts: tuple[str, ...]) -> bool:
-    return parts[-1].endswith(".pyc") or any(part == "__pycache__" or part.startswith(".") for part in parts)
+    return parts[-1].endswith(".pyc") or any(part == "__pycache__" or platform.is_system_name(part) for part in parts)
 
 
 def installed_code(folder: Path = platform.CODE_DIR) -> Code:

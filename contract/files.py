@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import HecktorError, InputError, OutputError, unwritable
+from contract.platform import compose
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 _LEAST_FREE_BYTES = 4096
@@ -278,7 +279,9 @@ def read_csv_text(path: Path, *, error: type[HecktorError], max_bytes: int) -> s
 
 
 def decode_csv(content: bytes, name: str, *, error: type[HecktorError]) -> str:
-    """Decode the content of a CSV file in UTF-8, with or without a byte order mark; line ends become `\\n`.
+    """Decode the content of a CSV file in UTF-8, with or without a byte order mark.
+
+    Line ends become `\\n`, and letters are composed (Unicode form NFC).
 
     Raises:
         HecktorError: of class `error`: another encoding, or a first line such as `sep=,`, which spreadsheets write. The
@@ -288,7 +291,7 @@ def decode_csv(content: bytes, name: str, *, error: type[HecktorError]) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1:
         raise error(name, "UTF-16 text", _CSV_IN_UTF8)
     try:
-        text = content.decode("utf-8-sig")
+        text = compose(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise error(name, "not UTF-8 text, perhaps Latin-1 or Windows-1252", _CSV_IN_UTF8) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -309,7 +312,7 @@ def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes
     name = name or path.name
     content = _read_bytes(path, expected, error=error, max_bytes=max_bytes, name=name)
     try:
-        text = content.decode("utf-8-sig")
+        text = compose(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise error(name, "not UTF-8 text", expected) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -33,7 +33,9 @@ ONE_FILE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 NAMED_IMAGE_SUFFIXES: Final = (*ONE_FILE_SUFFIXES, ".mhd")
 MAX_FILES_IN_IMAGE_FOLDER: Final = 1000
 # Entries that macOS and Windows add, in lower case; names that begin with a dot are passed over anyway.
-_SYSTEM_NAMES: Final = frozenset({"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "icon\r"})
+_SYSTEM_NAMES: Final = frozenset(
+    {"__macosx", ".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "icon\r"}
+)
 
 
 def compose(text: str) -> str:
@@ -46,7 +48,12 @@ def compose(text: str) -> str:
 
 def is_system_name(name: str) -> bool:
     """Return whether an entry of a folder or archive is hidden or was added by an operating system."""
-    return name.startswith(".") or name.lower() in _SYSTEM_NAMES
+    return name.startswith(".") or is_added_by_system(name)
+
+
+def is_added_by_system(name: str) -> bool:
+    """Return whether an operating system added an entry, such as `._scan.nii.gz`; other hidden files do not count."""
+    return name.startswith("._") or name.lower() in _SYSTEM_NAMES
 
 
 def is_below_system_name(path: PurePath) -> bool:

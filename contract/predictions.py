@@ -17,7 +17,7 @@ from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
 from contract.files import read_json
 from contract.images.volumes import image_suffix
-from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
+from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES, compose
 
 SUCCEEDED: Final = "Succeeded"
 _CT_MARK: Final = "__CT"
@@ -95,11 +95,14 @@ _SOCKET_VALUES: Final = TypeAdapter(tuple[SocketValue, ...])
 
 
 def case_of(image_name: str) -> str:
-    """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`."""
+    """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`.
+
+    Letters are composed, since a file's name may have passed through macOS.
+    """
     name = Path(image_name).name
     suffix = image_suffix(Path(name), _NAMED_SUFFIXES)
     stem = name[: -len(suffix)] if suffix else name
-    return stem.removesuffix(_CT_MARK)
+    return compose(stem.removesuffix(_CT_MARK))
 
 
 def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None) -> dict[str, Any]:

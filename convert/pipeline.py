@@ -19,7 +19,7 @@ from contract.errors import Finding, InputError, OutputError, unwritable
 from contract.files import whole_folder, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
-from contract.platform import INPUTS_JSON
+from contract.platform import INPUTS_JSON, compose
 from contract.predictions import socket_entry
 from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries, tag_name
 from convert.dicom.series import choose_series, sort_objects
@@ -151,7 +151,7 @@ def _check_overlap(ct: Geometry, pet: Geometry) -> None:
 def case_name(folder: Path) -> str:
     """Name of a case: its folder, or the patient's folder above `input` in a cohort `PATIENT/input`."""
     resolved = folder.resolve()
-    return resolved.parent.name if resolved.name == "input" else resolved.name
+    return compose(resolved.parent.name if resolved.name == "input" else resolved.name)
 
 
 def check_free(folder: Path) -> None:

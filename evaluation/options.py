@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
 from contract.options import named_algorithm, whole_number
+from contract.platform import compose, is_system_name
 from contract.processes import usable_cpus
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
@@ -41,10 +42,10 @@ def team_folders(text: str) -> list[tuple[str, Path]]:
     if not parent.exists():
         return [(parent.name, parent)]  # for `require_paths`
     folders = sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
-    folders = [path for path in folders if not path.name.startswith(".")]
+    folders = [path for path in folders if not is_system_name(path.name)]
     if not folders:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected TEAM=FOLDER, or a folder with a subfolder per team")
-    return [(path.name, path) for path in folders]
+    return [(compose(path.name), path) for path in folders]
 
 
 def folders_by_team(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from contract.errors import Finding, HecktorError, printable
 from contract.patient import listed
-from contract.platform import PREDICTIONS_JSON
+from contract.platform import PREDICTIONS_JSON, compose, is_added_by_system, is_system_name
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
 from evaluation.pipeline import evaluate_together
@@ -63,10 +63,12 @@ def _paths_by_team(folder: Path) -> tuple[dict[str, Path], dict[str, HecktorErro
     faults: dict[str, HecktorError] = {}
     left_out = []
     for path in sorted(folder.iterdir()):
+        if is_added_by_system(path.name):
+            continue
         if path.name.startswith(".") or (path.suffix.lower() in _NOTES and not path.is_dir()):
             left_out.append(path.name)
         elif path.is_dir() or path.suffix.lower() in _OF_A_TEAM:
-            paths_of.setdefault(path.name if path.is_dir() else path.stem, []).append(path)
+            paths_of.setdefault(compose(path.name if path.is_dir() else path.stem), []).append(path)
         else:
             faults[path.name] = HecktorError(what, f"found {path.name}", _EXPECTED)
     if left_out:
@@ -95,5 +97,6 @@ def _plain_files(path: Path, task: TaskProfile) -> Path:
     """The path itself or, in a folder for a task without masks, its only table."""
     if task.algorithm.mask is not None or task.has_several_answers or not path.is_dir():
         return path
-    tables = [one for one in sorted(path.iterdir()) if one.suffix.lower() in TABLE_SUFFIXES and one.name[0] != "."]
+    files = [file for file in sorted(path.iterdir()) if not is_system_name(file.name)]
+    tables = [file for file in files if file.suffix.lower() in TABLE_SUFFIXES]
     return tables[0] if len(tables) == 1 else path

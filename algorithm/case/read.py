@@ -24,6 +24,7 @@ from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, finite, labelled, read_header, read_volume
 from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
+from contract.platform import is_system_name
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -337,7 +338,7 @@ def covered_height(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayL
 
 def _read_dose(folder: Path, notices: Notices) -> Volume | None:
     """The planned dose in Gy. A missing dose is normal; an unusable one is ignored with a notice."""
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir() or all(is_system_name(path.name) for path in folder.iterdir()):
         return None
     try:
         dose = read_volume(find_single_image(folder), "float32")

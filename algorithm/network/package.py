@@ -30,6 +30,7 @@ from contract.documents import is_integer, is_number
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verified_files
+from contract.platform import is_added_by_system
 
 PLANS: Final = "plans.json"
 # Key of an `architecture` that names an entrant's own network, and the name of its own normalisation.
@@ -173,7 +174,7 @@ def _features(
     """The hooks that measure features of the heads, with their files verified."""
     hooks = hooks_in(root, heads.values(), code)
     for path in (root / FOLDER).rglob("*"):
-        if path.is_file():
+        if path.is_file() and not is_added_by_system(path.name):
             _listed(files, path.relative_to(root).as_posix())
     for hook in hooks:
         if hook.name not in manifest.code:

@@ -23,7 +23,7 @@ from contract.errors import HecktorError, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, image_suffix, list_images, read_header, read_volume, write_mask
 from contract.patient import difference_of_ids, listed
-from contract.platform import ONE_FILE_SUFFIXES
+from contract.platform import ONE_FILE_SUFFIXES, compose
 
 # Increment when the same masks and images give other features.
 _VERSION: Final = 1
@@ -136,7 +136,7 @@ def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, P
     paths: dict[str, Path] = {}
     wanted, others = {case.patient_id for case in cases}, []
     for path in list_images(folder, ONE_FILE_SUFFIXES):
-        name = path.name[: -len(image_suffix(path, ONE_FILE_SUFFIXES) or "")]
+        name = compose(path.name[: -len(image_suffix(path, ONE_FILE_SUFFIXES) or "")])
         if name in paths:
             raise InputError("--masks", f"{paths[name].name} and {path.name}", "one mask of each patient")
         if name in wanted:

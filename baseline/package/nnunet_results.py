@@ -16,6 +16,7 @@ from baseline.work import NNUNET_RESULTS, WorkFolders, require_nnunet_results
 from contract.errors import InputError, ModelPackageError
 from contract.files import read_json
 from contract.patient import difference_of_ids, listed
+from contract.platform import compose, is_system_name
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
@@ -218,7 +219,9 @@ def _validation_masks(folder: Path, name: str, ending: str) -> dict[str, Path]:
         if fold == "all":  # it is validated on its own training patients
             raise InputError(name, "found fold_all alone", "numbered folds, whose networks held patients out")
         for path in sorted((folder / f"fold_{fold}" / "validation").glob(f"*{ending}")):
-            patient = path.name.removesuffix(ending)
+            if is_system_name(path.name):
+                continue
+            patient = compose(path.name.removesuffix(ending))
             if patient in masks:
                 twice = f"{patient} in the validation of fold {masks[patient].parts[-3][5:]} and of fold {fold}"
                 raise InputError(name, twice, "each patient held out by one fold")

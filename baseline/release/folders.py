@@ -12,7 +12,8 @@ from typing import Final
 from contract.editions import Edition
 from contract.errors import InputError
 from contract.patient import listed
-from contract.release.layout import MASK, TASK_FOLDERS, ReleaseFolder, patient_file, require_release
+from contract.platform import compose, is_system_name
+from contract.release.layout import MASK, TASK_FOLDERS, ReleaseFolder, find_file, patient_file, require_release
 from contract.release.tables import ERROR, WARNING, Problem, ReleaseTable, columns_of
 
 # Folder names that look like a misspelled task folder.
@@ -76,13 +77,13 @@ def _report_other_folders(layout: ReleaseFiles) -> None:
     """Report folders that may be meant as a task's, and the organisers' splits."""
     places = {path for folder in layout.folders.values() for path in (folder.path, *folder.path.parents)}
     for place in sorted(path for path in places if path.is_relative_to(layout.root)):
-        for path in sorted(place.glob(_SPLIT_FILES)):
+        for path in sorted(path for path in place.glob(_SPLIT_FILES) if not is_system_name(path.name)):
             found = "the organisers' splits, which name patients who are not in the release; the file is ignored"
             layout.report(WARNING, "split-file", "", path, found, "the splits that prepare makes")
     if layout.folders.keys().isdisjoint(TASK_FOLDERS):
         return
     for path in sorted(layout.root.iterdir()):
-        meant = path.is_dir() and not path.name.startswith(".") and _LIKE_A_TASK.search(path.name)
+        meant = path.is_dir() and not is_system_name(path.name) and _LIKE_A_TASK.search(path.name)
         if meant and path.name not in TASK_FOLDERS:
             layout.report(WARNING, "unexpected-file", "", path, "an unknown folder", ", ".join(TASK_FOLDERS))
 
@@ -95,17 +96,17 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles) -> None:
         names = f" ({', '.join(path.name for path in folder.tables)})" if folder.tables else ""
         layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", "one")
     for path in sorted(folder.path.iterdir()):
-        if path.is_dir() and not path.name.startswith("."):
+        if path.is_dir() and not is_system_name(path.name):
             _read_patient(path, folder, layout)
 
 
 def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> None:
-    name = folder.name
-    roles = {role: folder / patient_file(file, name) for role, file in parent.files.items()}
+    name = compose(folder.name)
+    roles = {role: find_file(folder, patient_file(file, folder.name)) for role, file in parent.files.items()}
     files = {role: path for role, path in roles.items() if path.is_file()}
     layout.patients.setdefault(name, PatientFolders(name)).files[parent.name] = files
     known = [path.relative_to(folder).parts[0] for path in roles.values()]
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    names = sorted(path.name for path in folder.iterdir() if not is_system_name(path.name))
     others = ", ".join(one for one in names if one not in known)
     for role, path in roles.items():
         if role in files:

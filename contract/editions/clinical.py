@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, tag_by
+from contract.platform import compose
 
 ClinicalValue = float | int | str | None
 CENTRE: Final = "centre"
@@ -210,7 +211,7 @@ def centre_code(text: str) -> str:
 
 def normalised_key(key: object) -> str:
     """The key in lower case without blanks, `-`, `_` and other signs, for comparison."""
-    return "".join(letter for letter in str(key).lower() if letter.isalnum())
+    return "".join(letter for letter in compose(str(key)).lower() if letter.isalnum())
 
 
 def is_missing(raw: object) -> bool:

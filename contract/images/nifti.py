@@ -29,6 +29,8 @@ _SURPLUS: Final = 1 << 24
 _MAX_EXTENSIONS: Final = 100
 # Two placements contradict each other if a corner of the image moves by more.
 _HALF_A_VOXEL: Final = 0.5
+# Millimetres of the unit of length by its code, the lowest three bits; other codes mean millimetres.
+_MM_BY_UNIT: Final[Mapping[int, float]] = {1: 1e3, 2: 1.0, 3: 1e-3}
 _UNSCALED: Final = (1.0, 0.0)  # slope and intercept
 # From the file's RAS to LPS.
 _LPS: Final = np.array([-1.0, -1.0, 1.0])
@@ -42,6 +44,7 @@ _FIELDS: Final[Mapping[str, tuple[str, int]]] = {
     "pixdim": ("4f4", 76),
     "vox_offset": ("f4", 108),
     "scaling": ("2f4", 112),
+    "units": ("u1", 123),
     "form_codes": ("2i2", 252),
     "quaternion": ("6f4", 256),
     "srow": ("(3,4)f4", 280),
@@ -207,8 +210,11 @@ def parse_header(content: bytes) -> NiftiHeader:
     dtype = _pixel_type(int(fields["datatype"]), int(fields["bitpix"])).newbyteorder(order)
     rank, *lengths = fields["dim"].tolist()
     x, y, z = (max(1, length) for length in (*lengths[:rank], 1, 1, 1)[:3])
+    unit_mm = _MM_BY_UNIT.get(int(fields["units"]) & 7, 1.0)
     handed, *pixdim = map(float, fields["pixdim"])
-    sizes = (abs(pixdim[0]), abs(pixdim[1]), abs(pixdim[2]))
+    sizes = (unit_mm * abs(pixdim[0]), unit_mm * abs(pixdim[1]), unit_mm * abs(pixdim[2]))
+    *quaternion, offset_x, offset_y, offset_z = fields["quaternion"].tolist()
+    offset_mm = (unit_mm * offset_x, unit_mm * offset_y, unit_mm * offset_z)
     slope, intercept = map(float, fields["scaling"])
     begin = max(HEADER_BYTES, int(start))
     qform_code, sform_code = fields["form_codes"]
@@ -219,10 +225,11 @@ def parse_header(content: bytes) -> NiftiHeader:
         dtype=dtype,
         shape=(x, y, z),
         pixdim_mm=sizes,
-        sform=np.asarray(fields["srow"], np.float64) * _LPS[:, None] if sform_code > 0 else None,
+        sform=unit_mm * np.asarray(fields["srow"], np.float64) * _LPS[:, None] if sform_code > 0 else None,
         scaling=(slope if math.isfinite(slope) and slope else 1.0, intercept if math.isfinite(intercept) else 0.0),
     )
-    _check_placements(header, _qform(fields["quaternion"].tolist(), sizes, handed) if qform_code > 0 else None)
+    qform = _qform((*quaternion, *offset_mm), sizes, handed) if qform_code > 0 else None
+    _check_placements(header, qform)
     return header
 
 
@@ -238,7 +245,7 @@ def _pixel_type(datatype: int, bits: int) -> np.dtype[np.generic]:
 def _check_numbers(fields: np.void) -> None:
     spacing = fields["pixdim"][1:]
     if not np.all(np.isfinite(spacing) & (spacing != 0)):
-        raise ImageFault(f"spacing {_numbers(spacing)} mm", "positive numbers")
+        raise ImageFault(f"spacing {_numbers(spacing)}", "positive numbers")
     for code, numbers in zip(fields["form_codes"], (fields["quaternion"], fields["srow"]), strict=True):
         if code > 0 and not np.all(np.isfinite(numbers)):
             raise ImageFault("a number in the geometry is not finite", "finite numbers")

@@ -20,7 +20,13 @@ from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path, require_space, utf8_path, write_bytes
 from contract.images import metaimage, nifti
 from contract.images.geometry import Geometry
-from contract.platform import NAMED_IMAGE_SUFFIXES, ONE_FILE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
+from contract.platform import (
+    NAMED_IMAGE_SUFFIXES,
+    ONE_FILE_SUFFIXES,
+    READABLE_IMAGE_SUFFIXES,
+    TIFF_SUFFIXES,
+    is_system_name,
+)
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -85,7 +91,7 @@ def image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str |
 
 def list_images(folder: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> list[Path]:
     """Images directly in `folder`, sorted by name, without hidden files."""
-    visible = (path for path in folder.iterdir() if not path.name.startswith("."))
+    visible = (path for path in folder.iterdir() if not is_system_name(path.name))
     return sorted(path for path in visible if image_suffix(path, suffixes) is not None)
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, RELEASE_FILES, RT_DOSE
 from contract.errors import InputError
 from contract.files import folder_nearby
+from contract.platform import compose, is_system_name
 from contract.release.tables import ID, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
@@ -163,7 +164,9 @@ def _folder_with_patients(root: Path, edition: Edition) -> Path | None:
 
 
 def _has_patients(folder: Path, scans: Collection[str]) -> bool:
-    return any((path / patient_file(scan, path.name)).exists() for path in _subfolders(folder) for scan in scans)
+    return any(
+        find_file(path, patient_file(scan, path.name)).exists() for path in _subfolders(folder) for scan in scans
+    )
 
 
 def _tables(images: Path, edition: Edition) -> tuple[Path, ...]:
@@ -201,12 +204,23 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _visible(folder: Path) -> list[Path]:
     try:
-        return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+        return [path for path in sorted(folder.iterdir()) if not is_system_name(path.name)]
     except PermissionError:
         return []
 
 
+def find_file(folder: Path, name: str) -> Path:
+    """Return a relative path in a folder, whose names may have their letters composed or not; it need not exist."""
+    path = folder
+    for part in PurePath(name).parts:
+        entry = path / part
+        if not entry.exists() and not part.isascii() and path.is_dir():
+            entry = next((other for other in sorted(path.iterdir()) if compose(other.name) == compose(part)), entry)
+        path = entry
+    return path
+
+
 def patient_files(folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
     """The files of a patient's folder by role, of those in `files` (`ReleaseFolder.files`)."""
-    paths = {role: folder / patient_file(file, folder.name) for role, file in files.items()}
+    paths = {role: find_file(folder, patient_file(file, folder.name)) for role, file in files.items()}
     return {role: path for role, path in paths.items() if path.is_file()}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.errors import Finding, InputError
+from contract.platform import compose
 from convert.dicom.files import DicomHeader
 from convert.dicom.slices import SlicePlane
 
@@ -227,11 +228,11 @@ def _require_any(series: Sequence[ImageSeries], kind: str, study: Study) -> None
 
 
 def _named(series: Sequence[ImageSeries], wanted: str, kind: str, option: str) -> tuple[ImageSeries, dict[str, str]]:
-    text = wanted.strip().lower()
+    text = compose(wanted).strip().lower()
     for matches in (
         [one for one in series if one.uid == wanted.strip()],
-        [one for one in series if one.description.lower() == text],
-        [one for one in series if text in one.description.lower()],
+        [one for one in series if compose(one.description).lower() == text],
+        [one for one in series if text in compose(one.description).lower()],
     ):
         if len(matches) == 1:
             others = {one.uid: f"{kind} {one}: not chosen by {option}" for one in series if one is not matches[0]}

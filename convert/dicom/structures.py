@@ -15,6 +15,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
+from contract.platform import compose
 from convert.dicom.contours import Contour, drawn
 from convert.dicom.files import DicomHeader, tag_name
 from convert.dicom.series import ImageSeries
@@ -43,9 +44,10 @@ class RoiNames:
 
     def label(self, name: str) -> int:
         """Label of a ROI, background for any other structure."""
+        lower = compose(name).lower()
         for label, patterns in ((labels.GTVP, self.gtvp), (labels.GTVN, self.gtvn)):
-            plain = re.sub(r"[^a-z0-9]", "", name.lower())
-            by_pattern = any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
+            plain = re.sub(r"[^a-z0-9]", "", lower)
+            by_pattern = any(fnmatch.fnmatchcase(lower, compose(pattern).lower()) for pattern in patterns)
             if by_pattern or (not patterns and _USUAL_NAMES[label].fullmatch(plain)):
                 return label
         return labels.BACKGROUND

@@ -12,6 +12,7 @@ from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import folder_nearby, without_apostrophe
 from contract.images.volumes import find_single_image, image_suffix, list_images
+from contract.platform import compose, is_system_name
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
@@ -51,7 +52,7 @@ def require_cohort(cohort: Path) -> list[Path]:
     if (cohort / GROUND_TRUTH).is_dir():
         return []
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
-    cases = [folder for folder in folders if _of_release(folder)]
+    cases = [folder for folder in folders if not is_system_name(folder.name) and _of_release(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         nearby = folder_nearby(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
@@ -74,8 +75,8 @@ def _on_platform(inputs: Path, case: str, reference: Path, edition: Edition) -> 
 
 
 def _of_release(folder: Path) -> dict[str, Path]:
-    by_stem = {path.name[: -len(image_suffix(path) or "")]: path for path in list_images(folder)}
-    stems = {kind: f"{folder.name}{mark}" for kind, mark in _RELEASE_MARKS.items()}
+    by_stem = {compose(path.name[: -len(image_suffix(path) or "")]): path for path in list_images(folder)}
+    stems = {kind: f"{compose(folder.name)}{mark}" for kind, mark in _RELEASE_MARKS.items()}
     return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
 
 
@@ -84,7 +85,7 @@ def _released(folder: Path) -> PatientFiles:
     absent = sorted(set(_RELEASE_MARKS) - set(paths))
     if absent:
         raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
-    return PatientFiles(folder.name, paths["ct"], paths["pet"], paths["mask"])
+    return PatientFiles(compose(folder.name), paths["ct"], paths["pet"], paths["mask"])
 
 
 def read_scans(path: Path) -> dict[str, dict[str, float]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from contract.images.volumes import image_suffix, list_images
 from contract.patient import listed
-from contract.platform import ONE_FILE_SUFFIXES
+from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import case_of
 
 # Tables and notes beside the masks.
@@ -30,7 +30,7 @@ class MaskFolder:
 
 def list_masks(folder: Path) -> MaskFolder:
     """The masks directly in `folder`, and the files of formats that are not read."""
-    others = (path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and not path.is_dir())
+    others = (path for path in sorted(folder.iterdir()) if not is_system_name(path.name) and not path.is_dir())
     others = (path for path in others if path.suffix.lower() not in _IGNORED_SUFFIXES)
     unread = tuple(path for path in others if image_suffix(path, ONE_FILE_SUFFIXES) is None)
     return MaskFolder(tuple(list_images(folder, ONE_FILE_SUFFIXES)), unread)
@@ -41,8 +41,8 @@ def case_of_other(path: Path, cases: Collection[str]) -> str | None:
     stem = path.name
     while "." in stem:
         stem = stem.rpartition(".")[0]
-        if stem in cases:
-            return stem
+        if compose(stem) in cases:
+            return compose(stem)
     return None
 
 
@@ -51,7 +51,9 @@ def masks_nearby(folder: Path, cases: Collection[str] | None = None) -> str:
 
     Masks of `cases` are looked for in the folders below; without `cases`, any masks, and also in the folder above.
     """
-    places = [(path, f"{path.name}/") for path in sorted(folder.iterdir()) if path.is_dir()]
+    places = [
+        (path, f"{path.name}/") for path in sorted(folder.iterdir()) if path.is_dir() and not is_system_name(path.name)
+    ]
     places += [(folder.resolve().parent, "../")] if cases is None else []
     found = []
     for place, name in places:

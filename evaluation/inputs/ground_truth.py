@@ -17,6 +17,7 @@ from contract.errors import GroundTruthError
 from contract.files import utf8_path
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
+from contract.release.layout import csv_files
 from contract.tables import cell_meaning
 from evaluation.inputs.folders import list_masks, masks_nearby
 from evaluation.inputs.masks import BoundingBox
@@ -95,7 +96,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
         raise GroundTruthError(f"ground truth {folder.name}", found, "masks <case>.mha or .nii.gz")
     centres: dict[str, str] = {}
     tables: list[Path] = []
-    for path in sorted(folder.glob("*.csv")):
+    for path in csv_files(folder):
         table = read_table_with(path, {CENTRE_COLUMN: centre_columns}, GroundTruthError)
         if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
             centres |= _centres_beside(masks, table, centres)
@@ -217,7 +218,7 @@ def _table_with(answer: Answer, columns: Sequence[str], centre_columns: Sequence
         if not set(columns) <= set(table.header):
             raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
         return table
-    tables = map(read, sorted(source.glob("*.csv")))
+    tables = map(read, csv_files(source))
     matching = [table for table in tables if set(columns) <= set(table.header)]
     if len(matching) != 1:
         names = ", ".join(table.name for table in matching) or "none"

@@ -17,7 +17,7 @@ from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.files import utf8_path
 from contract.images.volumes import image_suffix
 from contract.patient import difference_of_ids, listed
-from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON
+from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import case_of
 from contract.tables import cell_meaning
 from evaluation.inputs.folders import case_of_other, list_masks, masks_nearby
@@ -284,7 +284,7 @@ def find_table(folder: Path, answers: Sequence[Answer]) -> tuple[Path, tuple[Fin
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
         raise PredictionError(folder.name, f"found {what}", f"a folder with the masks and {wanted}")
-    files = sorted(path for path in folder.iterdir() if path.name[0] != ".")
+    files = sorted(path for path in folder.iterdir() if not is_system_name(path.name))
     paths = [path for path in files if path.suffix.lower() in TABLE_SUFFIXES and path.name != PREDICTIONS_JSON]
     if len(paths) != 1:
         names = " and ".join(path.name for path in paths[:5]) or "no table"

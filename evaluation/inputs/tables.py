@@ -21,6 +21,7 @@ from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.files import parse_json, read_csv_text, read_text
+from contract.platform import compose
 from contract.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 
 ID_COLUMN: Final = "PatientID"
@@ -94,7 +95,7 @@ def _records(text: str, name: str, keys: Collection[str] | None, error: type[Hec
 
 def _text(value: object) -> str:
     if value is None or isinstance(value, str):
-        return value or ""
+        return compose(value or "")
     return json.dumps(value)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from contract.errors import GroundTruthError, HecktorError, PredictionError, printable
 from contract.images.volumes import image_suffix, read_header
-from contract.platform import ONE_FILE_SUFFIXES
+from contract.platform import ONE_FILE_SUFFIXES, compose, is_added_by_system, is_system_name
 
 MAX_MEMBERS: Final = 10_000
 # In addition to the voxels: headers, and masks of cases that the reference does not have.
@@ -97,12 +97,14 @@ def _masks(name: str, members: Sequence[zipfile.ZipInfo]) -> list[zipfile.ZipInf
     masks: dict[str, zipfile.ZipInfo] = {}
     for member in members:
         path = PurePosixPath(member.filename)
-        if member.is_dir() or path.name.startswith(".") or image_suffix(Path(path.name), ONE_FILE_SUFFIXES) is None:
+        is_passed_over = is_system_name(path.name) or any(map(is_added_by_system, path.parts))
+        if member.is_dir() or is_passed_over or image_suffix(Path(path.name), ONE_FILE_SUFFIXES) is None:
             continue
-        if path.name in masks:
-            shown = printable(f"{masks[path.name].filename} and {member.filename}")
+        mask = compose(path.name)
+        if mask in masks:
+            shown = printable(f"{masks[mask].filename} and {member.filename}")
             raise PredictionError(name, f"found {shown}", "one mask a case")
-        masks[path.name] = member
+        masks[mask] = member
     if not masks:
         raise PredictionError(name, "no mask in it", f"masks <case>{ONE_FILE_SUFFIXES[0]} or <case>.nii.gz")
     return list(masks.values())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contract.errors import HecktorError
 from contract.files import folder_nearby, json_text, write_files
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
-from contract.platform import METRICS_JSON
+from contract.platform import METRICS_JSON, compose, is_system_name
 from evaluation.editions.document import TIE_RULES
 from evaluation.options import name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
@@ -73,7 +73,7 @@ def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str
     if others := [path for path in paths if not path.is_dir() and path.suffix.lower() != ".json"]:
         raise HecktorError("metrics", f"a file: {others[0].absolute()}", f"a {METRICS_JSON}, or a folder with one")
     files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
-    teams = list(names) if names else [path.resolve().parent.name for path in files]
+    teams = list(names) if names else [compose(path.resolve().parent.name) for path in files]
     if len(teams) != len(files):
         raise HecktorError("--names", f"{len(teams)} names for {len(files)} files", "one each")
     return list(zip(teams, files, strict=True))
@@ -83,7 +83,7 @@ def _files_in(folder: Path) -> list[Path]:
     """A folder's own metrics.json, or that of each team's folder in it; a team without one is named."""
     if (folder / METRICS_JSON).is_file():
         return [folder / METRICS_JSON]
-    teams = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
+    teams = sorted(path for path in folder.iterdir() if path.is_dir() and not is_system_name(path.name))
     files = [team / METRICS_JSON for team in teams if (team / METRICS_JSON).is_file()]
     if not files:
         nearby = folder_nearby(folder, lambda path: any(path.glob(f"*/{METRICS_JSON}")))

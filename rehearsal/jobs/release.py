@@ -17,7 +17,7 @@ from contract.errors import GroundTruthError, InputError
 from contract.files import write_csv
 from contract.images.volumes import list_images
 from contract.patient import difference_of_ids, listed
-from contract.platform import ONE_FILE_SUFFIXES
+from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import case_of
 from contract.release.factors import has_factors, read_suv_factors
 from contract.release.layout import (
@@ -52,7 +52,9 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
             cannot be used.
     """
     folder = task_folder(root, edition, task)
-    names = sorted(path.name for path in folder.path.iterdir() if path.is_dir() and path.name[0] != ".")
+    folders = [path for path in folder.path.iterdir() if path.is_dir() and not is_system_name(path.name)]
+    folder_of = {compose(path.name): path for path in folders}
+    names, only = sorted(folder_of), [compose(name) for name in only]
     if unknown := sorted(set(only) - set(names)):
         raise InputError(root.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [name for name in names if not only or name in only]
@@ -67,7 +69,7 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
         warnings.append(f"{table.file}: no usable row of {listed(rowless)}, whose ehr.json has no value")
     cases, masks = [], {}
     for name in chosen:
-        files = patient_files(folder.path / name, folder.files)
+        files = patient_files(folder_of[name], folder.files)
         ehr, unread = _ehr(name, table, edition, folder.outcomes)
         warnings += unread
         if edition.suv_factor and name in factors:

@@ -238,3 +238,15 @@ def test_files_from_elsewhere_are_packed_by_their_names(tmp_path: Path) -> None:
     pack(tmp_path / "folder", tmp_path / "m.tar.gz", {"b": tmp_path / "elsewhere"})
     unpack(tmp_path / "m.tar.gz", tmp_path / "out")
     assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {"a": "a", "b": "elsewhere"}
+
+
+def test_files_of_macos_are_passed_over(tmp_path: Path) -> None:
+    """Both in archives that are unpacked and in folders that are packed; other hidden files stay."""
+    names = ("./._manifest.json", "__MACOSX/._a", ".DS_Store", "manifest.json", ".config/a", "folds/._0.pth")
+    unpack(archive_of(tmp_path / "m.tar.gz", *((member(name), b"x") for name in names)), tmp_path / "model")
+    files = {name for name, content in tree(tmp_path / "model").items() if content is not None}
+    assert files == {"manifest.json", ".config/a"}
+    (tmp_path / "model" / ".DS_Store").write_bytes(b"x")
+    pack(tmp_path / "model", tmp_path / "again.tar.gz")
+    unpack(tmp_path / "again.tar.gz", tmp_path / "again")
+    assert {name for name, content in tree(tmp_path / "again").items() if content is not None} == files

@@ -171,3 +171,25 @@ def test_a_name_that_is_not_utf8_is_an_error(tmp_path):
     (tmp_path / "a.nii.gz").rename(folder / "a.nii.gz")
     with pytest.raises(InputError, match="not UTF-8"):
         read_volume(folder / "a.nii.gz")
+
+
+@pytest.mark.parametrize("shear", [0.0, 6e-4])
+@pytest.mark.parametrize(("unit", "factor"), [("mm", 1.0), ("meter", 1e3), ("micron", 1e-3), ("unknown", 1.0)])
+@pytest.mark.parametrize("has_qform", [True, False])
+def test_units_of_length(tmp_path, unit, factor, shear, has_qform):
+    """Voxels of 2 x 2 x 3 mm at (-10, 5, 7) mm, written in metres, micrometres and mm.
+
+    ITK refuses axes that are 6e-4 off perpendicular, so that the header is this project's own.
+    """
+    affine = AFFINE.copy()
+    affine[0, 1] = -2 * shear
+    image = nibabel.Nifti1Image(np.zeros(SIZE, np.uint8), None)
+    in_units = np.vstack([affine[:3] / factor, affine[3]])
+    image.header.set_zooms((2 / factor, 2 / factor, 3 / factor))
+    image.header.set_qform(in_units if has_qform else None, int(has_qform), strip_shears=True)
+    image.header.set_sform(in_units, 2)
+    image.header.set_xyzt_units(unit)
+    nibabel.save(image, tmp_path / "a.nii.gz")
+    geometry = read_volume(tmp_path / "a.nii.gz").geometry
+    np.testing.assert_allclose(geometry.spacing_mm, (2, 2, 3), rtol=1e-6)
+    np.testing.assert_allclose(geometry.origin_mm, (-10, 5, 7), rtol=1e-6)

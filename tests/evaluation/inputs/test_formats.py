@@ -248,3 +248,26 @@ def test_a_table_without_any_usable_value_is_no_low_score(phase_of, value):
     (phase.root / "hpv.csv").write_text(f"PatientID,hpv\nA,{value}\nB,{value}\n")
     with pytest.raises(PredictionError, match=r"hpv\.csv: .*" + ("" if value in {"", "nan"} else value)):
         phase.run(predictions=phase.root / "hpv.csv")
+
+
+def test_names_with_composed_and_decomposed_letters_match(masks, blank, grid):
+    """References CHÜ-1 and CHÜ-2 with composed letters, masks as macOS writes their names: DSC is 1."""
+    composed, decomposed = "CH\N{LATIN CAPITAL LETTER U WITH DIAERESIS}", "CHU\N{COMBINING DIAERESIS}"
+    for path in sorted(masks.truth_dir.iterdir()):
+        path.unlink()
+    for index in (1, 2):
+        write_mask(masks.truth_dir / f"{composed}-{index}.mha", tumour(blank()), grid)
+        write_mask(masks.folder / f"{decomposed}-{index}.nii.gz", tumour(blank()), grid)
+    (masks.folder / f"._{decomposed}-1.nii.gz").write_bytes(b"\0\5\x16\7")
+    (masks.truth_dir / "._table.csv").write_bytes(b"\0\5\x16\7")
+    report = masks.run(predictions=masks.folder)
+    assert report["cases"]["used"] == 2
+    assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
+
+
+def test_a_table_of_decomposed_letters_matches(tmp_path):
+    (tmp_path / "a.csv").write_text("PatientID,Prediction\nCHU\N{COMBINING DIAERESIS}-1,0.5\n", encoding="utf-8")
+    (tmp_path / "a.json").write_text('[{"PatientID": "CHU\\u0308-1", "Prediction": 0.5}]')
+    for name in ("a.csv", "a.json"):
+        table = read_table(tmp_path / name, PredictionError)
+        assert [row["PatientID"] for row in table.rows] == ["CH\N{LATIN CAPITAL LETTER U WITH DIAERESIS}-1"]

@@ -221,3 +221,16 @@ def test_another_makers_ground_truth_is_not_compared(rehearse_toy: Rehearse, coh
     (cohort / "ground_truth" / "A-1.mha").mkdir()  # which the toy evaluation counts
     warnings = rehearse_toy(task="rfs", evaluation="well").warnings
     assert warnings[0] == "ground_truth: found no rows by case, so the IDs of the cases are not compared with it"
+
+
+def test_decomposed_letters_and_files_of_macos_in_a_release(tmp_path: Path) -> None:
+    """Folder and files of CHÜ-1 have decomposed letters, as macOS writes them; the table has composed ones."""
+    composed, decomposed = "CH\N{LATIN CAPITAL LETTER U WITH DIAERESIS}-1", "CHU\N{COMBINING DIAERESIS}-1"
+    write_patient(tmp_path / "Task 2", decomposed)
+    (tmp_path / "Task 2" / "table.csv").write_text(TABLE_2025.replace("A-1", composed), encoding="utf-8")
+    (tmp_path / "Task 2" / "._table.csv").write_bytes(b"\0\5\x16\7")
+    write_patient(tmp_path / "Task 2" / "__MACOSX", decomposed)
+    cohort = read_release_cohort(tmp_path, E2025, E2025.algorithm("rfs"))
+    assert [case.case_id for case in cohort.cases] == [composed]
+    assert ehr(cohort, E2025)["Age"] == 61.0
+    assert all(path.is_file() for _, path in cohort.cases[0].files)
