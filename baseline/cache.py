@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,7 +20,7 @@ from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError, OutputError
 from contract.files import read_json, write_json
 from contract.packages import file_entry
-from contract.processes import fresh_processes, usable_cpus
+from contract.processes import Died, map_in_processes, usable_cpus
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,15 +67,12 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, t
     if min(jobs, len(items)) <= 1:
         yield from map(work, items)
         return
-    with fresh_processes(min(jobs, len(items)), _one_thread) as pool:
-        # No list of futures: each would hold its result until the last item.
-        results = as_completed([pool.submit(work, item) for item in items])
-        try:
-            for future in results:
-                yield future.result()
-        except BrokenProcessPool:
-            found = "a process ended without a result (a crash, or killed for its memory)"
-            raise HecktorError(title, found, "fewer processes at once: --jobs 1") from None
+    with closing(map_in_processes(work, items, jobs, _one_thread)) as results:
+        for _, result in results:
+            if isinstance(result, Died):
+                found = f"a process ended without a result ({result.reason}: a crash, or killed for its memory)"
+                raise HecktorError(title, found, "fewer processes at once: --jobs 1")
+            yield result
 
 
 def _one_thread() -> None:

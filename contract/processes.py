@@ -1,110 +1,310 @@
 """Worker processes that end with their parent, and the CPUs that they may use.
 
-Libraries count the host's cores and ignore the CPU quota of a container.
+`ProcessPoolExecutor` passes work through queues that threads of the program serve. If one of these threads cannot start
+or ends, for example because memory is short, the program waits for ever. `map_in_processes` has one pipe per process
+and needs no thread, lock or semaphore in the program: it waits for the pipes and for the ends of the processes.
+
+Libraries count the host's cores and ignore the CPU quota of a container, see `usable_cpus`.
 """
 
 from __future__ import annotations
 
+import atexit
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+import time
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from contract.entry import mark_last_resort
 from contract.errors import HecktorError
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 MORE_RESOURCES: Final = "more memory or processes (ulimit -v, ulimit -u)"
-# One passes results on, one sends work.
-_POOL_THREADS: Final = 2
+# From the start of a process until it has imported the work: imports from a network drive take a minute.
+MAX_START_S: Final = 300
+# A process that does not end by itself within this time after its last item is killed.
+MAX_END_S: Final = 10
+# A process that ends at its start is replaced if it is the first one in a row.
+_MAX_FAILED_STARTS: Final = 1
 
 
-def fresh_processes(count: int, begin: Callable[[], object] | None = None) -> ProcessPoolExecutor:
-    """Start a pool of spawned interpreters; forked ones inherit the locks of ITK's threads and can hang.
+@dataclass(frozen=True)
+class Died:
+    """Result of an item whose process ended before it returned one."""
 
-    They do not import the program's main module, so that a script needs no `if __name__ == "__main__"`; the work must
-    be a function of another module.
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """Message of a process that has imported the work."""
+
+
+@dataclass(frozen=True)
+class _CannotStart:
+    """Message of a process that cannot import the work."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Returned:
+    """Result of one item."""
+
+    result: Any
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """Exception of one item with its traceback as text."""
+
+    exception: BaseException
+    trace: str
+
+
+_Message = _Ready | _CannotStart | _Returned | _Raised
+
+
+def map_in_processes(
+    work: Callable[[Item], Result], items: Sequence[Item], count: int, begin: Callable[[], object] | None = None
+) -> Generator[tuple[int, Result | Died], None, None]:
+    """Apply `work` to every item in spawned interpreters; yield index and result in the order of completion.
+
+    Forked processes would inherit the locks of ITK's threads and can hang. The processes do not import the program's
+    main module, so that a script needs no `if __name__ == "__main__"`; `work` must be a function of another module.
+    They exit when their parent is killed. A process that dies is replaced, but its item is not repeated.
+
+    After an exception, processes may complete the items that they have begun within `MAX_END_S` seconds. After Ctrl-C,
+    or if the iterator is closed early, they are killed.
 
     Args:
-        count: number of processes, at least 1.
+        work: function of one item, picklable as the items and results are.
+        items: items of the work.
+        count: number of processes; at least one is started, and at most one per item.
         begin: initializer of each process, a function at module level.
 
-    Returns:
-        The pool. Its processes exit when the parent is killed; without that they would wait for work forever.
+    Yields:
+        The index of an item and its result, `Died` if its process ended.
 
     Raises:
-        HecktorError: there is no shared memory for the locks of a pool; when work is submitted, no thread starts.
+        HecktorError: No process can be started.
+        Exception: The first exception of `work`, with the traceback of its process as a note.
     """
-    context = multiprocessing.get_context("spawn")
+    waiting = list(enumerate(items))[::-1]
+    workers: list[_Worker] = []
+    failed_starts = 0
+    patience_s: float = 0
     try:
-        return _Pool(count, mp_context=context, initializer=_begin, initargs=(begin,))
-    except OSError as problem:
-        found = f"no shared memory in /dev/shm ({problem.strerror})"
-        raise HecktorError("worker processes", found, "a writable tmpfs there") from None
+        while waiting or any(worker.is_busy for worker in workers):
+            n_items = len(waiting) + sum(worker.is_busy for worker in workers)
+            while len(workers) < min(max(1, count), n_items):
+                workers.append(_Worker(begin, work))
+            for worker in _wait_for_messages(workers):
+                index, message = worker.index, worker.receive()
+                if isinstance(message, Died):
+                    workers.remove(worker)
+                    _end_workers([worker], patience_s=0)
+                    failed_starts += not worker.is_ready
+                    _check_starts(failed_starts, message.reason)
+                    result: Any = message
+                else:
+                    result = _result_of(message)
+                    worker.is_ready, failed_starts = True, 0
+                    if waiting:
+                        worker.send(*waiting.pop())
+                if index is not None:
+                    yield index, result
+        patience_s = MAX_END_S
+    except Exception:
+        patience_s = MAX_END_S
+        raise
+    finally:
+        _end_workers(workers, patience_s)
 
 
-class _Pool(ProcessPoolExecutor):
-    def _start_executor_manager_thread(self) -> None:
-        """A pool whose own threads do not start would wait for its results for ever."""
-        pool: Any = self  # of private attributes
-        try:
-            if pool._executor_manager_thread is None:
-                _start_threads(_POOL_THREADS)
-            super()._start_executor_manager_thread()
-        except RuntimeError as problem:
-            for process in (self._processes or {}).values():
-                process.kill()
-            pool._executor_manager_thread = None
-            raise HecktorError("worker processes", f"no thread starts ({problem})", MORE_RESOURCES) from None
+def _check_starts(failed_starts: int, reason: str) -> None:
+    if failed_starts > _MAX_FAILED_STARTS:
+        raise HecktorError("worker processes", f"each ends at its start ({reason})", MORE_RESOURCES)
 
-    def _spawn_process(self) -> None:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
+
+def _result_of(message: _Message) -> Any:
+    """Return the result, None of a process that is ready; raise the error of another message."""
+    if isinstance(message, _CannotStart):
+        raise HecktorError("worker processes", message.reason, MORE_RESOURCES)
+    if isinstance(message, _Raised):
+        message.exception.add_note(f"In a worker process:\n{message.trace.rstrip()}")
+        raise message.exception
+    return message.result if isinstance(message, _Returned) else None
+
+
+class _Worker:
+    """A process and its pipe.
+
+    Attributes:
+        index: number of the item that it processes, None if it waits.
+        is_ready: whether it has imported the work.
+    """
+
+    def __init__(self, begin: Callable[[], object] | None, work: Callable[[Any], object]) -> None:
+        """Start the process. Raises HecktorError if the system allows no further one."""
+        self.index: int | None = None
+        self.is_ready = False
+        self._start_deadline_s = time.monotonic() + MAX_START_S
         # Ctrl-C goes to all processes of a terminal; a new one inherits what is blocked, and leaves it to its parent.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
         try:
-            super()._spawn_process()  # type: ignore[misc]
+            context = multiprocessing.get_context("spawn")
+            self.connection, theirs = context.Pipe()
+            with theirs:
+                self.process = context.Process(target=_serve, args=(theirs,))
+                _LIVE.add(self)
+                self.process.start()
+        except OSError as problem:
+            raise HecktorError("worker processes", f"no process starts ({problem.strerror})", MORE_RESOURCES) from None
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             sys.modules["__main__"] = main
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        self._send(begin)
+        self._send(work)
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> bool | None:
-        """Wait for the work; after an error for what has begun, after Ctrl-C or another end for nothing."""
-        if kind is not None and not issubclass(kind, Exception):
-            for process in list((self._processes or {}).values()):
-                process.kill()
-        self.shutdown(cancel_futures=kind is not None)
-        return None
+    @property
+    def is_busy(self) -> bool:
+        """Whether it processes an item."""
+        return self.index is not None
+
+    @property
+    def seconds_to_start(self) -> float | None:
+        """Time that is left for the imports, None once they are done."""
+        return None if self.is_ready else max(0.0, self._start_deadline_s - time.monotonic())
+
+    def send(self, index: int, item: object) -> None:
+        """Send an item; if the process has died, `receive` says so."""
+        self.index = index
+        self._send(item)
+
+    def _send(self, content: object) -> None:
+        with suppress(OSError):
+            self.connection.send(content)
+
+    def receive(self) -> _Message | Died:
+        """Return the message that has arrived, or why none will."""
+        self.index = None
+        if self.seconds_to_start == 0:
+            return Died(f"no import within {MAX_START_S} s")
+        try:
+            if self.connection.poll():
+                message: _Message = self.connection.recv()
+                return message
+        except (EOFError, OSError):
+            pass
+        self.process.join(MAX_END_S)
+        status = self.process.exitcode
+        return Died(f"signal {-status}" if status is not None and status < 0 else f"exit status {status}")
+
+    def kill(self) -> None:
+        """End the process at once, if it was started."""
+        if self.process.pid is not None:
+            self.process.kill()
 
 
-def _start_threads(count: int) -> None:
-    """Start and end some threads. Raises RuntimeError: a limit of memory or processes forbids it."""
-    end = threading.Event()
+# Processes that an interrupted or forgotten iterator has not ended: without their end, that of the program would wait.
+_LIVE: Final[set[_Worker]] = set()
+
+
+@atexit.register
+def _kill_all() -> None:
+    for worker in list(_LIVE):
+        worker.kill()
+
+
+def _wait_for_messages(workers: Sequence[_Worker]) -> list[_Worker]:
+    """Wait until a process has sent a message, has ended or has not started in time; return these workers."""
+    limits_s = [seconds for worker in workers if (seconds := worker.seconds_to_start) is not None]
+    signs = [sign for worker in workers for sign in (worker.connection, worker.process.sentinel)]
+    seen = wait(signs, min(limits_s, default=None))
+    return [
+        worker
+        for worker in workers
+        if worker.connection in seen or worker.process.sentinel in seen or worker.seconds_to_start == 0
+    ]
+
+
+def _end_workers(workers: Sequence[_Worker], patience_s: float) -> None:
+    """Let processes that have started end by themselves within `patience_s` seconds; kill all others."""
+    until_s = time.monotonic() + patience_s
+    for worker in workers:
+        worker.connection.close()
+        if not (worker.is_ready and patience_s):
+            worker.kill()
+    for worker in workers:
+        worker.process.join(max(0.0, until_s - time.monotonic()))
+        worker.kill()
+        worker.process.join()
+        worker.process.close()
+        _LIVE.discard(worker)
+
+
+def _serve(connection: Connection) -> None:
+    """Receive initializer, work and items until the parent closes the pipe; the main function of a worker process."""
     try:
-        for _ in range(count):
-            threading.Thread(target=end.wait, daemon=True).start()
-    finally:
-        end.set()
+        mark_last_resort()
+        _end_with_parent()
+        initializer = connection.recv()
+        if initializer is not None:
+            initializer()
+        work = connection.recv()
+    except Exception as problem:  # noqa: BLE001 - the parent raises it
+        with suppress(OSError):
+            connection.send(_CannotStart(f"cannot start ({type(problem).__name__}: {problem})"))
+        return
+    with suppress(EOFError, OSError):  # the parent needs no further result
+        connection.send(_Ready())
+        while True:
+            content = connection.recv_bytes()
+            connection.send_bytes(_work_on(work, content))
 
 
-def _begin(begin: Callable[[], object] | None) -> None:
-    mark_last_resort()
+def _work_on(work: Callable[[Any], object], content: bytes) -> bytes:
+    """Return the pickled message about one pickled item."""
+    try:
+        return pickle.dumps(_Returned(work(pickle.loads(content))))  # noqa: S301 - from the parent
+    except BaseException as problem:  # noqa: BLE001 - the parent raises it
+        trace = traceback.format_exc()
+        # Not every exception can be pickled, and SystemExit would end the program.
+        if isinstance(problem, Exception | KeyboardInterrupt):
+            with suppress(Exception):
+                message = pickle.dumps(_Raised(problem, trace))
+                pickle.loads(message)  # noqa: S301 - from this function
+                return message
+        return pickle.dumps(_Raised(RuntimeError(f"{type(problem).__name__}: {problem}"), trace))
+
+
+def _end_with_parent() -> None:
+    """Start a thread that ends this process when its parent has ended: the process may be busy for a long time."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
-    if begin is not None:
-        begin()
 
 
-def _end_after(wait: Callable[[], object]) -> None:
-    wait()
+def _end_after(wait_for: Callable[[], object]) -> None:
+    wait_for()
     os._exit(1)
 
 

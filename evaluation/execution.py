@@ -1,9 +1,9 @@
 """Apply a function to every case in other processes, local or on an existing Dask cluster, in a fixed order.
 
 Cases hold submitted files, so no case is read in the program's own process. A local process has a limit of memory and,
-for each case, of time. A process that dies costs only its own case: the other cases lost with it are repeated one at a
-time. Dask itself passes the cases of a dead worker to another one, and gives up a case that kills several workers. The
-cluster's workers must see the masks under the same paths and have the same version of this package.
+for each case, of time. A process that dies fails only its own case, which is first repeated alone. Dask passes the
+cases of a dead worker to another one, and gives up a case that kills several workers. The cluster's workers must see
+the masks under the same paths and have the same version of this package.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import as_completed
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -22,7 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 from tqdm import tqdm
 
 from contract.errors import GroundTruthError, HecktorError, together
-from contract.processes import MORE_RESOURCES, fresh_processes
+from contract.processes import Died, map_in_processes
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
@@ -37,40 +36,41 @@ DEATH: Final = f"a crash, more than {MEMORY_BYTES >> 30} GiB of memory, or {CASE
 CONNECT_TIMEOUT_S: Final = 30
 
 
-@contextmanager
-def _executor(workers: Workers, n_items: int) -> Iterator[Executor]:
-    """Fresh interpreters on this machine, or a cluster's workers."""
-    if isinstance(workers, int):
-        with fresh_processes(max(1, min(workers, n_items)), _begin) as executor:
-            yield executor
-        return
-    from distributed import Client
+def _apply(
+    work: Callable[[Item], Row], items: Sequence[Item], workers: Workers
+) -> Generator[tuple[int, Row | Died], None, None]:
+    """Apply `work` on this machine or on a cluster; yield index and row in the order of completion."""
+    if isinstance(workers, str):
+        return _apply_on_cluster(work, items, workers)
+    limited = partial(_work_within_limits, work, Path.cwd(), CASE_TIME_LIMIT_S)
+    return map_in_processes(limited, items, workers, _begin)
 
+
+def _apply_on_cluster(
+    work: Callable[[Item], Row], items: Sequence[Item], scheduler: str
+) -> Generator[tuple[int, Row | Died], None, None]:
     try:
-        client = Client(workers, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
-        client.wait_for_workers(1, timeout=CONNECT_TIMEOUT_S)
-    except (OSError, TimeoutError, ValueError):
-        raise HecktorError(f"--scheduler {workers}", "nobody answers", "a Dask scheduler with a worker") from None
-    with client, client.get_executor(pure=False) as executor:
-        yield executor
-
-
-def _deaths(workers: Workers) -> tuple[type[Exception], ...]:
-    """Exception of a future whose process died."""
-    if isinstance(workers, int):
-        return (BrokenProcessPool,)
-    try:
+        from distributed import Client
         from distributed.scheduler import KilledWorker
     except ImportError:
         raise HecktorError("--scheduler", "dask.distributed is not installed", "`hecktor[cluster]`") from None
-    return (KilledWorker,)
-
-
-def _submit(executor: Executor, workers: Workers, work: Callable[[Item], Row], item: Item) -> Future[Row]:
-    """Submit one item; local processes work in this process's folder and within the time limit."""
-    if isinstance(workers, str):
-        return executor.submit(work, item)
-    return executor.submit(_limited, work, item, Path.cwd(), CASE_TIME_LIMIT_S)
+    try:
+        client = Client(scheduler, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+        client.wait_for_workers(1, timeout=CONNECT_TIMEOUT_S)
+    except (OSError, TimeoutError, ValueError):
+        raise HecktorError(f"--scheduler {scheduler}", "nobody answers", "a Dask scheduler with a worker") from None
+    with client, client.get_executor(pure=False) as executor:
+        index_of = {executor.submit(work, item): index for index, item in enumerate(items)}
+        try:
+            for future in as_completed(index_of):
+                try:
+                    row: Row | Died = future.result()
+                except KilledWorker as problem:
+                    row = Died(str(problem))
+                yield index_of[future], row
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _begin() -> None:
@@ -85,8 +85,8 @@ def _begin() -> None:
     os.close(nowhere)
 
 
-def _limited(work: Callable[[Item], Row], item: Item, folder: Path, time_limit_s: float) -> Row:
-    """Do the work; the kernel ends the process after the time limit, even inside a library."""
+def _work_within_limits(work: Callable[[Item], Row], folder: Path, time_limit_s: float, item: Item) -> Row:
+    """Do the work in the folder; the kernel ends the process after the time limit, even inside a library."""
     os.chdir(folder)
     signal.setitimer(signal.ITIMER_REAL, time_limit_s)
     try:
@@ -109,11 +109,10 @@ def map_cases(
         return []
     rows: dict[int, Row | GroundTruthError] = {}
     attempt = partial(_row_or_fault, work)
-    _process_all(attempt, items, workers, rows)
-    while waiting := [index for index in range(len(items)) if index not in rows]:
-        crashed_index = _process_one_by_one(attempt, items, waiting, workers, rows)
-        if crashed_index is not None:
-            rows[crashed_index] = _row_or_fault(on_death, items[crashed_index])
+    for index in _add_rows(rows, attempt, items, range(len(items)), workers):
+        # A process may also end because those of other cases took too much memory: once more, alone.
+        if _add_rows(rows, attempt, items, [index], workers if isinstance(workers, str) else 1):
+            rows[index] = _row_or_fault(on_death, items[index])
     faults = [row for _, row in sorted(rows.items()) if isinstance(row, GroundTruthError)]
     if faults:
         raise together(faults, f"{len(faults)} of {len(items)} references cannot be used")
@@ -128,42 +127,19 @@ def _row_or_fault(work: Callable[[Item], Row], item: Item) -> Row | GroundTruthE
         return fault
 
 
-def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers, rows: dict[int, Row]) -> None:
-    """Add the row of every item to `rows`, except for items whose process died."""
-    deaths = _deaths(workers)
-    with _executor(workers, len(items)) as executor:
-        try:
-            futures: dict[Future[Row], int] = {
-                _submit(executor, workers, work, item): index for index, item in enumerate(items)
-            }
-        except deaths:
-            return
-        try:
-            done = as_completed(futures)
-            for future in tqdm(done, total=len(futures), desc="cases", unit="case", disable=None, leave=False):
-                with suppress(*deaths):
-                    rows[futures[future]] = future.result()
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _process_one_by_one(
-    work: Callable[[Item], Row], items: Sequence[Item], waiting: Sequence[int], workers: Workers, rows: dict[int, Row]
-) -> int | None:
-    """Process one item at a time and return the index of the first that kills its process.
-
-    Raises HecktorError: a process ends without any item.
-    """
-    current, deaths = waiting[0], _deaths(workers)
-    with _executor(workers, 1) as executor:
-        try:
-            executor.submit(int).result()
-        except deaths:
-            raise HecktorError("worker processes", "each ends at its start", MORE_RESOURCES) from None
-        try:
-            for current in waiting:
-                rows[current] = _submit(executor, workers, work, items[current]).result()
-        except deaths:
-            return current
-    return None
+def _add_rows(
+    rows: dict[int, Row | GroundTruthError],
+    attempt: Callable[[Item], Row | GroundTruthError],
+    items: Sequence[Item],
+    indices: Sequence[int],
+    workers: Workers,
+) -> list[int]:
+    """Add the rows of the items with these indices to `rows`; return the indices whose processes died."""
+    died = []
+    with closing(_apply(attempt, [items[index] for index in indices], workers)) as results:
+        for number, row in tqdm(results, total=len(indices), desc="cases", unit="case", disable=None, leave=False):
+            if isinstance(row, Died):
+                died.append(indices[number])
+            else:
+                rows[indices[number]] = row
+    return sorted(died)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import Final, NoReturn
 
 import hecktor
@@ -41,22 +43,13 @@ EXTRAS: Final[dict[str, str]] = {
     **dict.fromkeys(("demo", "new", "phase", "rehearse", "submission"), "all"),
     "convert": "dicom",
 }
-# Top-level modules of the extras' packages; any other that is missing is a bug, or of an entrant's code.
-_OF_EXTRAS: Final = frozenset(
-    (
-        "torch",
-        "nnunetv2",
-        "monai",
-        "safetensors",
-        "scipy",
-        "skimage",
-        "cc3d",
-        "matplotlib",
-        "pandas",
-        "sklearn",
-        "lifelines",
-    )
-)
+# Top-level modules whose names differ from the names of their distributions.
+_DISTRIBUTION_OF: Final[dict[str, str]] = {
+    "cc3d": "connected-components-3d",
+    "gdcm": "python-gdcm",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+}
 
 
 def entry() -> NoReturn:
@@ -94,11 +87,21 @@ def _run(name: str, load: Callable[[], Main], arguments: Sequence[str] | None) -
         return load()(arguments)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
-        if package not in _OF_EXTRAS:
+        if _DISTRIBUTION_OF.get(package, package) not in _find_optional_distributions():
             raise
         found, extra = f"the Python package {package} is not installed", EXTRAS[name]
         expected = f"the extra `{extra}`: pip install 'hecktor[{extra}]'"
         raise HecktorError(f"hecktor {name}", found, expected) from missing
+
+
+def _find_optional_distributions() -> set[str]:
+    """Return the distributions that the package's extras require; any other missing module is a bug or user code's."""
+    try:
+        requirements = metadata.requires("hecktor") or []
+    except metadata.PackageNotFoundError:
+        return set()
+    names = {re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0] for text in requirements if "extra ==" in text}
+    return names - {"hecktor"}
 
 
 def command(name: str) -> Main:

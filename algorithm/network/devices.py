@@ -87,17 +87,22 @@ def is_device_failure(problem: BaseException) -> bool:
     return isinstance(problem, RuntimeError) and any(word in str(problem) for word in _FAILURES)
 
 
-def is_out_of_memory(problem: BaseException) -> bool:
-    """True if a device ran out of memory, or has too little left for any convolution algorithm."""
+def is_out_of_memory(problem: BaseException, earlier_retries: int = 0) -> bool:
+    """Return whether a device ran out of memory, or has too little left for any convolution algorithm.
+
+    `earlier_retries` is `count_alloc_retries` at the start of the work that failed.
+    """
     if not is_device_failure(problem):
         return False
     said = str(problem)
-    return any(word in said for word in _NO_MEMORY) or (_NOT_SUPPORTED in said and _memory_was_short())
+    return any(word in said for word in _NO_MEMORY) or (
+        _NOT_SUPPORTED in said and count_alloc_retries() > earlier_retries
+    )
 
 
-def _memory_was_short() -> bool:
-    """True if torch had to empty its cache for an allocation on the card, or could not make one."""
-    return torch.cuda.is_initialized() and bool(torch.cuda.memory_stats().get("num_alloc_retries", 0))
+def count_alloc_retries() -> int:
+    """Return how often this process had to empty torch's cache for an allocation on the card, or could not make one."""
+    return int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if torch.cuda.is_initialized() else 0
 
 
 def first_line(problem: BaseException) -> str:

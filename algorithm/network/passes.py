@@ -92,7 +92,8 @@ class Progress:
 class _Member:
     """A member in one case: its patch, its backend and the fallbacks left, and the seconds of its longest pass.
 
-    `backend` is that of its last pass, empty before the first one.
+    `backend` is that of its last pass, empty before the first one. `full_precision_tiles` counts tiles of all its
+    passes that were computed again in float32.
     """
 
     name: str
@@ -100,6 +101,7 @@ class _Member:
     backends: tuple[Backend, ...]
     backend: str = ""
     longest_s: float = 0.0
+    full_precision_tiles: int = 0
     is_left_out: bool = False
 
 
@@ -197,7 +199,7 @@ class Passes:
         total, done = softmax(logits) if of_probabilities else logits, 1
         if before is not None:
             total, done = before.total + total, before.done + 1
-        member.backend = str(member.backends[0])
+        member.backend = member.backends[0].describe(member.full_precision_tiles)
         used = " and ".join(dict.fromkeys(one.backend for one in self._members if one.backend))
         return Progress(total, done, len(self.passes), self._plan.name, used, of_probabilities)
 
@@ -250,9 +252,10 @@ class Passes:
         network = self.networks.of(step.fold, backend.device)
         with self.networks.measured(backend.device):
             self._tensor = tensor = tensor.to(backend.sums)
-            logits = slide(tensor, step.axes, network, self._plan, member.patch, backend, self.deadline)
+            result = slide(tensor, step.axes, network, self._plan, member.patch, backend, self.deadline)
         member.longest_s = max(member.longest_s, self.deadline.clock() - ready_s)
-        return logits
+        member.full_precision_tiles += result.full_precision_tiles
+        return result.logits
 
 
 def segment(

@@ -50,11 +50,23 @@ class Backend:
     half: bool = True
 
     def __str__(self) -> str:
-        """Name for log and record, with the type in which the network computes."""
+        """Return the name for log and record, with the type in which the network computes."""
+        return self.describe()
+
+    def describe(self, full_precision_tiles: int = 0) -> str:
+        """Return the name, with the number of tiles that were computed again in float32, if there are any."""
+        computed_in = self._dtype_name
+        if computed_in != "float32" and full_precision_tiles:
+            computed_in += f", {full_precision_tiles} tile{'s' * (full_precision_tiles > 1)} in float32"
         if self.device.type != "cuda":
-            return f"{self.device.type} ({'bfloat16' if self.half and cpu_has_bfloat16() else 'float32'})"
-        kind = "float16" if self.half else "float32"
-        return f"{torch.cuda.get_device_name(self.device)} ({kind}, sums on {self.sums.type})"
+            return f"{self.device.type} ({computed_in})"
+        return f"{torch.cuda.get_device_name(self.device)} ({computed_in}, sums on {self.sums.type})"
+
+    @property
+    def _dtype_name(self) -> str:
+        if self.half and self.device.type == "cuda":
+            return "float16"
+        return "bfloat16" if self.half and cpu_has_bfloat16() else "float32"
 
 
 def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
@@ -130,6 +142,19 @@ def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
 
 
 @dataclass(frozen=True)
+class PassResult:
+    """Logits of one pass.
+
+    Attributes:
+        logits: shape (label, z, y, x) of the whole grid, float32.
+        full_precision_tiles: number of tiles that half precision could not represent, computed again in float32.
+    """
+
+    logits: _Float
+    full_precision_tiles: int
+
+
+@dataclass(frozen=True)
 class PassPlan:
     """Tiles in `box` of the grid (z, y, x), at most `step` of a patch apart, for networks of any patch."""
 
@@ -169,8 +194,8 @@ def slide(
     patch: tuple[int, int, int],
     backend: Backend,
     deadline: Deadline,
-) -> _Float:
-    """Logits (label, z, y, x) of one pass mirrored along `axes`, float32: background outside the plan's box.
+) -> PassResult:
+    """Compute one pass mirrored along `axes`; its logits are background outside the plan's box.
 
     `data` are the normalised channels (channel, z, y, x) of the whole grid, on `backend.sums`; `network` is on
     `backend.device`.
@@ -189,9 +214,15 @@ def slide(
     tiles = plan.tiles(patch)
     norm = torch.zeros(padded.shape[1:], device=backend.sums)
     total = torch.zeros(())
+    full_precision_tiles = 0
     for number, tile in enumerate(tiles, start=1):
         part = padded[(slice(None), *tile)][None].to(backend.device)
-        logits = _tile_logits(network, part, axes)
+        logits = _tile_logits(network, part, axes, half=backend.half)
+        if backend.half and not _is_finite(logits):
+            logits = _tile_logits(network, part, axes, half=False)
+            full_precision_tiles += 1
+        if not _is_finite(logits):
+            raise NotANumberError("the network returns NaN or infinity")
         if number == 1:
             total = torch.zeros((logits.shape[0], *padded.shape[1:]), device=backend.sums)
         total[(slice(None), *tile)] += logits.to(backend.sums) * weight
@@ -204,7 +235,7 @@ def slide(
     margins = [(have - want) // 2 for have, want in zip(padded.shape[1:], inner.shape[1:], strict=True)]
     middle = (slice(start, start + size) for start, size in zip(margins, inner.shape[1:], strict=True))
     in_box = total[(slice(None), *middle)].cpu().contiguous().numpy()
-    return on_whole_grid(in_box, plan.box, tuple(data.shape[1:]))
+    return PassResult(on_whole_grid(in_box, plan.box, tuple(data.shape[1:])), full_precision_tiles)
 
 
 def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None:
@@ -230,15 +261,15 @@ def on_whole_grid(logits: _Float, box: Box, shape: tuple[int, ...]) -> _Float:
     return full
 
 
-def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
     spatial = [axis + 2 for axis in axes]
     given = part.flip(spatial) if spatial else part
-    logits = _forward(network, given, half=True)
-    if not bool(torch.isfinite(logits).all()):
-        logits = _forward(network, given, half=False)
-        if not bool(torch.isfinite(logits).all()):
-            raise NotANumberError("the network returns NaN or infinity")
+    logits = _forward(network, given, half=half)
     return (logits.flip(spatial) if spatial else logits)[0]
+
+
+def _is_finite(logits: torch.Tensor) -> bool:
+    return bool(torch.isfinite(logits).all())
 
 
 def _forward(network: nn.Module, part: torch.Tensor, *, half: bool) -> torch.Tensor:

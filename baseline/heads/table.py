@@ -132,6 +132,8 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         HecktorError: a column is absent or unusable; the message names the first bad row. MetricError: too few events
             or patients of the rarer class.
     """
+    time, event, target, centre = (None if name is None else str(name) for name in (time, event, target, centre))
+    features = None if features is None else [str(name) for name in features]
     outcome = [name for name in (time, event, target) if name is not None]
     if (time is None) != (event is None) or (time is None) == (target is None):
         given = ", ".join(name for name, value in (("time", time), ("event", event), ("target", target)) if value)

@@ -137,8 +137,9 @@ def explained_failures(job: str, if_full: str | None = None, if_lost: str = _EXP
     `if_full` and `if_lost` are what the error about `job` expects in either case; `if_full` is by default less memory
     of the kind that is exhausted.
     """
-    from algorithm.network.devices import first_line, is_device_failure, is_out_of_memory
+    from algorithm.network.devices import count_alloc_retries, first_line, is_device_failure, is_out_of_memory
 
+    earlier_retries = count_alloc_retries()
     try:
         yield
     except HecktorError:
@@ -151,7 +152,7 @@ def explained_failures(job: str, if_full: str | None = None, if_lost: str = _EXP
                 raise
             raise HecktorError(job, f"torch.compile failed ({found})", _EXPECTED_COMPILER) from None
         in_ram = isinstance(cause, MemoryError) or _CPU_ALLOCATOR in str(cause)
-        if in_ram or is_out_of_memory(cause):
+        if in_ram or is_out_of_memory(cause, earlier_retries):
             raise HecktorError(job, found, if_full or (_EXPECTED_RAM if in_ram else _EXPECTED_GPU_MEMORY)) from None
         raise HecktorError(job, found, if_lost) from None
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import as_completed
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from contract import files
@@ -12,7 +13,7 @@ from contract.editions import Edition, load_edition
 from contract.editions.inputs import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
-from contract.processes import fresh_processes
+from contract.processes import Died, map_in_processes
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
@@ -142,9 +143,12 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
         for case in cases:
             yield make_patient(options, case, output)
         return
-    with fresh_processes(min(jobs, len(cases))) as pool:
-        futures = [pool.submit(make_patient, options, case, output) for case in cases]
-        yield from (future.result() for future in as_completed(futures))
+    with closing(map_in_processes(partial(make_patient, options, output=output), cases, jobs)) as patients:
+        for index, patient_id in patients:
+            if isinstance(patient_id, Died):
+                found = f"the process that made it ended ({patient_id.reason}: a crash, or killed for its memory)"
+                raise OutputError(cases[index].patient_id, found, "fewer processes at once: --jobs 1")
+            yield patient_id
 
 
 def _claim(options: CohortOptions, output: Path) -> None:

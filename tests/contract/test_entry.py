@@ -80,10 +80,10 @@ def test_the_hook_prints_a_bug() -> None:
 def test_the_log_marks_warnings_that_have_no_mark() -> None:
     """In a process that configures no log, and in those of its pools; what is no warning has none."""
     main = (
-        "import logging\nfrom contract.processes import fresh_processes\nlog = logging.getLogger('hecktor')\n"
+        "import logging\nfrom contract.processes import map_in_processes\nlog = logging.getLogger('hecktor')\n"
         "def main(_):\n"
         "    log.warning('odd: %d', 1); log.warning('*** FALLBACK *** a rule'); log.error('error: no'); log.info('hidden')\n"
-        "    with fresh_processes(1) as pool:\n        pool.submit(log.warning, 'in a pool').result()\n"
+        "    list(map_in_processes(log.warning, ['in a pool'], 1))\n"
         "    return 0"
     )
     lines = ["*** WARNING *** odd: 1", "*** FALLBACK *** a rule", "error: no", "*** WARNING *** in a pool"]

@@ -24,7 +24,7 @@ from contract.errors import (
     run_main,
     sentence,
 )
-from contract.processes import fresh_processes
+from contract.processes import map_in_processes
 
 KINDS = [
     HecktorError,
@@ -94,10 +94,15 @@ def fail_in_worker(name: str) -> None:
 
 
 def test_error_from_a_worker_process_keeps_class_and_fields() -> None:
-    with fresh_processes(1) as pool:
-        error = pool.submit(fail_in_worker, "mask.mha").exception(timeout=60)
-    assert error is not None
-    assert state(error) == (PredictionError, "mask.mha", "2 channels", "one", "mask.mha: 2 channels, expected one")
+    with pytest.raises(PredictionError) as error:
+        list(map_in_processes(fail_in_worker, ["mask.mha"], 1))
+    assert state(error.value) == (
+        PredictionError,
+        "mask.mha",
+        "2 channels",
+        "one",
+        "mask.mha: 2 channels, expected one",
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from contract import processes
 from contract.errors import HecktorError
-from contract.processes import fresh_processes, usable_cpus
+from contract.processes import Died, map_in_processes, usable_cpus
 
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
 PAUSE = """
@@ -26,11 +27,10 @@ def work(number):
 """
 # Without a guard: the processes do not run the script again.
 WORKERS = """
-from contract.processes import fresh_processes
+from contract.processes import map_in_processes
 from pause import work
 
-with fresh_processes(2) as pool:
-    list(pool.map(work, [1, 2]))
+list(map_in_processes(work, [1, 2], 2))
 """
 
 
@@ -73,19 +73,20 @@ def read_variable(_number: int) -> str | None:
 
 
 def test_workers_are_new_processes_that_run_the_initializer() -> None:
-    with fresh_processes(1, set_variable) as pool:
-        assert list(pool.map(read_variable, [1, 2])) == ["yes", "yes"]
-        assert pool.submit(process_id, 1).result() != os.getpid()
+    assert list(map_in_processes(read_variable, [1, 2], 1, set_variable)) == [(0, "yes"), (1, "yes")]
+    [(_, process)] = map_in_processes(process_id, [1], 1)
+    assert process != os.getpid()
     assert read_variable(0) is None
 
 
-def test_no_shared_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_semaphore_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool works without shared memory in /dev/shm, and leaves none there."""
+
     def refuse(*_: object, **__: object) -> None:
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refuse)
-    with pytest.raises(HecktorError, match=r"^worker processes: no shared memory in /dev/shm \(No such file"):
-        fresh_processes(1)
+    assert list(map_in_processes(abs, [-1], 1)) == [(0, 1)]
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
@@ -128,33 +129,178 @@ def test_no_quota(cgroup: Path) -> None:
     assert usable_cpus() == 8
 
 
-@pytest.mark.parametrize("threads", [0, 1, 2])
-def test_a_pool_without_threads_is_an_error(monkeypatch, threads):
-    """As under `ulimit -v`; the pool needs its own threads, and would wait for ever."""
-    start, count = threading.Thread.start, iter(range(threads))
+def test_the_program_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under `ulimit -v`: a pool that needs threads of its own would wait for them for ever."""
 
-    def limited(thread: threading.Thread) -> None:
-        if next(count, None) is None:
-            raise RuntimeError("can't start new thread")
-        start(thread)
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(HecktorError, match="no thread starts"), fresh_processes(1) as pool:
-        pool.submit(int)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert list(map_in_processes(abs, [-1], 1)) == [(0, 1)]
+
+
+def test_no_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.util.spawnv_passfds", refuse)
+    with pytest.raises(HecktorError, match=r"^worker processes: no process starts \(Resource temporarily"):
+        list(map_in_processes(abs, [-1], 1))
+
+
+def sleep_long() -> None:
+    time.sleep(600)
+
+
+def refuse_to_begin() -> None:
+    raise OSError("no memory for libmkl.so")
+
+
+def test_an_initializer_that_fails_is_one_line() -> None:
+    with pytest.raises(HecktorError, match=r"^worker processes: cannot start \(OSError: no memory for libmkl.so\)"):
+        list(map_in_processes(abs, [-1], 1, refuse_to_begin))
+
+
+def test_a_process_that_never_begins_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under short memory, imports can wait for a thread that does not exist: no item would end."""
+    monkeypatch.setattr(processes, "MAX_START_S", 0.5)
+    with pytest.raises(HecktorError, match=r"each ends at its start \(no import within 0.5 s\)"):
+        list(map_in_processes(abs, [-1], 1, sleep_long))
+
+
+class NotPicklableError(Exception):
+    """Its constructor needs more than its message."""
+
+    def __init__(self, _case: str, message: str) -> None:
+        super().__init__(message)
+
+
+def fail(kind: str) -> object:
+    """Fail in one of the ways in which the work of a process can fail."""
+    if kind == "raise":
+        raise ValueError("a bug")
+    if kind == "interrupt":
+        raise KeyboardInterrupt
+    if kind == "exit":
+        raise SystemExit(0)
+    if kind == "exception that cannot be pickled":
+        raise NotPicklableError("P1", "a bug")
+    if kind == "result that cannot be pickled":
+        return lambda: None
+    if kind == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        ("raise", ValueError, "a bug"),
+        ("interrupt", KeyboardInterrupt, "In a worker process"),
+        ("exit", RuntimeError, "SystemExit: 0"),
+        ("exception that cannot be pickled", RuntimeError, "NotPicklableError: a bug"),
+        ("result that cannot be pickled", Exception, "pickle"),
+    ],
+)
+def test_an_exception_comes_with_its_trace(kind: str, error: type[BaseException], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        list(map_in_processes(fail, ["fine", kind, "fine", "fine"], 2))
+    assert "In a worker process" in raised.value.__notes__[0]
+
+
+def test_a_killed_process_is_replaced() -> None:
+    results = dict(map_in_processes(fail, ["killed", "a", "killed", "b"], 1))
+    assert results == {0: Died("signal 9"), 1: "a", 2: Died("signal 9"), 3: "b"}
+
+
+PROGRAM = """
+import os, sys
+from contract.entry import run_program
+from contract.processes import map_in_processes
+from tests.contract.test_processes import fail, import_images, print_and_pause
+
+def main(_):
+    results = {kept}map_in_processes({work}, {items}, 2)
+    for index, result in results:
+        {body}
+    return 0
+
+if __name__ == "__main__":
+    {end}
+"""
+
+
+def import_images(_number: int) -> None:
+    """Import what a worker of an evaluation needs."""
+    import numpy as np  # noqa: F401
+    import SimpleITK  # noqa: F401
+
+
+def print_and_pause(number: float) -> float:
+    """Print this process and pause so many seconds."""
+    print(os.getpid(), flush=True)
+    time.sleep(number)
+    return number
+
+
+@pytest.mark.parametrize("end", ["run_program(main)", "main(0)"])
+@pytest.mark.parametrize(
+    ("work", "items", "body", "kept"),
+    [
+        ("fail", ["raise"], "pass", ""),
+        ("fail", ["raise", "fine", "fine", "fine"], "pass", ""),
+        ("fail", ["fine"] * 40 + ["raise"], "pass", ""),
+        ("print_and_pause", [0, 600], "raise ValueError('a bug')", ""),
+        ("print_and_pause", [0, 600], "raise ValueError('a bug')", "sys.kept = "),
+    ],
+)
+def test_a_program_with_a_bug_ends(
+    tmp_path: Path, work: str, items: list[object], body: str, kept: str, end: str
+) -> None:
+    """Trace, exit status 1, and no process left; even if an iterator is never closed."""
+    code = PROGRAM.format(work=work, items=items, body=body, kept=kept, end=end)
+    process, children = start(code, tmp_path / "program.py", 1 if work == "print_and_pause" else 0)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert stderr.startswith("Traceback (most recent call last):")
+    assert "ValueError: a bug" in stderr
+    assert wait_for_end([*children, *group(process.pid)])
+
+
+def group(leader: int) -> list[int]:
+    """Return the processes of the group of this leader, such as those that a program leaves."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[2] == str(leader):
+                found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("limit_kib", [60_000, 120_000, 200_000, 450_000, 500_000, 550_000])
+def test_too_little_memory_ends_the_program(tmp_path: Path, limit_kib: int) -> None:
+    """The work needs NumPy and SimpleITK; under some limits the program runs, and it waits under none."""
+    script = tmp_path / "program.py"
+    code = PROGRAM.format(work="import_images", items=[1, 2, 3], body="pass", kept="", end="run_program(main)")
+    script.write_text(code)
+    limited: list[str | Path] = ["bash", "-c", f'ulimit -v {limit_kib}; exec "$0" "$1"', sys.executable, script]
+    process = subprocess.Popen(limited, stdout=-1, stderr=-1, text=True, env=os.environ | PATHS, start_new_session=True)
+    stderr = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 or stderr.strip()
+    assert wait_for_end(group(process.pid))
 
 
 INTERRUPTED = """
 import signal
 from contract.errors import run_main
-from contract.processes import fresh_processes
+from contract.processes import map_in_processes
 from pause import work
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
 def main(_):
     print(0, flush=True)
-    with fresh_processes(2) as pool:
-        list(pool.map(work, [1, 2]))
+    list(map_in_processes(work, [1, 2], 2))
 
 raise SystemExit(run_main(main))
 """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from contract.editions import Algorithm
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
+from contract.processes import Died
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
 from evaluation.pipeline import evaluate_submission
@@ -72,16 +72,19 @@ class Phase:
         return returned
 
 
-class InThisProcess(Executor):
-    """Does the work at once, in the test's own process."""
+class WorkerDeathError(Exception):
+    """Raised by a test where the process would end."""
 
-    def submit(self, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        done: Future[Any] = Future()
+
+def apply_in_this_process(
+    work: Callable[[Any], Any], items: Sequence[Any], _workers: object
+) -> Iterator[tuple[int, Any]]:
+    """Do the work at once, in the test's own process."""
+    for index, item in enumerate(items):
         try:
-            done.set_result(work(*arguments, **options))
-        except Exception as problem:  # noqa: BLE001 - the future raises it again
-            done.set_exception(problem)
-        return done
+            yield index, work(item)
+        except WorkerDeathError:
+            yield index, Died("a test")
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +93,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Tests of the processes themselves override this fixture.
     """
-    monkeypatch.setattr("evaluation.execution._executor", lambda *_: InThisProcess())
+    monkeypatch.setattr("evaluation.execution._apply", apply_in_this_process)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
@@ -12,6 +11,7 @@ from contract.images.volumes import write_mask
 from evaluation import evaluate
 from evaluation.rows import comparison
 from hecktor.cli import main
+from tests.evaluation.conftest import WorkerDeathError
 from tests.evaluation.tasks import RFS
 
 QUICK = ["--bootstraps", "10", "--seed", "3", "--workers", "1"]
@@ -76,7 +76,7 @@ def test_a_faulty_team_costs_itself(masks, capsys) -> None:
 def test_a_mask_that_ends_its_process_costs_its_own_team(masks, monkeypatch) -> None:
     def reading(path, *more, of=comparison.read_prediction):
         if path.parent.name == "half" and path.name == "B.mha":
-            raise BrokenProcessPool
+            raise WorkerDeathError
         return of(path, *more)
 
     monkeypatch.setattr(comparison, "read_prediction", reading)

@@ -92,6 +92,8 @@ def test_cudnn_without_support_lacks_memory_if_it_was_short(
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda *_: {"num_alloc_retries": retries})
     assert devices.is_device_failure(NOT_SUPPORTED)
     assert devices.is_out_of_memory(NOT_SUPPORTED) == (retries > 0)
+    # torch counts over the whole life of the process: retries of earlier work say nothing about this failure.
+    assert not devices.is_out_of_memory(NOT_SUPPORTED, devices.count_alloc_retries())
 
 
 @pytest.mark.parametrize("said", ["heuristics", "cuDNN 9, card", "runtime"])
@@ -128,10 +130,10 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
     """The U-Net lacks memory wherever it runs: SegResNet's two passes are the answer, as if it were alone."""
     real = tiles._tile_logits
 
-    def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
         if part.shape[2:] == (16, 16, 16):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
-        return real(network, part, axes)
+        return real(network, part, axes, half=half)
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     image, notices = NetworkImage.of(noise(24)), Notices()
@@ -148,9 +150,9 @@ def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkey
     now_s = [0.0]
     real = tiles._tile_logits
 
-    def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
         now_s[0] += 60.0 if part.shape[2:] == (16, 16, 16) else 1.0
-        return real(network, part, axes)
+        return real(network, part, axes, half=half)
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     deadline = Deadline(200, clock=lambda: now_s[0])
@@ -384,7 +386,7 @@ def test_rfs_by_the_pet_threshold_is_a_fallback(
 ) -> None:
     """A network without memory: its head answers from the mask of the threshold."""
 
-    def full(*_: Any) -> torch.Tensor:
+    def full(*_: Any, **__: Any) -> torch.Tensor:
         raise MemoryError
 
     monkeypatch.setattr(tiles, "_tile_logits", full)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,28 @@ def test_a_package_that_is_not_installed_names_the_extra_that_has_it(
     assert extra in extras
     expected = f"expected the extra `{extra}`: pip install 'hecktor[{extra}]'"
     assert capsys.readouterr().err == f"error: hecktor {name}: the Python package torch is not installed, {expected}\n"
+
+
+def test_every_module_of_an_extra_is_known(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The modules of the distributions in pyproject.toml, as their installed metadata names them."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    distributions = {re.split(r"[^\w.-]", text)[0] for texts in extras.values() for text in texts} - {"hecktor"}
+    modules_of: dict[str, set[str]] = {name: set() for name in distributions}
+    for module, providers in metadata.packages_distributions().items():
+        for name in distributions & set(map(str.lower, providers)):
+            modules_of[name].add(module)
+    # A distribution's main module: the name of the distribution where a module has it, such as torch without torchgen.
+    modules = {module for name, found in modules_of.items() for module in {name} & found or found - {"_gdcm"}}
+    assert {"pydicom", "gdcm", "skimage", "torch", "distributed", "cc3d"} <= modules
+    for module in modules:
+
+        def absent(_: str, module: str = module) -> None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+        monkeypatch.setattr(cli.importlib, "import_module", absent)
+        assert cli.main(["convert"]) == 1
+        expected = "not installed, expected the extra `dicom`: pip install 'hecktor[dicom]'"
+        assert capsys.readouterr().err == f"error: hecktor convert: the Python package {module} is {expected}\n"
 
 
 @pytest.mark.parametrize("missing", ["evaluation.cli", "my_model_needs_this"])

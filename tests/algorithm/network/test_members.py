@@ -176,7 +176,7 @@ class Tiles:
     def clock(self) -> float:
         return self.now
 
-    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
         self.run.append(type(network))
         if type(network) in self.failing:
             raise self.failing[type(network)]
@@ -236,7 +236,7 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
 
     def slide(
         data: Any, axes: Any, network: nn.Module, plan: Any, patch: Any, backend: Backend, deadline: Deadline
-    ) -> np.ndarray:
+    ) -> tiles_module.PassResult:
         used.append((type(network), next(n for n, known in enumerate(devices) if known is backend)))
         return tiles_module.slide(data, axes, network, plan, patch, backend, deadline)
 

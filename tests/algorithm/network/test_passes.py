@@ -124,7 +124,7 @@ class Tiles:
     def clock(self) -> float:
         return self.now
 
-    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
         self.done += 1
         self.on_tile(self.done)
         if self.done in self.failures:
@@ -272,15 +272,40 @@ def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
 # NaN and infinity
 
 
-def test_half_precision_that_overflows_is_computed_again_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first answer is infinite, the second, in float32, is what counts."""
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_half_precision_that_overflows_is_computed_again_in_full(
+    package: ModelPackage, monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool
+) -> None:
+    """The first answer is infinite and the second, in float32, counts; the record names the number of tiles.
+
+    Two passes over 24^3 voxels have 2 x 2 x 2 tiles of 16^3 each.
+    """
     monkeypatch.setattr(
         tiles_module,
         "_forward",
         lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0),
     )
-    part = torch.zeros(1, 2, 4, 4, 4)
-    assert tiles_module._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
+    monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: has_bfloat16)
+    image = NetworkImage.of(noise((24, 24, 24)))
+    progress = Passes(image, [Pass(0), Pass(1)], Networks(package), Deadline(600.0), CPU).run()
+    assert np.unique(progress.logits).tolist() == [2.0]
+    assert progress.backend == ("cpu (bfloat16, 16 tiles in float32)" if has_bfloat16 else "cpu (float32)")
+
+
+def test_a_network_without_half_precision_is_never_called_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Backend.half` decides how the network computes, not only its name in the record."""
+    calls: list[bool] = []
+
+    def forward(_network: nn.Module, part: torch.Tensor, *, half: bool) -> torch.Tensor:
+        calls.append(half)
+        return torch.zeros((1, 3, *part.shape[2:]))
+
+    monkeypatch.setattr(tiles_module, "_forward", forward)
+    plan = next(tiles_module.pass_plans((16, 16, 16), None))
+    for half in (True, False):
+        backend = Backend(CPU, CPU, half)
+        tiles_module.slide(torch.zeros(2, 16, 16, 16), (), nn.Identity(), plan, (16, 16, 16), backend, Deadline(600.0))
+    assert calls == [True, False]
 
 
 def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +342,7 @@ def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monk
     monkeypatch.setattr(
         tiles_module,
         "_tile_logits",
-        lambda _network, part, _axes: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
+        lambda _network, part, _axes, **_: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
             3, *part.shape[2:]
         ),
     )
