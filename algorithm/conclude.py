@@ -192,8 +192,18 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         probabilities=answers.probabilities,
         images={name: None if one is None else _size(one.geometry) for name, one in segmented.case.scans.items()},
         lesions=lesions,
-        expected_dsc={} if network is None or run.deadline.stopped() else expected_dsc(network.logits),
+        expected_dsc={} if network is None or run.deadline.stopped() else _calibrated_dsc(run, network),
     )
+
+
+def _calibrated_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, float | None]:
+    """Compute the expected DSC of each label, calibrated where the package has a map."""
+    maps = run.resident.package.manifest.expected_dsc
+    expected = expected_dsc(segmentation.logits)
+    return {
+        label: value if value is None or label not in maps else maps[label].calibrate(value)
+        for label, value in expected.items()
+    }
 
 
 def reset_peaks() -> None:

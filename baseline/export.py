@@ -15,6 +15,7 @@ from baseline.heads.record import read_cross_validation
 from baseline.network.jobs import final_checkpoints
 from baseline.network.plans import read_plan
 from baseline.own_features import code_of_features, code_of_fits, fitted_hooks
+from baseline.package.calibration import calibration_entry
 from baseline.package.card import DEFAULTS, model_card
 from baseline.package.existing import existing_networks, networks_record
 from baseline.postprocessing.record import rules_in_use
@@ -62,6 +63,7 @@ def export_model(
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),
         "fallbacks": fallbacks_of(edition, fitted),
+        **calibration_entry(work),
         **smallest_entry(fitted),
         "out_of_fold": out_of_fold,
         "cross_validation": document.for_manifest(),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -100,6 +102,34 @@ class SmallestLesions(Document):
 DEFAULT_SMALLEST: Final = SmallestLesions()
 
 
+class DscCalibration(Document):
+    """A monotone map from the networks' expected DSC of a label to the DSC of out-of-fold masks.
+
+    Values between nodes are interpolated, others take the DSC of the nearest node.
+    """
+
+    expected: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)]
+    dsc: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_order(self) -> DscCalibration:
+        rises = all(first < second for first, second in pairwise(self.expected))
+        if not rises or list(self.dsc) != sorted(self.dsc) or len(self.dsc) != len(self.expected):
+            raise ValueError("as many rising numbers of expected as numbers of dsc that do not fall")
+        return self
+
+    def calibrate(self, expected: float) -> float:
+        """Return the DSC for an expected DSC."""
+        place = bisect_right(self.expected, expected)
+        if place == 0:
+            return self.dsc[0]
+        if place == len(self.expected):
+            return self.dsc[-1]
+        low, high = self.expected[place - 1 : place + 1]
+        share = (expected - low) / (high - low)
+        return self.dsc[place - 1] + share * (self.dsc[place] - self.dsc[place - 1])
+
+
 class Manifest(Document):
     """The manifest of a model package.
 
@@ -124,6 +154,7 @@ class Manifest(Document):
         postprocessing: rules on lesions; None for the label with the highest probability.
         smallest_lesions: volumes below which a part of the mask is no lesion for features and stages.
         fallbacks: values for answers whose head fails, by head.
+        expected_dsc: maps of the expected DSC by label, from out-of-fold masks; a label without one keeps it.
         training: patients, centres, folds, seed and plan of the training.
         networks_from: the package whose networks were reused.
         out_of_fold: metric and setting of each head.
@@ -152,6 +183,7 @@ class Manifest(Document):
     postprocessing: PostprocessingRules | None = None
     smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
     fallbacks: dict[str, Any] = Field(default_factory=dict)
+    expected_dsc: dict[Literal["GTVp", "GTVn"], DscCalibration] = Field(default_factory=dict)
     training: dict[str, Any] | None = None
     networks_from: dict[str, Any] | None = None
     out_of_fold: dict[str, Any] | None = None
