@@ -20,9 +20,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "predict": ("algorithm.cli", "run one patient through the algorithm"),
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
     "rank": ("evaluation.ranking.cli", "rank teams from their metrics.json files"),
-    "report": ("evaluation.report.cli", "write a report page with plots and pictures"),
-    "view": ("evaluation.viewer.cli", "view cases in a browser: scans, contours, lesions"),
-    "study": ("evaluation.studies.cli", "run another analysis: ensembles, observers, thresholds and more"),
+    "report": ("reporting.report.cli", "write a report page with plots and pictures"),
+    "view": ("reporting.viewer.cli", "view cases in a browser: scans, contours, lesions"),
+    "study": ("reporting.studies.cli", "run another analysis: ensembles, observers, thresholds and more"),
     "train": ("baseline.cli", "train a model package on the released data"),
     "package": ("baseline.package.cli", "make a model package from a finished nnU-Net training"),
     "submission": ("rehearsal.submission.cli", "make and rehearse the files to upload"),
@@ -37,7 +37,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 # What a bare `pip install hecktor` lacks for a subcommand, as an extra of the package.
 EXTRAS: Final[dict[str, str]] = {
     "predict": "algorithm",
-    **dict.fromkeys(("evaluate", "rank", "report", "view", "study"), "evaluation"),
+    **dict.fromkeys(("evaluate", "rank"), "evaluation"),
+    **dict.fromkeys(("report", "view", "study"), "reporting"),
     **dict.fromkeys(("train", "package"), "baseline"),
     "phantoms": "rehearsal",
     **dict.fromkeys(("demo", "new", "phase", "rehearse", "submission"), "all"),

@@ -1,6 +1,6 @@
 """The structure of the product: no import circle, folders that need no map, each class name once.
 
-The layers inside evaluation and baseline, and who may import whom, are import-linter's contracts in pyproject.toml.
+The layers inside evaluation, reporting and baseline, and who may import whom, are import-linter's contracts in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -14,8 +14,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("contract", "algorithm", "evaluation", "baseline", "rehearsal", "convert", "hecktor", "benchmarks")
-MOST_MODULES = 14
+PACKAGES = (
+    "contract",
+    "algorithm",
+    "evaluation",
+    "reporting",
+    "baseline",
+    "rehearsal",
+    "convert",
+    "hecktor",
+    "benchmarks",
+)
+MOST_MODULES = 15
 _Graph = Mapping[str, set[str]]
 
 

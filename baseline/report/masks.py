@@ -17,13 +17,13 @@ from contract.editions import Answer, Edition, edition_from, in_a_file
 from contract.errors import HecktorError
 from contract.files import write_csv
 from contract.images.volumes import image_suffix
-from evaluation.analyses.scans import PatientFiles
 from evaluation.editions.profile import profile_of
-from evaluation.page.html import TEAM_COLOURS
 from evaluation.pipeline import evaluate_submission
-from evaluation.report.pictures import PictureRequest, draw_patient
 from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson
+from reporting.analyses.scans import PatientFiles
+from reporting.page.html import TEAM_COLOURS
+from reporting.report.pictures import PictureRequest, draw_patient
 
 NETWORK: Final = "out-of-fold"
 COLOUR: Final = TEAM_COLOURS[0]

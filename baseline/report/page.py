@@ -20,11 +20,11 @@ from baseline.release.splits import read_splits
 from baseline.report.masks import COLOUR, NETWORK, WorstCase
 from baseline.work import WorkFolders
 from contract.packages import PostprocessingRules
-from evaluation.analyses.analysis import Analysis
-from evaluation.page.charts import figure
-from evaluation.page.html import Cell, Row, choice, paragraph, table
-from evaluation.report.cases import CasePicture, about_pictures
 from evaluation.statistics.bootstrap import Estimate
+from reporting.analyses.analysis import Analysis
+from reporting.page.charts import figure
+from reporting.page.html import Cell, Row, choice, paragraph, table
+from reporting.report.cases import CasePicture, about_pictures
 
 Content = Cell | str | float | Estimate | None
 

@@ -30,9 +30,9 @@ from baseline.report.targets import target_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
-from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import bullets, paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
+from reporting.page.document import HtmlPage, Section, document_html
+from reporting.page.html import bullets, paragraph
 
 # Increment when the page or report.json change for the same inputs.
 FORMAT_VERSION: Final = 14

@@ -28,13 +28,13 @@ from baseline.report.models import (
     high_risk,
 )
 from contract.editions import Answer
-from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.classes import calibration, confusion
-from evaluation.analyses.survival import survival_by_risk
-from evaluation.analyses.tables import AnswerRows
-from evaluation.page.charts import figure
-from evaluation.page.html import Row, paragraph, table
 from evaluation.statistics.bootstrap import Estimate
+from reporting.analyses.analysis import Analysis
+from reporting.analyses.classes import calibration, confusion
+from reporting.analyses.survival import survival_by_risk
+from reporting.analyses.tables import AnswerRows
+from reporting.page.charts import figure
+from reporting.page.html import Row, paragraph, table
 
 Kinds = Mapping[str, KindRecord]
 # Both kinds of cross-validation as the page names them.

@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.report_page import TEAMS, write_report
-from tests.evaluation.report.challenge import names
+from tests.reporting.report.challenge import names
 
 ARGUMENTS = (
     "--no-sandbox",

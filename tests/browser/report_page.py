@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from evaluation.report.cases import CasePicture, contours_script
-from evaluation.report.page import build_page
-from tests.evaluation.report.challenge import cases, content, names
+from reporting.report.cases import CasePicture, contours_script
+from reporting.report.page import build_page
+from tests.reporting.report.challenge import cases, content, names
 
 TEAMS = names(40)
 FIRST = TEAMS[0]

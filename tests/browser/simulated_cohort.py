@@ -10,7 +10,7 @@ import numpy as np
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from evaluation.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
+from reporting.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
 from tests.conftest import small_patient
 
 SPACING: Final = 3.0

@@ -13,11 +13,11 @@ from xml.etree import ElementTree as ET
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from evaluation.analyses.analysis import Analysis
-from evaluation.page.charts import figure
-from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import colours_of
-from evaluation.report.page import build_page
+from reporting.analyses.analysis import Analysis
+from reporting.page.charts import figure
+from reporting.page.document import HtmlPage, Section, document_html
+from reporting.page.html import colours_of
+from reporting.report.page import build_page
 from tests.browser.conftest import accessibility_problems
 from tests.browser.report_page import (
     DRAWN,
@@ -29,7 +29,7 @@ from tests.browser.report_page import (
     of_figures,
     opened,
 )
-from tests.evaluation.report.challenge import cases, content, lose_nodes, names
+from tests.reporting.report.challenge import cases, content, lose_nodes, names
 
 
 def download(page: Page, section: str, button: str) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from evaluation.analyses.tasks import between_tasks
-from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import Row, table, value_cell
-from evaluation.report.page import BETWEEN_TASKS, build_page
+from reporting.analyses.tasks import between_tasks
+from reporting.page.document import HtmlPage, Section, document_html
+from reporting.page.html import Row, table, value_cell
+from reporting.report.page import BETWEEN_TASKS, build_page
 from tests.browser.report_page import (
     FIRST,
     TEAMS,
@@ -23,7 +23,7 @@ from tests.browser.report_page import (
     opened,
 )
 from tests.evaluation.built import with_board
-from tests.evaluation.report.challenge import cases, content, names
+from tests.reporting.report.challenge import cases, content, names
 
 
 def test_a_table_is_sorted_by_its_headers(page: Page, report: str) -> None:

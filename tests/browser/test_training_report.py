@@ -15,8 +15,8 @@ from baseline.report.models import estimate_target
 from baseline.report.page import segmentation_section, training_section, worst_cases_html
 from baseline.report.targets import target_section
 from contract.editions import load_edition
-from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import bullets
+from reporting.page.document import HtmlPage, Section, document_html
+from reporting.page.html import bullets
 from tests.baseline.prepared import HPV, RFS, head_record
 from tests.baseline.report.records import (
     PATIENTS,

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from evaluation.viewer.cohort import ViewerCohort
-from evaluation.viewer.page import export_viewer
-from evaluation.viewer.server import serving
+from reporting.viewer.cohort import ViewerCohort
+from reporting.viewer.page import export_viewer
+from reporting.viewer.server import serving
 from tests.browser.conftest import accessibility_problems
 from tests.browser.simulated_cohort import (
     ALPHA,

@@ -13,11 +13,11 @@ import pytest
 from contract.editions import load_edition
 from contract.files import read_json, write_json
 from contract.packages import read_manifest
-from evaluation.viewer.cohort import ViewerRequest, find_cohort
 from hecktor.cli import main
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.make import make_cohort
+from reporting.viewer.cohort import ViewerRequest, find_cohort
 
 pytestmark = pytest.mark.slow
 

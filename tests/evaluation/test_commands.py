@@ -65,8 +65,8 @@ def test_an_argument_that_reads_rank_is_not_the_command(phase, tmp_path):
 
 def test_networks_are_never_imported():
     code = (
-        "import importlib, sys, evaluation.__main__, evaluation.ranking.cli, evaluation.report.cli, evaluation.studies.cli\n"
-        "[importlib.import_module(f'evaluation.studies.{module}') for module, _ in evaluation.studies.cli.STUDIES.values()]\n"
+        "import importlib, sys, evaluation.__main__, evaluation.ranking.cli, reporting.report.cli, reporting.studies.cli\n"
+        "[importlib.import_module(f'reporting.studies.{module}') for module, _ in reporting.studies.cli.STUDIES.values()]\n"
         "found = {'torch', 'monai', 'nnunetv2', 'algorithm', 'baseline', 'rehearsal'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or None)"
     )

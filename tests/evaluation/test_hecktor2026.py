@@ -14,8 +14,8 @@ from evaluation import evaluate, rank
 from evaluation.cli import main
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.overlap import WeightedSum
-from evaluation.report.cli import main as report
-from evaluation.viewer.cohort import ViewerRequest, find_cohort
+from reporting.report.cli import main as report
+from reporting.viewer.cohort import ViewerRequest, find_cohort
 from tests.evaluation.staging import (
     ANSWERS,
     COMBINED,

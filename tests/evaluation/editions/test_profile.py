@@ -20,7 +20,7 @@ from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.risks import RISK_METRICS
 from evaluation.metrics.rules import RULES_OF_KIND
-from evaluation.studies.outputs import add_answer_options, chosen_answer
+from reporting.studies.outputs import add_answer_options, chosen_answer
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -11,9 +11,9 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
-from evaluation.analyses.sources import find_results, profile_of_results
 from evaluation.api import evaluate
 from evaluation.ranking.cli import main as rank
+from reporting.analyses.sources import find_results, profile_of_results
 from tests.evaluation.conftest import GRID
 from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.analyses.tables import rounded
-from evaluation.page.html import value_cell
 from evaluation.ranking.cli import main
 from evaluation.ranking.paper import as_latex, decimals_of, with_interval
 from evaluation.ranking.table import as_csv, as_text
 from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import without_rows
+from reporting.analyses.tables import rounded
+from reporting.page.html import value_cell
 from tests.evaluation.built import board_of
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 

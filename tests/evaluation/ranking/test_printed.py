@@ -14,7 +14,7 @@ from contract.errors import HecktorError
 from contract.files import csv_text
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import as_csv
-from evaluation.report.cli import main as report
+from reporting.report.cli import main as report
 
 TABLES = Path(__file__).parents[2] / "data"
 NAMES = {

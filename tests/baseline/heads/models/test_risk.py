@@ -25,8 +25,8 @@ from baseline.heads.models.risk import (
 )
 from baseline.heads.models.targets import RISK_FEATURES
 from baseline.heads.models.terms import scaled_terms
-from evaluation.analyses.survival import kaplan_meier, restricted_mean_years
 from evaluation.metrics.survival import DAYS_PER_YEAR
+from reporting.analyses.survival import kaplan_meier, restricted_mean_years
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import RFS
 

@@ -1,0 +1,68 @@
+"""One analysis of a challenge: a table, and how a page draws it or files hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from contract.files import csv_text, json_text, write_files
+
+NOT_IN_OVERVIEWS: Final = "none of the overviews; usual for predictions of this kind"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A table of figures with its chart.
+
+    Attributes:
+        name: unique within a task, usable as a file name: `dsc-by-team`.
+        title: the heading, without a full stop.
+        caption: what is shown and how it was computed; one or two sentences.
+        source: the figure or table of an overview that it reproduces, or why it is shown without one.
+        of_patients: whether outcomes or answers of single patients can be read from it, such as the days at which a
+            curve falls; an analysis with a line per case always `shows_patients`.
+        columns: the heading of each column, with its unit, by the column's key. The keys `team`, `centre` and `case`
+            let a reader filter the page by a click.
+        rows: one mapping for each line; an absent or null value is shown as a dash.
+        chart: the kind of chart (reporting/page/kinds.js) and the columns it uses; empty for a table alone.
+        notes: lines below the chart, such as the reason why no p is printed.
+    """
+
+    name: str
+    title: str
+    caption: str
+    columns: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+    chart: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    source: str = ""
+    of_patients: bool = False
+
+    @property
+    def shows_patients(self) -> bool:
+        """True if a page needs `--cases` to show it."""
+        return self.of_patients or "case" in self.columns
+
+
+def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> list[Path]:
+    """Write `<folder>/<task>/<name>.json` and `.csv` for each analysis of each task; returns the paths.
+
+    The JSON file holds the whole analysis, the CSV file its rows under the keys of the columns, absent values empty
+    and numbers of a list separated by spaces.
+    """
+    written: list[Path] = []
+    for task, analyses in by_task.items():
+        for analysis in analyses:
+            target = folder / task / f"{analysis.name}.json"
+            rows = [{key: _in_csv(row.get(key)) for key in analysis.columns} for row in analysis.rows]
+            table = csv_text(list(analysis.columns), rows, for_people=True)
+            contents = {target: json_text(vars(analysis), indent=None), target.with_suffix(".csv"): table}
+            write_files({path: text.encode() for path, text in contents.items()})
+            written += contents
+    return written
+
+
+def _in_csv(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,107 @@
+"""Predicted classes: confusion matrices, calibration."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from contract.editions.answers import ClassValue
+from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
+from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
+from reporting.analyses.tables import AnswerRows, rounded, teams_note
+
+_NO_PREDICTION: Final = "no prediction"
+
+
+def calibration(table: AnswerRows) -> list[Analysis]:
+    """The fraction of positives against the predicted probability in five bins, for an answer with two classes."""
+    if not table.answer.is_binary:
+        return []
+    rows: list[dict[str, Any]] = []
+    for team, of_team in zip(table.names, table.rows, strict=True):
+        known = [row for row in of_team if row is not None and row.get("predicted_probability") is not None]
+        positive = np.array([row[table.answer.row_key] == table.answer.classes[1] for row in known], dtype=np.bool_)
+        probability = np.array([row["predicted_probability"] for row in known], dtype=np.float64)
+        for entry in calibration_table(positive, probability):
+            means = {key: rounded(entry[key]) for key in ("probability_mean", "positive_share")}
+            rows.append({"team": team, "patients": entry["cases"], **means})
+    analysis = Analysis(
+        name=table.name("calibration"),
+        title=table.title("Calibration"),
+        caption=(
+            "Fraction of positive patients against the mean predicted probability of the positive class, in five equal "
+            "bins of the probability; the diagonal is perfect."
+        ),
+        columns={
+            "team": "Team",
+            "patients": "Patients",
+            "probability_mean": "Mean predicted probability",
+            "positive_share": "Fraction of positives",
+        },
+        rows=rows,
+        chart={
+            "kind": "points",
+            "x": "probability_mean",
+            "y": "positive_share",
+            "series": "team",
+            "diagonal": True,
+            "domain": [0, 1],
+        },
+        notes=teams_note("Without probabilities", table.names, {str(row["team"]) for row in rows}),
+        source=NOT_IN_OVERVIEWS,
+        of_patients=True,
+    )
+    return [analysis] if rows else []
+
+
+def confusion(table: AnswerRows) -> list[Analysis]:
+    """Each team's predicted classes against the reference, for two and more classes."""
+    classes = table.answer.classes
+    names = [class_name(value) for value in classes]
+    rows: list[dict[str, Any]] = []
+    for team, of_team in zip(table.names, table.rows, strict=True):
+        known = [row for row in of_team if row is not None]
+        actual = class_codes([row[table.answer.row_key] for row in known], classes)
+        predicted = class_codes([row[f"predicted_{table.answer.row_key}"] for row in known], classes)
+        for name, counts in zip(names, confusion_matrix(actual, predicted, len(classes)).tolist(), strict=True):
+            for of_class, patients in zip([*names, _NO_PREDICTION], counts, strict=True):
+                fraction = rounded(patients / sum(counts)) if any(counts) else None
+                cell = {"actual": name, "predicted": of_class, "patients": patients, "fraction": fraction}
+                rows.append({"team": team, **cell})
+    if all(row["patients"] == 0 for row in rows if row["predicted"] == _NO_PREDICTION):
+        rows = [row for row in rows if row["predicted"] != _NO_PREDICTION]
+    analysis = Analysis(
+        name=table.name("confusion"),
+        title=table.title("Confusion matrices"),
+        caption=(
+            "Number of patients by class in the reference (rows) and predicted class (columns), coloured by the "
+            "fraction of the row."
+        ),
+        columns={
+            "team": "Team",
+            "actual": "Class in the reference",
+            "predicted": "Predicted class",
+            "patients": "Patients",
+            "fraction": "Fraction of the class",
+        },
+        rows=rows,
+        chart={
+            "kind": "matrix",
+            "x": "predicted",
+            "y": "actual",
+            "value": "fraction",
+            "text": "patients",
+            "facet": "team",
+            "scale": "sequential",
+        },
+        source="HECKTOR 2025 overview, Task 3: balanced accuracy and its errors",
+        # A team that predicts a class once reads the class of that patient from its column.
+        of_patients=True,
+    )
+    return [analysis] if rows else []
+
+
+def class_name(value: ClassValue) -> str:
+    """The text of a class."""
+    return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,218 @@
+"""Groups of patients, by centre or by a column of a table, and the ranked metrics of each group."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from contract.errors import HecktorError
+from contract.patient import listed
+from evaluation.inputs.tables import ID_COLUMN, read_table_with
+from evaluation.results.documents import CentreBlock
+from evaluation.results.metrics_json import group_blocks
+from evaluation.results.scored import cases_of, metrics_over, weighted_sums
+from evaluation.results.task import TaskResults
+from reporting.analyses.analysis import Analysis
+from reporting.analyses.sources import with_out_of_competition
+from reporting.analyses.tables import is_in_mm, rounded
+
+CENTRE: Final = "centre"
+ALL_CASES: Final = "all"
+MEAN: Final = "mean of all teams"
+NO_P: Final = (
+    "No p-values, as in the HECKTOR 2021 overview: groups also differ in tumour volume, follow-up and scanner, and a "
+    "test could not separate these effects from that of the group."
+)
+MOST_GROUPS: Final = 12
+# A single patient is not compared as a group.
+_FEWEST_CASES: Final = 2
+Column = tuple[Path, str]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of cases: the group of each case, and by team every metric of each group as metrics.json has centres.
+
+    `title` is the table's column, or "centre".
+    """
+
+    title: str
+    of_case: Mapping[str, str]
+    blocks: Mapping[str, Mapping[str, CentreBlock]]
+
+    @property
+    def key(self) -> str:
+        """Key of the groups in the rows of an analysis."""
+        return CENTRE if self.title == CENTRE else "group"
+
+    @property
+    def heading(self) -> str:
+        """Heading of the groups in tables."""
+        return f"{self.title[0].upper()}{self.title[1:]}"
+
+    @property
+    def name(self) -> str:
+        """Name of the analyses of metrics by group."""
+        return "centres" if self.title == CENTRE else f"by-{slug_of(self.title)}"
+
+
+def slug_of(title: str) -> str:
+    """The title within a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "group"
+
+
+def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
+    """The results with their cases grouped by each column of a table with `PatientID`; an empty cell is no group.
+
+    Columns between commas are crossed: each combination of their values is a group.
+    Raises HecktorError: no rows, no such column, a case twice, no case of the results, or not between 2 and 12 groups
+    of a column.
+    """
+    cases = {case for one in results for case in one.scored_cases}
+    if columns and not cases:
+        raise HecktorError("--groups", "results without rows", "metrics.json files written without --no-rows")
+    groups = {column: _read_groups(path, column, cases) for path, column in columns}
+    slugs = list(map(slug_of, groups))
+    anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
+    if len(groups) < len(columns) or len(set(anchors)) < len(anchors):
+        found = f"columns {', '.join(column for _, column in columns)}"
+        raise HecktorError("--groups", found, "different columns, none of them called centre")
+    return [replace(one, groups=groups) for one in results]
+
+
+def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
+    """The group of each case by a column or, where the table has none of this name, by several between commas."""
+    parts = [part.strip() for part in column.split(",")]
+    table = read_table_with(path, dict.fromkeys((column, *parts), ()), HecktorError)
+    columns = [column] if column in table.header else parts
+    for name in (ID_COLUMN, *columns):
+        if name not in table.header:
+            raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", f"a column {name}")
+    of_case: dict[str, list[str]] = {}
+    for index, row in enumerate(table.rows):
+        case = row[ID_COLUMN].strip()
+        if case in of_case:
+            raise HecktorError(table.where(index), f"{case} twice", "one row per patient")
+        of_case[case] = [row[name].strip() for name in columns]
+    if not cases & set(of_case):
+        raise HecktorError(table.name, f"patients {listed(sorted(of_case))}", f"some of {listed(sorted(cases))}")
+    of_case = {case: values for case, values in of_case.items() if case in cases and all(values)}
+    for name, *values in zip(columns, *of_case.values(), strict=True):
+        _check_groups(table.name, name, set(values))
+    return {case: ", ".join(values) for case, values in of_case.items()}
+
+
+def _check_groups(table: str, column: str, groups: set[str]) -> None:
+    if ALL_CASES in groups:
+        raise HecktorError(
+            table, f"the group {ALL_CASES!r} of {column}", "another name: this one is reserved for all cases"
+        )
+    if not 2 <= len(groups) <= MOST_GROUPS:
+        found = f"{len(groups)} different value{'s' * (len(groups) != 1)} of {column} among the scored cases"
+        raise HecktorError(table, found, f"2 to {MOST_GROUPS} groups")
+
+
+def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
+    """The cases by a column, with the metrics of each group for every team that has rows."""
+    sums, blocks = weighted_sums(results.profile.metrics), {}
+    for team, answers in results.answers.items():
+        cases = cases_of(answers.values())
+        blocks[team] = group_blocks(cases, of_case, metrics_over(cases, answers.values(), sums))
+    return Grouping(column, of_case, blocks)
+
+
+def by_group(results: TaskResults) -> list[Analysis]:
+    """Ranked metrics by centre and by each further grouping, in separate analyses for fractions and distances.
+
+    A grouping without a group of at least two cases is left out.
+    """
+    by_centre = Grouping(CENTRE, results.centres, {team: metrics.centres for team, metrics in results.all.items()})
+    groupings = [by_centre, *(grouping_by(results, column, of_case) for column, of_case in results.groups.items())]
+    return [analysis for grouping in groupings for analysis in _by_group(results, grouping)]
+
+
+def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
+    of_teams = [grouping.blocks.get(team, {}) for team in results.teams]
+    # Where missing answers are left out, teams have different numbers of cases.
+    names = sorted({name for of_team in of_teams for name in of_team})
+    sizes = {name: max(of_team[name].cases for of_team in of_teams if name in of_team) for name in names}
+    groups = {name: count for name, count in sizes.items() if count >= _FEWEST_CASES}
+    if not groups:
+        return []
+    analyses = []
+    for metrics_title, suffix in (("Metrics", ""), ("Distances", "-distances")):
+        ranked = results.board.metrics.items()
+        metrics = {key: of for key, of in ranked if is_in_mm(key, results) == bool(suffix)}
+        title = f"{metrics_title} by {grouping.title}"
+        analyses.append(_side_by_side(results, grouping, groups, f"{grouping.name}{suffix}", title, metrics))
+    return [analysis for analysis in analyses if analysis.rows]
+
+
+def _side_by_side(
+    results: TaskResults,
+    grouping: Grouping,
+    groups: Mapping[str, int],
+    name: str,
+    title: str,
+    metrics: Mapping[str, str],
+) -> Analysis:
+    first, *_ = ranked = list(results.board.order)
+    outside = [team for team in results.out_of_competition if grouping.blocks.get(team)]
+    shown = {f"{first} (first)": [first], **{team: [team] for team in outside}, MEAN: ranked}
+    rows: list[dict[str, Any]] = []
+    for key, metric in metrics.items():
+        for group, cases in {**groups, ALL_CASES: results.teams[first].cases.used}.items():
+            for who, teams in shown.items():
+                values = [value for team in teams if (value := _value(results, grouping, team, group, key)) is not None]
+                mean = rounded(sum(values) / len(values)) if values else None
+                shared = {"metric": metric, grouping.key: group, "cases": cases}
+                rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
+    # Other metrics keep a row for each group, so that all panels show the same.
+    known = {row["metric"] for row in rows if row["value"] is not None}
+    return Analysis(
+        name=name,
+        title=title,
+        caption=(
+            f"Each ranked metric by {grouping.key}, for the first team, entries out of competition and the mean of all "
+            "ranked teams. Infinite and undefined values have no bar and are left out of the mean. Groups of a single "
+            "case are left out."
+        ),
+        columns={
+            "metric": "Metric",
+            grouping.key: grouping.heading,
+            "cases": "Cases",
+            "of": "Of",
+            "value": "Value",
+            "teams": "Teams with a value",
+        },
+        rows=[row for row in rows if row["metric"] in known],
+        chart={"kind": "bars", "y": grouping.key, "x": "value", "series": "of", "facet": "metric"},
+        notes=(NO_P, *_without_groups(results, grouping)),
+        source="HECKTOR 2021 overview, Table 4",
+    )
+
+
+def _value(results: TaskResults, grouping: Grouping, team: str, group: str, metric: str) -> float | None:
+    """A metric of one group's cases, or of all cases; None if it is undefined, infinite or absent."""
+    if group == ALL_CASES:
+        value = results.value(team, metric)
+    else:
+        block = grouping.blocks.get(team, {}).get(group)
+        figures = None if block is None else block.aggregates.get(metric)
+        value = None if figures is None else figures.value
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
+    """Lines on teams without values by group, and on scored cases without a group."""
+    known = {team for team, blocks in grouping.blocks.items() if blocks}
+    lacking = [name for name in with_out_of_competition([results]) if name not in {*known, MEAN}]
+    reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
+    lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
+    cases = results.scored_cases - set(grouping.of_case)
+    without = f"No {grouping.title}: {len(cases)} case{'s' * (len(cases) != 1)}."
+    return [*lines, without] if cases and grouping.of_case else lines

@@ -1,0 +1,48 @@
+"""Every analysis of a task, in the order in which a page shows them; `tasks` has those between tasks."""
+
+from __future__ import annotations
+
+from contract.editions import Answer
+from evaluation.results.task import TaskResults
+from reporting.analyses.analysis import Analysis
+from reporting.analyses.classes import confusion
+from reporting.analyses.groups import by_group
+from reporting.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
+from reporting.analyses.masks.detection import lesion_counts, primary_found
+from reporting.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_correlations, influences
+from reporting.analyses.metrics import other_metrics, ranked_metrics
+from reporting.analyses.rankings import rank_stability, significance
+from reporting.analyses.survival import survival_by_risk
+from reporting.analyses.tables import answer_rows
+
+
+def task_analyses(results: TaskResults) -> list[Analysis]:
+    """The analyses of one task: of the leaderboard, of each answer's rows, and of groups."""
+    return [
+        *ranked_metrics(results),
+        *rank_stability(results),
+        *significance(results),
+        *(analysis for answer in results.task.answers for analysis in answer_analyses(results, answer)),
+        *by_group(results),
+        *other_metrics(results),
+    ]
+
+
+def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
+    """The analyses of one answer; those of its rows are absent from results written with `--no-rows`."""
+    table = answer_rows(results, answer)
+    if answer.kind == "mask":
+        against = influences(table, results.scans)
+        return [
+            *boxes_by_team(table),
+            *boxes_by_case(table),
+            *failed_cases(table),
+            *primary_found(table),
+            *lesion_counts(table),
+            *(dsc_by_team(table, one) for one in against if one.fills_bins),
+            *(dsc_by_case(table, one) for one in against),
+            *dsc_correlations(table, against, with_scans=bool(results.scans)),
+        ]
+    if answer.kind == "risk":
+        return survival_by_risk(table)
+    return confusion(table)

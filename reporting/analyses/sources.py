@@ -1,0 +1,209 @@
+"""Find the results and masks of a report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from contract import platform
+from contract.editions import DEFAULT_EDITION
+from contract.errors import HecktorError
+from contract.patient import listed
+from contract.predictions import case_of
+from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile
+from evaluation.inputs.folders import list_masks
+from evaluation.metrics.overlap import MM3_PER_ML
+from evaluation.results.board import (
+    LEADERBOARD_JSON,
+    Leaderboard,
+    file_in_folder,
+    leaderboard_folders,
+    metrics_path,
+    read_board,
+)
+from evaluation.results.documents import (
+    IN_BOX,
+    METRICS_FORMAT,
+    CaseCounts,
+    MetricFigures,
+    MetricsJson,
+    Provenance,
+)
+from evaluation.results.metrics_json import read_metrics, source_of
+from evaluation.results.task import TaskResults
+from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
+from evaluation.results.validation import check_figures, identical_answers
+from reporting.analyses.scans import PatientFiles, read_scans
+
+SCANS_CSV: Final = "baselines.csv"
+# Of GTVp, in the table.
+VOLUME_ML: Final = "gtvp_volume_ml"
+
+
+def profile_of_results(results_dir: Path | None, name: str | None) -> EvaluationProfile:
+    """The edition that the first leaderboard states, of the package or with its text; without results the default one.
+
+    Raises HecktorError: no leaderboard, an unreadable one, or `name` is another edition than the leaderboard's.
+    """
+    if results_dir is None:
+        return load_profile(name or DEFAULT_EDITION)
+    path = leaderboard_folders(results_dir)[0][1] / LEADERBOARD_JSON
+    board, where = read_board(path), file_in_folder(path)
+    own = board.provenance.get(OWN_EDITION)
+    profile = stated_profile(board.edition, own, name, where)
+    if profile.edition.name != board.edition:
+        raise HecktorError("--edition", f"found {profile.edition.name}", f"{board.edition}, which {where} states")
+    return profile
+
+
+def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: bool = False) -> list[TaskResults]:
+    """Read the results of each task: `leaderboard.json` in the folder itself, or in `task1/`, `task2/`, ...
+
+    Each team's metrics.json is where the leaderboard says (`files`), or in a folder with the team's name beside it. A
+    leaderboard names its task, so that two folders may hold the same task: HNTS-MRG 2024 has the segmentation before
+    and during therapy, HECKTOR 2021 two tasks of survival. A leaderboard without any metrics.json stands alone,
+    unchecked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `same_rules` as in `comparable_teams`.
+
+    Raises HecktorError: no leaderboard, a file that cannot be read, or a team without valid metrics or with other
+    values than those that were ranked.
+    """
+    scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
+    folders = leaderboard_folders(results_dir)
+    return with_scans([_task_results(folder, place, profile, same_rules) for place, folder in folders], scans)
+
+
+def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
+    """The results, with the figures of the scans for each task whose references they were measured in.
+
+    Raises HecktorError: there is a task with masks, but none with the volumes of the table.
+    """
+    faults = {one.key: _other_volume(one, one.task.mask.name, scans) for one in results if one.task.mask is not None}
+    if faults and all(faults.values()):
+        raise HecktorError(SCANS_CSV, *next(iter(faults.values())))
+    return [one if faults.get(one.key) else replace(one, scans=scans) for one in results]
+
+
+def _other_volume(results: TaskResults, mask: str, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    """The first case whose GTVp has another volume than the scored one, empty without any; boxes cut masks."""
+    teams = [team for team, metrics in results.teams.items() if IN_BOX not in metrics.provenance.options]
+    for row in (row for team in teams for row in results.rows_of(team, mask)):
+        volume, scored = scans.get(row["case"], {}).get(VOLUME_ML), row["gtvp_reference_mm3"] / MM3_PER_ML
+        if volume is not None and not math.isclose(volume, scored, rel_tol=1e-3, abs_tol=1e-3):
+            expected = f"the {scored:.4g} ml that were scored; is this another cohort?"
+            return f"GTVp of {row['case']} {volume:.4g} ml", expected
+    return ()
+
+
+def _task_results(folder: Path, place: int | None, profile: EvaluationProfile, same_rules: bool) -> TaskResults:
+    board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
+    if board.task not in {task.name for task in profile.edition.algorithms}:
+        known = ", ".join(task.name for task in profile.edition.algorithms)
+        raise HecktorError(where, f"task {board.task[:40]!r}", f"one of {known} (--edition)")
+    rules = profile.task(board.task)
+    if place is not None:
+        rules = replace(rules, algorithm=rules.algorithm.numbered(place))
+    paths = {name: path for name in board.names if (path := metrics_path(folder, name, board.files))}
+    if not paths:
+        return _of_board_alone(board, rules)
+    names = [*board.order, *(entry.team for entry in board.incomplete)]
+    for name in names:
+        if name not in paths:
+            wanted = board.files.get(name, f"{name}/{platform.METRICS_JSON} beside it")
+            raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
+    sources = {name: source_of(file_in_folder(path), name) for name, path in paths.items()}
+    read = {name: (read_metrics(paths[name], name), source) for name, source in sources.items()}
+    loaded = comparable_teams(rules, read, same_rules=same_rules)
+    for entry in (entry for entry in board.in_places if entry.team in paths):
+        ranked = {name: figures.figure() for name, figures in entry.metrics.items()}
+        found = {name: loaded.value(entry.team, name) for name in loaded.teams[entry.team].aggregates}
+        # Other figures may be those of another team.
+        check_figures(ranked, found, where, f"{sources[entry.team]} gives", of=f" of {entry.team}")
+    board = board.model_copy(update={"identical_answers": identical_answers(loaded.answers)})
+    return replace(
+        loaded,
+        teams={name: loaded.teams[name] for name in names},
+        leaderboard=board,
+        out_of_competition={name: one for name, one in loaded.teams.items() if name not in names},
+        folders={name: path.parent for name, path in paths.items()},
+    )
+
+
+def _of_board_alone(board: Leaderboard, profile: TaskProfile) -> TaskResults:
+    """The results of a leaderboard without any metrics.json: the ranked teams with the metrics that rank."""
+    version = board.provenance.get("version") or ""
+    origin = Provenance(format=METRICS_FORMAT, version=version, task=board.task, edition=board.edition, options={})
+    teams = {}
+    for entry in board.teams:
+        figures = {name: MetricFigures.of(*one.figures) for name, one in entry.metrics.items()}
+        teams[entry.team] = MetricsJson(aggregates=figures, cases=CaseCounts(), warnings=[], provenance=origin)
+    return TaskResults(profile, teams, leaderboard=board)
+
+
+def team_names(results: Iterable[TaskResults]) -> list[str]:
+    """Every team once, in the order of first appearance."""
+    return list(dict.fromkeys(team for result in results for team in result.teams))
+
+
+def with_out_of_competition(results: Sequence[TaskResults]) -> list[str]:
+    """Every team, and after them the entries without a rank."""
+    entries = [entry.team for result in results for entry in result.board.out_of_competition]
+    return list(dict.fromkeys([*team_names(results), *entries]))
+
+
+def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
+    """The first task with masks, whose cases a page draws."""
+    return next((one for one in results if one.task.mask is not None), None)
+
+
+def only_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
+    """The cases of a cohort that the results hold, all if no team has rows. Raises HecktorError if there are none."""
+    cases = {case for one in results for case in one.scored_cases}
+    chosen = [files for files in scans if not cases or files.case in cases]
+    if not chosen:
+        found = f"none of the scored cases, but {listed([files.case for files in scans])}"
+        raise HecktorError("--cohort", found, f"the cohort of {listed(sorted(cases))}")
+    return chosen
+
+
+def find_masks(
+    results: TaskResults | None, teams: Sequence[str], given: Mapping[str, Path]
+) -> dict[str, dict[str, Path]]:
+    """Predicted masks by team and case: from the folders `given`, else `predictions` beside the team's metrics.json.
+
+    For a task with several answers they are in the mask's folder there. Raises HecktorError: a given folder does not
+    exist, or belongs to a team without results.
+    """
+    unknown = sorted(set(given) - set(teams))
+    if unknown:
+        raise HecktorError("--masks", f"unknown team {unknown[0]!r}", f"one of {', '.join(teams)}")
+    absent = next((team for team, folder in given.items() if not folder.is_dir()), None)
+    if absent is not None:
+        raise HecktorError("--masks", f"no folder {given[absent].name!r} for team {absent!r}")
+    folders = {**({} if results is None else results.prediction_folders), **given}
+    masks = {
+        team: {case_of(path.name): path for path in list_masks(folders[team]).masks}
+        for team in teams
+        if team in folders
+    }
+    return {team: by_case for team, by_case in masks.items() if by_case or team in given}
+
+
+def masks_of_case(masks: Mapping[str, Mapping[str, Path]], case: str) -> dict[str, Path]:
+    """The mask of one case of each team that has one."""
+    return {team: by_case[case] for team, by_case in masks.items() if case in by_case}
+
+
+def require_cases(option: str, cases: Collection[str], cohort: Collection[str]) -> None:
+    """Raise HecktorError if none of the files that an option names belongs to a case of the cohort."""
+    if not set(cases) & set(cohort):
+        raise HecktorError(option, "no file of a case of the cohort", f"files of {', '.join(list(cohort)[:3])}")
+
+
+def without_masks(results: TaskResults | None, masks: Mapping[str, Mapping[str, Path]], cases: Collection[str]) -> str:
+    """A line that names the scored teams without a mask of any of the cases; empty if there is none."""
+    teams = [] if results is None else list(results.teams)
+    lacking = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
+    return f"no masks of {', '.join(lacking)}, whose contours are not shown (--masks TEAM=FOLDER)" if lacking else ""

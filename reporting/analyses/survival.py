@@ -1,0 +1,185 @@
+"""Survival by predicted risk: Kaplan-Meier curves, restricted means, numbers at risk, log-rank test.
+
+The curves are scipy's: for 40 teams of 400 cases it takes 0.1 s, lifelines 1.2 s and 1.4 s more for its import. Both
+agree.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy import stats
+
+from evaluation.metrics.overlap import Booleans, Floats
+from evaluation.metrics.survival import DAYS_PER_YEAR
+from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
+from reporting.analyses.tables import AnswerRows, rounded, teams_note
+
+_YEARS: Final = (1, 2, 3, 4, 5)
+_GROUPS: Final = ("higher risk", "lower risk")
+_CURVE: Final = {"years": "Years", "free": "Free of recurrence", "low": "95% interval from", "high": "to"}
+_CURVE_CHART: Final = {
+    "kind": "lines",
+    "x": "years",
+    "y": "free",
+    "low": "low",
+    "high": "high",
+    "step": True,
+    "domain": [0, 1],
+}
+
+
+@dataclass(frozen=True)
+class SurvivalCurve:
+    """The product-limit estimate of being free of recurrence from 0 on, with its 95% interval from log(-log)."""
+
+    days: Floats
+    free: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Follow-up of the patients with a risk, whether it is above the team's median, and the estimate by group."""
+
+    team: str
+    days: Floats
+    relapse: Booleans
+    is_high: Booleans
+    estimates: Mapping[str, SurvivalCurve | None]
+
+    def members(self, group: str) -> Booleans:
+        return self.is_high if group == _GROUPS[0] else ~self.is_high
+
+
+def survival_by_risk(table: AnswerRows) -> list[Analysis]:
+    """Patients above a team's median risk against the others; a patient without a risk belongs to neither group."""
+    splits = _splits(table)
+    if not splits:
+        return []
+    return [_curves(table, splits), _at_risk(table, splits)]
+
+
+def kaplan_meier(days: Floats, events: Booleans) -> SurvivalCurve | None:
+    """The estimate at each time of a recurrence or of an end of follow-up; None without patients."""
+    if not days.size:
+        return None
+    estimate = stats.ecdf(stats.CensoredData(days[events], right=days[~events])).sf
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # the interval at 1 and 0 is undefined
+        interval: Any = estimate.confidence_interval(0.95, method="log-log")
+    free, ends = estimate.probabilities, [end.probabilities for end in (interval.low, interval.high)]
+    ends = [np.where(np.isfinite(end), end, free) for end in ends]
+    curves = (np.concatenate([[start], rest]) for start, rest in zip((1.0, 1.0, 1.0), (free, *ends), strict=True))
+    return SurvivalCurve(np.concatenate([[0.0], estimate.quantiles]), *curves)
+
+
+def survival_curve(curve: SurvivalCurve | None) -> list[dict[str, float]]:
+    """The estimate by `years` as `free`, with its interval from `low` to `high`.
+
+    Holds the start, each time at which the estimate falls, and the last follow-up.
+    """
+    if curve is None:
+        return []
+    places = sorted({0, *(np.flatnonzero(np.diff(curve.free) < 0) + 1).tolist(), curve.days.size - 1})
+    figures = np.column_stack([curve.days / DAYS_PER_YEAR, curve.free, curve.low, curve.high])[places]
+    return [dict(zip(("years", "free", "low", "high"), line, strict=True)) for line in figures.tolist()]
+
+
+def restricted_mean_years(curve: SurvivalCurve | None, horizon_days: float) -> float | None:
+    """Mean years free of recurrence up to a horizon: the area under the curve; None without patients."""
+    if curve is None:
+        return None
+    widths = np.diff(np.minimum([*curve.days, math.inf], horizon_days))
+    return float(widths @ curve.free) / DAYS_PER_YEAR
+
+
+def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
+    """Two-sided p of the log-rank test between the patients of a group and the others.
+
+    None if it is undefined: nobody on one side, or no recurrence while both sides are followed.
+    """
+    if group.all() or not group.any():
+        return None
+    inside, outside = (stats.CensoredData(days[of & events], right=days[of & ~events]) for of in (group, ~group))
+    with np.errstate(invalid="ignore"):
+        p = float(stats.logrank(inside, outside).pvalue)
+    return None if math.isnan(p) else p
+
+
+def _splits(table: AnswerRows) -> list[_Split]:
+    risks = table.numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
+    days, relapse = table.numbers("rfs_days"), table.numbers("relapse")
+    splits = []
+    for place, team in enumerate(table.names):
+        known = ~np.isnan(risks[place])
+        if known.any():
+            risk, followed, recurred = risks[place][known], days[place][known], relapse[place][known] == 1.0
+            is_high = risk > np.median(risk)
+            groups = dict(zip(_GROUPS, (is_high, ~is_high), strict=True))
+            estimates = {group: kaplan_meier(followed[of], recurred[of]) for group, of in groups.items()}
+            splits.append(_Split(team, followed, recurred, is_high, estimates))
+    return splits
+
+
+def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
+    rows: list[dict[str, Any]] = []
+    for split in splits:
+        for group in _GROUPS:
+            for point in survival_curve(split.estimates[group]):
+                figures = {name: rounded(value) for name, value in point.items()}
+                rows.append({"team": split.team, "group": group, **figures})
+    return Analysis(
+        name=table.name("survival"),
+        title=table.title("Survival by predicted risk"),
+        caption=(
+            "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a predicted "
+            "risk above each team's median and for the others."
+        ),
+        columns={"team": "Team", "group": "Predicted", **_CURVE},
+        rows=rows,
+        chart={**_CURVE_CHART, "series": "group", "facet": "team"},
+        notes=teams_note("Without a risk for any patient", table.names, {split.team for split in splits}),
+        source=NOT_IN_OVERVIEWS,
+        of_patients=True,
+    )
+
+
+def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
+    rows: list[dict[str, Any]] = []
+    for split in splits:
+        p = rounded(log_rank_p(split.days, split.relapse, split.is_high))
+        horizon = min(split.days[members].max(initial=0.0) for members in (split.is_high, ~split.is_high))
+        for group in _GROUPS:
+            members = split.members(group)
+            days, relapse = split.days[members], split.relapse[members]
+            mean = rounded(restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
+            counts = {f"at_risk_{year}y": int((days >= year * DAYS_PER_YEAR).sum()) for year in _YEARS}
+            figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
+            rows.append({"team": split.team, "group": group, **figures, **counts})
+    return Analysis(
+        name=table.name("numbers-at-risk"),
+        title=table.title("Numbers at risk and log-rank test"),
+        caption=(
+            "Patients still followed and free of recurrence after each number of years, by predicted group; the "
+            "two-sided p of the log-rank test between a team's two groups; and the mean time free of recurrence up to "
+            "the longest follow-up that both groups reach."
+        ),
+        columns={
+            "team": "Team",
+            "group": "Predicted",
+            "patients": "Patients",
+            "recurred": "Recurrences",
+            "p": "Log-rank p",
+            "mean_years": "Restricted mean (years)",
+            **{f"at_risk_{year}y": f"At risk after {year} year{'s' * (year != 1)}" for year in _YEARS},
+        },
+        rows=rows,
+        source=NOT_IN_OVERVIEWS,
+        of_patients=True,
+    )

@@ -1,0 +1,100 @@
+// The page's data: columns as written by reporting/page/charts.py, and their text as shown, as CSV and as a table.
+
+const DASH = "\u2013";
+// A longer list of numbers, such as a box's outliers, is cut where a person reads it.
+const MOST_LISTED = 12;
+
+function parse(element) {
+  return element ? JSON.parse(element.textContent) : null;
+}
+
+/**
+ * @typedef {{title: string, values: any[], isText?: boolean, digits?: number, codes?: (number | null)[], texts?: string[]}} Column
+ * @typedef {{name?: string, chart?: Object<string, any>, columns: Object<string, Column>}} FigureData
+ */
+
+/** Put texts in place of their codes. @param {Column} column */
+function readColumn(column) {
+  if (!column.codes) return;
+  column.isText = true;
+  column.values = column.codes.map((code) => (code === null ? null : column.texts[code]));
+}
+
+/** @returns {FigureData} */
+function readData(element) {
+  const data = parse(element);
+  Object.values(data.columns).forEach(readColumn);
+  return data;
+}
+
+// One object for each row, with the row's number as `index`.
+function rowsOf(data) {
+  const keys = Object.keys(data.columns);
+  const count = keys.length ? data.columns[keys[0]].values.length : 0;
+  return Array.from({ length: count }, (_, index) => {
+    const row = { index };
+    for (const key of keys) row[key] = data.columns[key].values[index];
+    return row;
+  });
+}
+
+// A number with so many decimals, without the sign of a negative zero.
+const fixed = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
+
+// A number with as many digits as a reader needs; `digits` is the most that its column has.
+function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
+  if (value === null || value === undefined || value.length === 0) return DASH;
+  if (Array.isArray(value)) return value.slice(0, MOST_LISTED).map((one) => showValue(one, digits)).join(", ") + (value.length > MOST_LISTED ? `, … (${value.length})` : "");
+  if (typeof value !== "number") return String(value);
+  if (value === 0 || digits === 0) return String(value);
+  const size = Math.abs(value);
+  if (size < 0.001) return value.toExponential(1);
+  return fixed(value, Math.min(digits, size < 10 ? 3 : size < 1000 ? 1 : 0));
+}
+
+// The most decimals of any number of a column, three at most.
+function digitsOf(column) {
+  column.digits ??= Math.max(
+    0,
+    ...column.values.flat().map((value) => (typeof value === "number" ? Math.min(3, (String(value).split(".")[1] || "").length) : 0)),
+  );
+  return column.digits;
+}
+
+// The rows of a figure as lines of text, for the tooltip.
+function describeRow(data, row) {
+  return Object.entries(data.columns)
+    .filter(([key]) => row[key] !== null && row[key] !== undefined)
+    .map(([key, column]) => `${column.title}: ${showValue(row[key], digitsOf(column))}`)
+    .join("\n");
+}
+
+// As in contract/files.py: a spreadsheet must not calculate the name of a team.
+const FORMULA = /^[=+@\t\r-](?=.)(?![\d.]+(e[+-]?\d+)?$|inf$)/;
+
+function quote(value) {
+  const plain = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
+  const text = typeof value === "string" && FORMULA.test(plain) ? `'${plain}` : plain;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+const csvLine = (values) => `${values.map(quote).join(",")}\r\n`;
+
+function toCsv(data) {
+  const keys = Object.keys(data.columns);
+  const heads = keys.map((key) => data.columns[key].title);
+  return [heads, ...rowsOf(data).map((row) => keys.map((key) => row[key]))].map(csvLine).join("");
+}
+
+/** A new element with attributes, listeners such as `onclick`, and children. @returns {any} */
+function create(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element[key] = value;
+    else element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+const COLOURS = parse(document.getElementById("page-colours")) || { teams: {}, neutral: "#7c8794" };

@@ -1,0 +1,57 @@
+"""`hecktor view`: view the cases of a cohort in a browser on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from contract.editions import DEFAULT_EDITION
+from contract.options import Parser, add_edition_option, require_folders, whole_number
+from evaluation.options import folders_by_team, team_folders
+
+_END = {signal.SIGINT, signal.SIGTERM}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve the viewer until Ctrl-C or SIGTERM; raises HecktorError for errors that the user can fix."""
+    options = _parser().parse_args(argv)
+    require_folders(options, "--cohort", "--results", "--masks")
+    print("Reading cohort and results ...", file=sys.stderr, flush=True)
+    # Not for `--help`: NumPy.
+    from reporting.analyses.scans import require_cohort
+
+    require_cohort(options.cohort)
+    # Not for a wrong folder: SimpleITK and scipy.
+    from reporting.viewer.cohort import ViewerRequest, find_cohort
+    from reporting.viewer.server import serving
+
+    masks = folders_by_team("--masks", options.masks)
+    cohort = find_cohort(ViewerRequest(options.cohort, options.results, masks, options.edition))
+    sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
+    # Blocked in every thread, so that the signal waits for `sigwait`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _END)
+    with serving(cohort, options.port) as address:
+        count = len(cohort.cases)
+        print(f"{count} case{'s' * (count != 1)} at {address}", flush=True)
+        print("It opens on this machine only. Press Ctrl-C to stop.", flush=True)
+        signal.sigwait(_END)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="hecktor view", description="View cases in a local web page: CT, PET, contours, lesions and values."
+    )
+    add = parser.add_argument
+    cohort = "folder with CT, PET and reference of each case, in the platform's or the release's layout"
+    add("--cohort", type=Path, required=True, help=cohort)
+    results = "folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`"
+    add("--results", type=Path, help=results)
+    masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
+    add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
+    add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")
+    add_edition_option(parser, f"that of the results, else {DEFAULT_EDITION}")
+    return parser

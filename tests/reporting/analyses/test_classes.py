@@ -1,0 +1,54 @@
+"""Predicted classes: confusion matrices, calibration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contract.editions import load_edition
+from reporting.analyses.classes import calibration, confusion
+from tests.evaluation.tasks import HPV, STATUS
+
+COMBINED = load_edition("hecktor2026").algorithms[0]
+T_STAGE = next(answer for answer in COMBINED.answers if answer.name == "t_stage")
+
+
+def row(actual: bool, predicted: bool | None, probability: float | None = None) -> dict[str, Any]:
+    return {"hpv_positive": actual, "predicted_hpv_positive": predicted, "predicted_probability": probability}
+
+
+def test_calibration_of_those_with_a_probability(table) -> None:
+    """0.1 and 0.15 in the first fifth, one of two positive; 0.9 in the last, positive; one without a probability."""
+    rows = [row(True, True, 0.1), row(False, False, 0.15), row(True, True, 0.9), row(True, True)]
+    (curve,) = calibration(table({"ann": rows, "bea": [row(True, True)]}, STATUS, HPV))
+    assert [(line["patients"], line["probability_mean"], line["positive_share"]) for line in curve.rows] == [
+        (2, 0.125, 0.5),
+        (1, 0.9, 1.0),
+    ]
+    assert curve.notes == ("Without probabilities: bea.",)
+    assert calibration(table({"bea": [row(True, True)]}, STATUS, HPV)) == []
+
+
+def test_confusion_of_two_classes_with_a_missing_one(table) -> None:
+    """Of three positives two are right and one is missing; the negative one is called positive."""
+    rows = [row(True, True), row(True, True), row(True, None), row(False, True)]
+    (matrix,) = confusion(table({"ann": rows}, STATUS, HPV))
+    assert [(line["actual"], line["predicted"], line["patients"], line["fraction"]) for line in matrix.rows] == [
+        ("negative", "negative", 0, 0.0),
+        ("negative", "positive", 1, 1.0),
+        ("negative", "no prediction", 0, 0.0),
+        ("positive", "negative", 0, 0.0),
+        ("positive", "positive", 2, 0.6667),
+        ("positive", "no prediction", 1, 0.3333),
+    ]
+
+
+def test_confusion_of_four_classes(table) -> None:
+    """T1 taken for T2, T4 right; no patient has T2 or T3, and nobody lacks a prediction."""
+    rows = [{"t_stage": "T1", "predicted_t_stage": "T2"}, {"t_stage": "T4", "predicted_t_stage": "T4"}]
+    nested = [{"case": case, "t_stage": one} for case, one in zip("AB", rows, strict=True)]
+    (matrix,) = confusion(table({"ann": nested}, T_STAGE, COMBINED))
+    assert matrix.name == "t_stage-confusion"
+    filled = [(line["actual"], line["predicted"]) for line in matrix.rows if line["patients"]]
+    assert filled == [("T1", "T2"), ("T4", "T4")]
+    assert len(matrix.rows) == 16
+    assert {line["fraction"] for line in matrix.rows if line["actual"] == "T2"} == {None}

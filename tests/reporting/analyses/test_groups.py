@@ -1,0 +1,225 @@
+"""Metrics by centre and by columns of tables: the first team, rows out of competition and the mean of all teams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import evaluation
+from contract.errors import HecktorError
+from evaluation.editions.profile import load_profile
+from evaluation.ranking.cli import main as rank
+from evaluation.results.documents import CentreBlock, MetricsJson
+from evaluation.results.task import TaskResults
+from reporting.analyses.groups import MEAN, NO_P, by_group, grouping_by, with_groups
+from reporting.analyses.sources import find_results
+from reporting.report.cli import main as report
+from tests.evaluation.built import board_of, metrics_of, results_of
+
+DSC, HD95 = "gtvp_dsc_mean", "gtvp_hd95_median_mm"
+
+
+def entrant(dsc: tuple[float, float, float], hd95: tuple[float, float, float | None]) -> MetricsJson:
+    """A team with the values of all cases, of CHUV and of CHUP."""
+    centres: dict[str, Any] = {
+        centre: {"cases": cases, "aggregates": {DSC: {"value": dsc[place]}, HD95: {"value": hd95[place]}}}
+        for place, (centre, cases) in enumerate((("CHUV", 53), ("CHUP", 48)), 1)
+    }
+    return metrics_of({DSC: dsc[:1], HD95: hd95[:1]}, centres=centres, cases={"used": 101})
+
+
+@pytest.fixture
+def results() -> TaskResults:
+    """The first team and the ensemble of Table 4 of the HECKTOR 2021 overview, and a second team.
+
+    The second team's DSC is such that the mean of both is the mean over all participants printed there.
+    """
+    pengy = entrant((0.778, 0.766, 0.792), (3.09, 3.27, 3.00))
+    other = entrant((0.698, 0.662, 0.738), (3.51, 3.77, None))
+    staple = entrant((0.779, 0.766, 0.794), (3.06, 3.06, 3.00))
+    board = board_of(
+        {DSC: "Mean DSC", HD95: "Median HD95 (mm)"},
+        [{"team": "pengy"}, {"team": "other"}],
+        out_of_competition=[{"team": "STAPLE top-5"}, {"team": "observers"}],
+    )
+    teams = {"pengy": pengy, "other": other}
+    return results_of(teams, leaderboard=board, out_of_competition={"STAPLE top-5": staple})
+
+
+def with_centres(
+    results: TaskResults, change: Callable[[dict[str, CentreBlock]], dict[str, CentreBlock]]
+) -> TaskResults:
+    """The results of the teams alone, with other figures by centre."""
+    teams = {name: one.model_copy(update={"centres": change(dict(one.centres))}) for name, one in results.teams.items()}
+    return replace(results, teams=teams, out_of_competition={})
+
+
+def test_table_4_of_the_2021_overview(results) -> None:
+    """All participants: DSC 0.738, 0.714 and 0.765 on all, CHUV and CHUP."""
+    dsc, *_ = by_group(results)
+    values = {(row["of"], row["centre"]): row["value"] for row in dsc.rows}
+    assert values == {
+        ("pengy (first)", "CHUP"): 0.792,
+        ("pengy (first)", "CHUV"): 0.766,
+        ("pengy (first)", "all"): 0.778,
+        ("STAPLE top-5", "CHUP"): 0.794,
+        ("STAPLE top-5", "CHUV"): 0.766,
+        ("STAPLE top-5", "all"): 0.779,
+        (MEAN, "CHUP"): 0.765,
+        (MEAN, "CHUV"): 0.714,
+        (MEAN, "all"): 0.738,
+    }
+    assert {(row["centre"], row["cases"]) for row in dsc.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
+    assert dsc.notes[0] == NO_P
+    assert "observers" in dsc.notes[1]
+
+
+def test_an_infinite_distance_does_not_enter_the_mean(results) -> None:
+    distances = next(one for one in by_group(results) if one.name == "centres-distances")
+    mean = next(row for row in distances.rows if (row["of"], row["centre"]) == (MEAN, "CHUP"))
+    assert (mean["value"], mean["teams"]) == (3.0, 1)
+
+
+def test_every_ranked_metric_shows_every_centre(results) -> None:
+    """A metric that is undefined in CHUV keeps a row for it, so that the centres stand in one order everywhere."""
+    undefined = CentreBlock(cases=53, aggregates={})
+    side_by_side, *_ = by_group(with_centres(results, lambda of: {**of, "CHUV": undefined}))
+    first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
+    assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
+
+
+def test_without_centres_there_is_nothing_to_show(results) -> None:
+    assert by_group(with_centres(results, lambda _: {})) == []
+
+
+def test_a_centre_of_one_case_is_left_out(results) -> None:
+    one = {"cases": 1}
+    of_one = with_centres(results, lambda of: {name: block.model_copy(update=one) for name, block in of.items()})
+    assert by_group(of_one) == []
+
+
+def test_a_team_that_skips_cases_hides_no_centre(results) -> None:
+    """The second team answers one case of CHUV, the first all 53: the centre stands with its 53 cases."""
+    few = with_centres(results, lambda of: {**of, "CHUV": of["CHUV"].model_copy(update={"cases": 1})})
+    teams = {"pengy": results.teams["pengy"], "other": few.teams["other"]}
+    shown = by_group(replace(few, teams=teams))[0]
+    assert {(row["centre"], row["cases"]) for row in shown.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
+
+
+# Two groups of two patients: in the positive ones the patient who recurs has the higher risk, in the negative ones the
+# lower, so that C is 1 and 0. E has no group.
+CASES = {
+    "A": (1, 100, 2.0, "1"),
+    "B": (0, 200, 1.0, "1"),
+    "C": (1, 100, 1.0, "0"),
+    "D": (0, 200, 2.0, "0"),
+    "E": (0, 300, 0.0, ""),
+}
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """A folder with the results of two teams with the same risks, and the table of the groups."""
+    (tmp_path / "truth.csv").write_text(
+        "PatientID,Relapse,RFS\n"
+        + "".join(f"{case},{relapse},{days}\n" for case, (relapse, days, _, _) in CASES.items())
+    )
+    (tmp_path / "risks.csv").write_text(
+        "PatientID,risk\n" + "".join(f"{case},{risk}\n" for case, (_, _, risk, _) in CASES.items())
+    )
+    lines = "".join(f"{case},{hpv},{number},x\n" for number, (case, (*_, hpv)) in enumerate(CASES.items()))
+    (tmp_path / "clinical.csv").write_text("patient_id;HPV Status;Age;Site\n".replace(";", ",") + lines)
+    for team in ("one", "two"):
+        files = {"predictions": tmp_path / "risks.csv", "output": tmp_path / "results" / team}
+        evaluation.evaluate(tmp_path / "truth.csv", task="rfs", bootstraps=0, **files)
+    paths = [str(tmp_path / "results" / team / "metrics.json") for team in ("one", "two")]
+    assert rank([*paths, "--bootstraps", "0", "--output", str(tmp_path / "results")]) == 0
+    return tmp_path
+
+
+def found(scored) -> list[TaskResults]:
+    return find_results(scored / "results", load_profile())
+
+
+def test_metrics_by_a_column_of_a_table(scored) -> None:
+    options = ["--cases", "--groups", f"{scored / 'clinical.csv'}:HPV status", "--figures", str(scored / "figures")]
+    assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
+    figures = json.loads((scored / "figures" / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
+    values = {(row["group"], row["of"]): row["value"] for row in figures["rows"] if row["metric"] == "C-index"}
+    # Of all pairs A before B, C, D, E, and C before the same: A beats B and E, ties D, C ties B, beats E and not D.
+    assert values == {("0", "one (first)"): 0.0, ("0", MEAN): 0.0, ("1", "one (first)"): 1.0, ("1", MEAN): 1.0} | {
+        ("all", of): 0.6667 for of in ("one (first)", MEAN)
+    }
+    assert "No HPV status: 1 case." in figures["notes"]
+
+
+def test_two_columns_are_crossed(scored) -> None:
+    """The negative patients C and D are both in arm x, with a C-index of 0; A and B are alone, E has no HPV status."""
+    lines = "".join(f"{case},{hpv},{arm}\n" for (case, (*_, hpv)), arm in zip(CASES.items(), "xyxxx", strict=True))
+    (scored / "clinical.csv").write_text(f"PatientID,HPV Status,Arm\n{lines}")
+    options = ["--groups", f"{scored / 'clinical.csv'}:HPV status,Arm", "--figures", str(scored / "figures"), "--cases"]
+    assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
+    figures = json.loads((scored / "figures" / "task2" / "by-hpv-status-arm.json").read_text(encoding="utf-8"))
+    assert figures["columns"]["group"] == "HPV status, Arm"
+    first = [row for row in figures["rows"] if row["of"] == "one (first)"]
+    assert [(row["group"], row["cases"], row["value"]) for row in first] == [("0, x", 2, 0.0), ("all", 5, 0.6667)]
+    (of_case,) = with_groups(found(scored), [(scored / "clinical.csv", "HPV status, Arm")])[0].groups.values()
+    assert of_case == {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}
+
+
+def test_a_column_whose_name_has_a_comma_is_one(scored) -> None:
+    (scored / "clinical.csv").write_text('PatientID,"Age, years"\nA,1\nB,2\nC,1\n')
+    (of_case,) = with_groups(found(scored), [(scored / "clinical.csv", "Age, years")])[0].groups.values()
+    assert of_case == {"A": "1", "B": "2", "C": "1"}
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "message"),
+    [
+        ("PatientID,Site\nA,x\n", "Stage", r"clinical\.csv: columns PatientID, Site, expected a column Stage"),
+        ("PatientID,Site\nA,x\nB,x\n", "Site", "1 different value of Site among the scored cases, expected 2 to 12"),
+        ("PatientID,HPV,Site\nA,1,x\nB,0,x\n", "HPV, Site", "1 different value of Site among the scored cases"),
+        ("PatientID,HPV\nZ-1,1\nZ-2,0\n", "HPV", "patients Z-1, Z-2"),
+        # It would replace the line of all cases.
+        ("PatientID,Arm\nA,all\nB,0\n", "Arm", r"clinical\.csv: the group 'all' of Arm"),
+    ],
+)
+def test_a_column_that_cannot_group_is_named(scored, table, column, message) -> None:
+    (scored / "clinical.csv").write_text(table)
+    with pytest.raises(HecktorError, match=message):
+        with_groups(found(scored), [(scored / "clinical.csv", column)])
+
+
+@pytest.mark.parametrize(
+    "columns", [("HPV Status", "HPV Status"), ("Site", "site!"), ("Centre",), ("a", "a distances")]
+)
+def test_columns_whose_figures_would_share_a_name_are_refused(scored, columns) -> None:
+    """Figures are files and anchors of the page: `by-site` may stand once, and `centre` is that of the results."""
+    tables = []
+    for number, column in enumerate(columns):
+        tables.append((scored / f"{number}.csv", column))
+        tables[-1][0].write_text(f"PatientID,{column}\nA,1\nB,1\nC,0\nD,0\n")
+    with pytest.raises(HecktorError, match=f"--groups: columns {', '.join(columns)}"):
+        with_groups(found(scored), tables)
+
+
+def test_results_without_rows_have_no_groups(scored) -> None:
+    results = [
+        replace(one, teams={name: of.model_copy(update={"results": []}) for name, of in one.teams.items()})
+        for one in found(scored)
+    ]
+    with pytest.raises(HecktorError, match="--groups: results without rows"):
+        with_groups(results, [(scored / "clinical.csv", "HPV Status")])
+
+
+def test_a_column_of_the_centres_gives_the_stored_values_by_centre(challenge) -> None:
+    """The values by centre in metrics.json and those by a column with the same centres are one computation."""
+    results = challenge("hecktor2025", "segmentation")
+    grouping = grouping_by(results, "site", results.centres)
+    for team, metrics in results.teams.items():
+        for centre, block in metrics.centres.items():
+            assert grouping.blocks[team][centre].aggregates == block.aggregates

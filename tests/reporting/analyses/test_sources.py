@@ -1,0 +1,290 @@
+"""Results of a report, figures of the scans beside them, and masks in the folders that a rehearsal writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.editions import Algorithm, load_edition
+from contract.errors import HecktorError
+from contract.files import write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
+from evaluation.editions.profile import load_profile
+from evaluation.results.task import TaskResults
+from reporting.analyses.sources import (
+    find_masks,
+    find_results,
+    profile_of_results,
+    with_scans,
+)
+from tests.evaluation.built import board_of, metrics_of, results_of
+
+
+def mask(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_mask(path, np.zeros((4, 4, 4), np.uint8), Geometry((4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("edition", "folder"), [("hecktor2025", "predictions"), ("hecktor2026", "predictions/segmentation")]
+)
+def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path: Path) -> None:
+    """The masks lie beside the team's metrics.json, those of several answers in the mask's folder."""
+    path = mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
+    task = load_edition(edition).algorithms[0]
+    folders = {"a": tmp_path / "task1" / "a", "without-masks": tmp_path / "task1" / "without-masks"}
+    found = find_masks(results_of({}, task, edition, folders=folders), ["a", "without-masks"], {})
+    assert found == {"a": {"CHUM-001": path}}
+
+
+@pytest.mark.parametrize(
+    ("stated", "given"), [("hecktor2026", None), ("hecktor2021", None), ("hecktor2021", "hecktor2021")]
+)
+def test_the_edition_is_that_of_the_results(stated: str, given: str | None, tmp_path: Path) -> None:
+    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
+    assert profile_of_results(tmp_path, given).edition.name == stated
+    assert profile_of_results(None, given).edition.name == (given or "hecktor2025")
+
+
+def test_an_edition_of_one_s_own_is_given_as_its_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": "my_own"})
+    text = files("contract.editions").joinpath("hecktor2021.json").read_text()
+    write_json(tmp_path / "mine.json", json.loads(text) | {"name": "my_own"})
+    assert profile_of_results(tmp_path, str(tmp_path / "mine.json")).edition.name == "my_own"
+
+
+@pytest.mark.parametrize(
+    ("stated", "given", "message"),
+    [
+        ("my_own", None, r"^task1/leaderboard.json: edition 'my_own', expected one of hecktor2020, .* --edition$"),
+        (
+            "hecktor2025",
+            "hecktor2026",
+            "--edition: found hecktor2026, expected hecktor2025, which task1/leaderboard.js",
+        ),
+        ("my_own", "hecktor2025", "--edition: found hecktor2025, expected my_own"),
+    ],
+)
+def test_no_other_edition_takes_the_place_of_the_results(
+    stated: str, given: str | None, message: str, tmp_path: Path
+) -> None:
+    """Another edition's rules would match lesions and check rows as the scores did not."""
+    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
+    with pytest.raises(HecktorError, match=message):
+        profile_of_results(tmp_path, given)
+
+
+def test_a_folder_that_is_given(tmp_path: Path) -> None:
+    path = mask(tmp_path / "mine" / "CHUM-001.mha")
+    assert find_masks(None, ["a"], {"a": path.parent}) == {"a": {"CHUM-001": path}}
+    with pytest.raises(HecktorError, match="no folder 'absent' for team 'a'"):
+        find_masks(None, ["a"], {"a": tmp_path / "absent"})
+    with pytest.raises(HecktorError, match="unknown team 'b'"):
+        find_masks(None, ["a"], {"b": path.parent})
+
+
+@pytest.mark.parametrize("part", ["teams", "out_of_competition"])
+@pytest.mark.parametrize(("kind", "edition"), [("risks", "hecktor2025"), ("four_answers", "hecktor2026")])
+def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edition: str, part: str) -> None:
+    """A report shows rows and values beside each other, so they must agree as in a ranking."""
+    declared = load_edition(edition)
+    content = valid_metrics(kind)
+    content["aggregates"] |= FIGURES
+    (number,) = (task.number for task in declared.algorithms if task.name == content["provenance"]["task"])
+    folder = tmp_path / f"task{number}" / "a"
+    folder.mkdir(parents=True)
+    sound = tmp_path / f"task{number}" / "sound"
+    ranked, outside = (["sound", "a"], []) if part == "teams" else (["sound"], ["a"])
+    board = whole_board(ranked, outside, task=content["provenance"]["task"])
+    (folder.parent / "leaderboard.json").write_text(json.dumps(board))
+    (folder / "metrics.json").write_text(json.dumps(content))
+    write_json(sound / "metrics.json", content)
+    (results,) = find_results(tmp_path, load_profile(edition))
+    assert list(getattr(results, part))[-1] == "a"
+    content["aggregates"]["c_index"]["value"] = 0.123
+    (folder / "metrics.json").write_text(json.dumps(content))
+    with pytest.raises(
+        HecktorError, match=r"^a/metrics\.json: states c_index 0\.123, but its rows give .*, expected figures of one"
+    ):
+        find_results(tmp_path, load_profile(edition))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (None, ": found [], expected an object"),
+        ({"teams": []}, ".teams: found [], expected at least 1 entries"),
+        (
+            {"incomplete": [{"team": "a", "without": []}]},
+            ": found an object, expected each once, not a twice",
+        ),
+        ({"kappa": 1}, ".kappa: found 1, expected no such key"),
+        ({"comparisons": {}}, ": found an object, expected comparisons of x"),
+    ],
+)
+def test_a_leaderboard_of_another_make(tmp_path: Path, changes: dict[str, Any] | None, message: str) -> None:
+    board = [] if changes is None else whole_board(["a"]) | changes
+    (tmp_path / "task1").mkdir()
+    (tmp_path / "task1" / "leaderboard.json").write_text(json.dumps(board))
+    with pytest.raises(HecktorError) as error:
+        find_results(tmp_path, load_profile("hecktor2025"))
+    assert str(error.value) == f"task1/leaderboard.json{message}"
+
+
+FIGURES = {"x": {"value": 0.5, "ci95_low": None, "ci95_high": None}}
+
+
+def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> dict[str, Any]:
+    """A leaderboard of one metric `x`, without bootstrap rankings; all teams share the first rank."""
+    ranked = {"rank": 1, "metrics": {"x": {**FIGURES["x"], "rank": 1}}, "rankings": {"x": {"rank": 1}}}
+    return {
+        "task": task,
+        "edition": "hecktor2025",
+        "provenance": {},
+        **dict.fromkeys(("stability", "comparisons")),
+        **{key: {} for key in ("runs", "files", "methods")},
+        "identical_answers": [],
+        "official": "x",
+        "ties": "min",
+        "metrics": {"x": "X"},
+        "teams": [{"team": team, **ranked} for team in teams],
+        "out_of_competition": [{"team": team, "place": 0, "metrics": FIGURES} for team in beside],
+        "incomplete": [],
+    }
+
+
+def write_results(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> None:
+    """Results of the teams, and of the first row out of competition."""
+    metrics: dict[str, Any] = {
+        "aggregates": FIGURES,
+        "cases": {},
+        "results": [],
+        "warnings": [],
+        "provenance": {"format": 1, "task": "segmentation", "edition": "hecktor2025", "options": {}},
+    }
+    for team in (*teams, *beside[:1]):
+        write_json(folder / team / "metrics.json", metrics)
+    write_json(folder / "leaderboard.json", whole_board(teams, beside, task))
+
+
+@pytest.mark.parametrize("board", ["", "task1"])
+def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> None:
+    """The teams lie beside the leaderboard."""
+    write_results(tmp_path / board, ["a", "b"], ["out"])
+    path = mask(tmp_path / board / "a" / "predictions" / "CHUM-001.mha")
+    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
+    assert (results.task.number, list(results.teams)) == (1, ["a", "b"])
+    assert list(results.out_of_competition) == ["out"]
+    masks = find_masks(results, ["a", "b"], {})
+    assert masks == {"a": {"CHUM-001": path}}
+
+
+def test_a_team_without_metrics(tmp_path: Path) -> None:
+    write_results(tmp_path / "task1", ["a", "b"])
+    (tmp_path / "task1" / "a" / "metrics.json").unlink()
+    message = r"^task1/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
+    with pytest.raises(HecktorError, match=message):
+        find_results(tmp_path, load_profile("hecktor2025"))
+
+
+def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
+    """Under the names of `rank --names`, the file is found by its path; another file of the name is refused."""
+    write_results(tmp_path, ["folder"])
+    board = whole_board(["team"]) | {"files": {"team": "../folder/metrics.json"}}
+    write_json(tmp_path / "board" / "leaderboard.json", board)
+    prediction = mask(tmp_path / "folder" / "predictions" / "CHUM-001.mha")
+    (results,) = find_results(tmp_path / "board", load_profile("hecktor2025"))
+    assert list(results.teams) == ["team"]
+    assert find_masks(results, ["team"], {}) == {"team": {"CHUM-001": prediction}}
+    metrics = json.loads((tmp_path / "folder" / "metrics.json").read_text())
+    write_json(tmp_path / "folder" / "metrics.json", metrics | {"aggregates": {"x": {**FIGURES["x"], "value": 0.4}}})
+    message = r"^board/leaderboard\.json: states x of team 0\.5, but folder/metrics\.json \(team\) gives 0\.4, expected figures of"
+    with pytest.raises(HecktorError, match=message):
+        find_results(tmp_path / "board", load_profile("hecktor2025"))
+
+
+def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
+    """HNTS-MRG 2024: both tasks are segmentations, of team a before therapy, of b during it."""
+    for number, team in ((1, "a"), (2, "b")):
+        write_results(tmp_path / f"task{number}", [team])
+    results = find_results(tmp_path, load_profile("hecktor2025"))
+    assert [(one.task.number, one.task.name, next(iter(one.teams))) for one in results] == [
+        (1, "segmentation", "a"),
+        (2, "segmentation", "b"),
+    ]
+
+
+def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
+    write_results(tmp_path / "task1", ["a"], ["ensemble", "observers"])
+    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
+    assert list(results.out_of_competition) == ["ensemble"]
+
+
+def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
+    write_results(tmp_path / "task1", ["a"])
+    table = tmp_path / "baselines.csv"
+    table.write_text("case,gtvp_suv_max,gtvp_volume_ml\nA,9.5,\nB,,3\n")
+    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
+    assert results.scans == {"A": {"gtvp_suv_max": 9.5}, "B": {"gtvp_volume_ml": 3.0}}
+    table.write_text("patient,gtvp_suv_max\nA,9.5\n")
+    with pytest.raises(HecktorError, match=r"baselines.csv: no column `case`"):
+        find_results(tmp_path, load_profile("hecktor2025"))
+    table.write_text("case,gtvp_suv_max\nA,high\n")
+    with pytest.raises(HecktorError, match=r"baselines.csv, line 2: gtvp_suv_max 'high'"):
+        find_results(tmp_path, load_profile("hecktor2025"))
+
+
+def test_scans_of_another_cohort(tmp_path: Path) -> None:
+    """The scored GTVp of A has 2 ml; the table may differ by rounding, and a task of another reference goes without."""
+    mask_task, risk_task = load_edition("hecktor2025").algorithms[:2]
+
+    def of(task: Algorithm, mm3: float = 2000.0, **options: str) -> TaskResults:
+        row = {"case": "A", "gtvp_reference_mm3": mm3}
+        return results_of({"a": metrics_of(rows=[row], provenance={"options": options})}, task)
+
+    same, other = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
+    assert [one.scans for one in with_scans([of(mask_task), of(risk_task)], same)] == [same, same]
+    later = of(mask_task.numbered(2), 9.0)
+    assert [one.scans for one in with_scans([of(mask_task), later], same)] == [same, {}]
+    assert with_scans([of(mask_task, bounding_boxes_sha256="ab")], other)[0].scans == other
+    message = r"^baselines\.csv: GTVp of A 3 ml, expected the 2 ml that were scored; is this another cohort\?$"
+    with pytest.raises(HecktorError, match=message):
+        with_scans([of(mask_task)], other)
+
+
+def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match=r"found no leaderboard.json"):
+        find_results(tmp_path, load_profile("hecktor2025"))
+    with pytest.raises(HecktorError, match=r"^typo: no such folder"):
+        find_results(tmp_path / "typo", load_profile("hecktor2025"))
+    write_results(tmp_path / "task1", ["a"], task="staging")
+    with pytest.raises(HecktorError, match=r"task 'staging'"):
+        find_results(tmp_path, load_profile("hecktor2025"))
+
+
+def test_metrics_that_decide_a_ranking():
+    """2021: the HD95 decides within the Borda count; HPV status: specificity only breaks ties of balanced accuracy.
+
+    A ranking that the edition does not know is decided by the metric of its name, or by all.
+    """
+
+    def deciding(edition: str, task: str, **board: Any) -> list[str]:
+        profile = load_profile(edition).task(task)
+        named = {"official": profile.ranking.official, **board}
+        leaderboard = board_of({name: one.title for name, one in profile.metrics.items()}, [{"team": "a"}], **named)
+        return TaskResults(profile, {}, leaderboard=leaderboard).deciding
+
+    assert deciding("hecktor2021", "segmentation") == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
+    assert deciding("hecktor2025", "hpv") == ["balanced_accuracy"]
+    assert deciding("hntsmrg2024", "pre-rt") == ["dsc_agg_mean"]
+    every = list(load_profile("hecktor2025").task("hpv").metrics)
+    assert deciding("hecktor2025", "hpv", official="unknown") == every
+    assert deciding("hecktor2025", "hpv", official=every[1]) == every[1:2]

@@ -1,0 +1,98 @@
+"""Teams between tasks: Kendall's tau, spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from evaluation.results.task import TaskResults
+from reporting.analyses.tasks import between_tasks, tau_and_p
+from tests.evaluation.built import board_of, results_of, with_board
+from tests.evaluation.tasks import SEGMENTATION
+
+
+def task(number: int, ranks: Mapping[str, int], metrics: tuple[str, ...] = ("m",)) -> TaskResults:
+    teams = [
+        {"team": team, "rank": rank, "metrics": {name: {"value": 1 - rank / 10, "rank": rank} for name in metrics}}
+        for team, rank in ranks.items()
+    ]
+    board = board_of({name: name.upper() for name in metrics}, teams)
+    return results_of({}, SEGMENTATION.model_copy(update={"title": "T"}).numbered(number), leaderboard=board)
+
+
+def with_discordant_pairs(teams: int, discordant: int) -> np.ndarray:
+    """An order with this many discordant pairs: each place takes a later one of the remaining teams."""
+    remaining, order = list(range(teams)), []
+    while remaining:
+        later = min(discordant, len(remaining) - 1)
+        order.append(remaining.pop(later))
+        discordant -= later
+    return np.array(order, dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("discordant", "printed_tau", "printed_p"), [(53, -0.01, 1.0), (52, 0.01, 1.0), (43, 0.18, 0.38)]
+)
+def test_printed_correlations_of_hnts_mrg_2024(discordant: int, printed_tau: float, printed_p: float) -> None:
+    """The overview prints tau -0.01 (p = 1.00), 0.01 (1.00) and 0.18 (0.38) for the teams that completed both tasks.
+
+    Task 2 has 15 teams, that is 105 pairs: 53, 52 and 43 discordant ones give (105 - 2 d) / 105.
+    """
+    tau, p = tau_and_p(np.arange(15.0), with_discordant_pairs(15, discordant))
+    assert tau == pytest.approx((105 - 2 * discordant) / 105)
+    assert (round(tau, 2), round(p, 2)) == (printed_tau, printed_p)
+
+
+def test_one_side_ties_all_teams() -> None:
+    assert tau_and_p(np.ones(4), np.arange(4.0)) == (None, None)
+
+
+def test_only_teams_of_both_tasks_are_compared() -> None:
+    """a, b, c and d stand in both, with one discordant pair of six: tau 4/6 officially and by the shared metric."""
+    one = task(1, {"a": 1, "b": 2, "c": 3, "only": 4, "d": 5}, ("m", "x"))
+    two = task(2, {"b": 1, "a": 2, "c": 3, "d": 4}, ("m", "y"))
+    correlation, spread = between_tasks([one, two])
+    assert [(row["by"], row["teams"], row["tau"]) for row in correlation.rows] == [
+        ("Official rank", 4, 0.6667),
+        ("M", 4, 0.6667),
+    ]
+    assert correlation.rows[0]["p"] == pytest.approx(
+        kendalltau([1, 2, 3, 5], [2, 1, 3, 4], method="exact").pvalue, abs=1e-4
+    )
+    # Values 0.9, 0.8, 0.7, 0.6 and 0.5 in the first task, 0.9 to 0.6 in the second.
+    assert [(row["metric"], row["task"], row["median"]) for row in spread.rows] == [
+        ("M", "Task 1: T", 0.7),
+        ("M", "Task 2: T", 0.75),
+    ]
+
+
+def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
+    """The boxes hold the ranked values 0.9 and 0.8 alone; an entry without a value has no mark (HNTS-MRG 2024, 3.4)."""
+    first, second = task(1, {"a": 1, "b": 2}), task(2, {"a": 1, "b": 2})
+    entries = [
+        {"team": "nnU-Net", "metrics": {"m": {"value": 0.817}}},
+        {"team": "IOV", "metrics": {"m": {"value": None}}},
+    ]
+    first = with_board(first, out_of_competition=entries)
+    spread = next(one for one in between_tasks([first, second]) if one.name == "spread-over-teams")
+    assert [(row["task"], row["team"], row["value"]) for row in spread.rows if "team" in row] == [
+        ("Task 1: T", "nnU-Net", 0.817)
+    ]
+    assert [(row["values"], row["median"]) for row in spread.rows if "median" in row] == [(2, 0.85), (2, 0.85)]
+    assert spread.columns["team"] == "Out of competition"
+
+
+def test_a_task_without_a_shared_metric_has_no_box() -> None:
+    """Of three tasks two rank `m`: the third has no values of it, and no empty line."""
+    ranks = {"a": 1, "b": 2}
+    tasks = [task(1, ranks), task(2, ranks, ("x",)), task(3, ranks)]
+    spread = next(one for one in between_tasks(tasks) if one.name == "spread-over-teams")
+    assert [row["task"] for row in spread.rows] == ["Task 1: T", "Task 3: T"]
+
+
+def test_too_few_common_teams() -> None:
+    analyses = between_tasks([task(1, {"a": 1, "b": 2}, ("x",)), task(2, {"a": 1, "b": 2}, ("y",))])
+    assert analyses == []

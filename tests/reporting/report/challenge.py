@@ -1,0 +1,166 @@
+"""A challenge of any size as plain data: three tasks, teams whose DSC, risks and classes get worse by place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evaluation.results.board import Leaderboard
+from evaluation.results.documents import FIGURES
+from evaluation.results.task import TaskResults
+from reporting.analyses.pipeline import task_analyses
+from reporting.analyses.tasks import between_tasks
+from reporting.page.html import colours_of
+from reporting.report.cases import CasePicture
+from reporting.report.page import BETWEEN_TASKS, PageContent
+from tests.evaluation.built import board_of, metrics_of, results_of
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+# The numbers of a case and of a team, from 0, that misses both structures of it.
+LOST = (7, 1)
+METRICS = {
+    SEGMENTATION.name: {"gtvp_dsc_mean": "GTVp mean DSC", "gtvn_dsc_agg": "GTVn aggregated DSC"},
+    RFS.name: {"c_index": "C-index"},
+    HPV.name: {"balanced_accuracy": "Balanced accuracy"},
+}
+
+
+def names(count: int) -> list[str]:
+    return [f"Team {place:02d} of the University Hospital" for place in range(1, count + 1)]
+
+
+def cases(count: int) -> list[str]:
+    return [f"{('CHUM', 'CHUP', 'MDA')[number % 3]}-{number:03d}" for number in range(1, count + 1)]
+
+
+def content(
+    teams: Sequence[str], case_names: Sequence[str], pictures: Sequence[CasePicture] = (), title: str = "Challenge"
+) -> PageContent:
+    results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
+    analyses = {one.key: task_analyses(one) for one in results}
+    analyses[BETWEEN_TASKS] = between_tasks(results)
+    return PageContent(title, "", results, analyses, pictures, colours_of(teams), with_cases=True)
+
+
+def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> TaskResults:
+    rng = np.random.default_rng(1)
+    metrics = METRICS[task.name]
+    halves = {"aggregates": {name: {"value": 0.5} for name in metrics}}
+    centres = {
+        centre: {"cases": 10, "names": [case for case in case_names if case.startswith(centre)], **halves}
+        for centre in ("CHUM", "CHUP", "MDA")
+    }
+    figures = [(0.9 - place / 100, 0.86 - place / 100, 0.92 - place / 100) for place in range(len(teams))]
+    of_teams = {
+        team: metrics_of(
+            dict.fromkeys(metrics, figures[place]),
+            _rows(task, case_names, place, rng),
+            cases={"used": len(case_names), "in_ground_truth": len(case_names), "missing": [], "failed": []},
+            provenance={"version": "1", "bootstraps": 9, "seed": 1},
+            centres=centres,
+        )
+        for place, team in enumerate(teams)
+    }
+    return results_of(of_teams, task, leaderboard=board(metrics, teams, figures))
+
+
+def lose_nodes(page: PageContent) -> PageContent:
+    """Take the GTVn out of the first case's reference: the second team marks one, the third has no usable mask."""
+    parts = [
+        {"gtvn_dsc": None, "gtvn_predicted_voxels": 0},
+        {"gtvn_dsc": 0.0, "gtvn_predicted_voxels": 5},
+        {"gtvn_dsc": 0.0, "gtvn_predicted_voxels": 0, "error": "not a readable image"},
+    ]
+    for number, team in enumerate(page.results[0].teams.values()):
+        part = parts[number] if number < len(parts) else parts[0]
+        team.results[0].update({"gtvn_reference_voxels": 0, "gtvn_reference_mm3": 0.0, **part})
+    return page
+
+
+def board(metrics: dict[str, str], teams: Sequence[str], figures: Sequence[tuple[float, float, float]]) -> Leaderboard:
+    """Neighbours differ by 0.01 +- 0.015 in every metric, so that no order is claimed between them."""
+
+    def difference(mean: float) -> dict[str, float]:
+        p, p_holm = (0.001, 0.004) if mean > 0.015 else (0.4, 0.9)
+        ends = {"ci95_low": mean - 0.015, "ci95_high": mean + 0.015}
+        return {"difference": mean, "sd": 0.01, **ends, "p": p, "p_holm": p_holm}
+
+    pairs = [
+        {"team": one, "than": other, **difference((place_other - place) / 100)}
+        for place, one in enumerate(teams)
+        for place_other, other in enumerate(teams)
+        if one != other
+    ]
+    standing = {
+        "teams": {
+            team: {
+                "times_at_rank": {str(place + 1): 80, str(max(1, place)): 20},
+                "mean": place + 1,
+                "ci95_low": max(1, place),
+                "ci95_high": place + 1,
+            }
+            for place, team in enumerate(teams)
+        },
+        "kendall_tau": {"mean": 0.9, "ci95_low": 0.8, "ci95_high": 1.0, "replicates": 100},
+    }
+    entries = [
+        {
+            "team": team,
+            "metrics": {name: dict(zip(FIGURES, figures[place], strict=True)) for name in metrics},
+            "rankings": {"flat_borda": {"rank": place + 1}},
+        }
+        for place, team in enumerate(teams)
+    ]
+    stability = {
+        "bootstraps": 100,
+        "rankings": {"nested_borda": standing, "flat_borda": standing},
+        "metrics": dict.fromkeys(metrics, standing),
+    }
+    comparisons = {name: {"test": "bootstrap_difference", "pairs": pairs} for name in metrics}
+    return board_of(metrics, entries, official="nested_borda", stability=stability, comparisons=comparisons)
+
+
+def _rows(task: Any, case_names: Sequence[str], place: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    make = {SEGMENTATION.name: _mask_row, RFS.name: _risk_row, HPV.name: _class_row}[task.name]
+    rows = []
+    for number, case in enumerate(case_names):
+        row = {"case": case, "error": None, "failed": False}
+        rows.append(row | make(number, place, float(rng.random())))
+    return rows
+
+
+def _mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
+    dsc = round(max(0.0, 0.9 - place / 100 - 0.3 * noise), 4)
+    if (number, place) == LOST:
+        dsc = 0.0
+    row: dict[str, Any] = {"voxel_volume_mm3": 1.0}
+    for label in ("gtvp", "gtvn"):
+        reference = 1000 + 100 * number
+        row |= {
+            f"{label}_dsc": dsc,
+            f"{label}_precision": dsc,
+            f"{label}_recall": dsc,
+            f"{label}_intersection_voxels": int(dsc * reference),
+            f"{label}_intersection_mm3": dsc * reference,
+            f"{label}_reference_voxels": reference,
+            f"{label}_reference_mm3": float(reference),
+            f"{label}_predicted_voxels": reference,
+            f"{label}_predicted_mm3": float(reference),
+            f"{label}_false_positive_voxels": 0 if dsc else reference,
+            f"{label}_false_negative_voxels": 0 if dsc else reference,
+        }
+    lesions = {"gtvn_lesion_voxels": [500, 500], "gtvn_lesion_dsc": [dsc, dsc]}
+    return row | {"gtvn_lesions_tp": 2, "gtvn_lesions_fp": 1, "gtvn_lesions_fn": number % 2, **lesions}
+
+
+def _risk_row(number: int, place: int, noise: float) -> dict[str, Any]:
+    return {"risk": number + place * noise, "rfs_days": 3000.0 - 7 * number, "relapse": number % 3 == 0}
+
+
+def _class_row(number: int, place: int, noise: float) -> dict[str, Any]:
+    positive = number % 2 == 0
+    predicted = positive if noise > 0.1 + place / 100 else not positive
+    probability = round(0.5 + (0.4 if predicted else -0.4) * noise, 3)
+    return {"predicted_hpv_positive": predicted, "predicted_probability": probability, "hpv_positive": positive}

@@ -1,0 +1,123 @@
+"""A damaged leaderboard.json gives a report or one line, and never ends in a stack trace."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.ranking.cli import main as rank
+from reporting.report.cli import main as report
+from tests.evaluation.results.test_damaged_files import damaged, places
+
+JUNK: tuple[Any, ...] = (
+    None, True, 0, 1, -1, 0.5, 5, 10**400, 1e308, "", "abc", "1", "\ud800", "a\nb", "a\x00b", "x" * 300, "../up",
+    [], {}, [[]], {"a": 1}, [None], ["value"], {"value": None}, [{"team": "A"}],
+)  # fmt: skip
+EDITS = 150
+
+
+@pytest.fixture
+def results(valid_metrics: Any, tmp_path: Path) -> Path:
+    """Two ranked teams of one task, a row out of competition and the mean, with bootstrap rankings and tests."""
+    folder = tmp_path / "results" / "task1"
+    for team in ("A", "B", "C"):
+        path = folder / team / "metrics.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(valid_metrics("masks")))
+    files = [str(folder / team / "metrics.json") for team in "AB"]
+    unranked = ["--out-of-competition", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean"]
+    rank(["--task", "1", *files, *unranked, "--bootstraps", "5", "--output", str(folder)])
+    return folder.parent
+
+
+def test_random_damage_is_refused_or_harmless(results: Path, tmp_path: Path) -> None:
+    """Each edit replaces or removes one value somewhere in the file."""
+    file, rng = results / "task1" / "leaderboard.json", random.Random(1)
+    valid = json.loads(file.read_text())
+    paths = list(places(valid))
+    outcomes, lines = {"page": 0, "refused": 0}, set()
+    for _ in range(EDITS):
+        path, junk = rng.choice(paths), copy.deepcopy(rng.choice(JUNK))
+        board = copy.deepcopy(valid)
+        if rng.random() < 0.2:
+            inner = board
+            for key in path[:-1]:
+                inner = inner[key]
+            del inner[path[-1]]
+        else:
+            board = damaged(board, path, junk)
+        file.write_text(json.dumps(board))
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                report(["--results", str(results), "--output", str(tmp_path / "report.html")])
+            outcomes["page"] += 1
+        except HecktorError as problem:
+            outcomes["refused"] += 1
+            lines.add(problem.message.count("\n"))
+    assert min(outcomes.values()) > EDITS // 10
+    assert lines == {0}
+    file.write_text(json.dumps(valid))
+    assert report(["--results", str(results), "--output", str(tmp_path / "report.html")]) == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"task": NaN}', '"\\ud800"'])
+def test_files_that_are_no_leaderboard(results: Path, tmp_path: Path, text: str) -> None:
+    (results / "task1" / "leaderboard.json").write_text(text)
+    with pytest.raises(HecktorError, match=r"leaderboard\.json"):
+        report(["--results", str(results), "--output", str(tmp_path / "report.html")])
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "page"), [("out", "out/index.html"), ("out.html", "out.html"), ("a.b", "a.b/index.html")]
+)
+def test_the_output_is_a_folder_or_a_page(results: Path, tmp_path: Path, output: str, page: str) -> None:
+    assert report(["--results", str(results), "--output", str(tmp_path / output)]) == 0
+    assert (tmp_path / page).read_text().lower().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("name", ["../../outside", "..", "A/..", "/outside", "A\\B", "A\x00"])
+def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").mkdir()
+    (results / "task1" / "A" / "metrics.json").rename(tmp_path / "outside" / "metrics.json")
+    file = results / "task1" / "leaderboard.json"
+    valid = file.read_text()
+    for part in ("teams", "out_of_competition"):
+        board = json.loads(valid)
+        board[part][0]["team"] = name
+        file.write_text(json.dumps(board))
+        with pytest.raises(HecktorError, match=rf"^task1/leaderboard\.json\.{part}\[0\]\.team: found "):
+            report(["--results", str(results), "--output", str(tmp_path / "report.html")])
+        with pytest.raises(HecktorError, match=r"^team: found "):
+            rank([str(results / "task1" / "B" / "metrics.json"), "--names", name, "--output", str(tmp_path / "ranked")])
+    assert not (tmp_path / "ranked").exists()
+
+
+@pytest.mark.parametrize("name", ["t\x1b]0;pwned\x07", "a\nb", "t\u202eevil", "b\udcff", " ", "x" * 201])
+def test_rank_refuses_the_names_that_the_report_refuses(results: Path, tmp_path: Path, name: str) -> None:
+    """The message shows the name without what a terminal would obey."""
+    file = results / "task1" / "leaderboard.json"
+    board = json.loads(file.read_text())
+    board["teams"][0]["team"] = name
+    file.write_text(json.dumps(board))
+    ranked = [str(results / "task1" / "B" / "metrics.json"), "--output", str(tmp_path / "ranked")]
+    for call in (
+        lambda: report(["--results", str(results), "--output", str(tmp_path / "report.html")]),
+        lambda: rank([*ranked, "--names", name]),
+        lambda: (
+            rank([*ranked, "--out-of-competition", f"{name or 'x'}={ranked[0]}"])
+            if name.strip()
+            else rank([*ranked, "--names", name])
+        ),
+    ):
+        with pytest.raises(HecktorError, match="printable") as problem:
+            call()
+        assert problem.value.message.isprintable()

@@ -1,0 +1,247 @@
+"""The winner in one sentence; the leaderboard's table: order of rows, significant wins, inseparable teams."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from evaluation.editions.profile import load_profile
+from reporting.report.leaderboard import chance_level, leaderboard, winner_in_words
+from tests.evaluation.built import board_of, metrics_of, results_of, with_board
+from tests.evaluation.challenge import ChallengeSize, write_challenge
+from tests.evaluation.tasks import HPV, RFS
+
+TEAMS = ("ann", "bea", "cat", "dan")
+COLOURS = dict.fromkeys(TEAMS, "#1f86d6")
+
+
+def pair(team, than, low, high, p_holm=0.5):
+    return {"team": team, "than": than, "difference": 0.0, "ci95_low": low, "ci95_high": high, "p_holm": p_holm}
+
+
+def entry(team, rank, names=("m",)):
+    figures = {"value": 0.9 - rank / 10, "ci95_low": 0.1, "ci95_high": 0.95}
+    return {"rank": rank, "team": team, "metrics": dict.fromkeys(names, figures)}
+
+
+def ranked(metrics, entries, **parts):
+    """The results of a leaderboard alone."""
+    return results_of({}, leaderboard=board_of(metrics, entries, **parts))
+
+
+@pytest.fixture
+def results():
+    """ann and bea, and bea, cat and dan, do not differ; ann differs from cat and dan."""
+    pairs = [
+        pair("ann", "bea", -0.01, 0.02),
+        pair("ann", "cat", 0.01, 0.05, 0.01),
+        pair("ann", "dan", 0.02, 0.06, 0.001),
+        pair("bea", "cat", -0.02, 0.02),
+        pair("bea", "dan", -0.03, 0.04, 0.04),
+        pair("cat", "dan", -0.03, 0.04, 0.05),
+    ]
+    entries = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    return ranked({"m": "Metric"}, entries, comparisons={"m": {"test": "t", "pairs": pairs}})
+
+
+def cells(html):
+    """The text of each cell, by row; the first row holds the heads."""
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html)
+    texts = [[re.sub("<[^>]+>", "", cell) for cell in re.split(r"</t[hd]>", row)[:-1]] for row in rows]
+    return [[unescape(text).strip() for text in row] for row in texts]
+
+
+def lines(*pairs, of_metrics=("m",), teams=None, **parts):
+    """Teams, four unless others are given, of which the pairs are significant in each metric."""
+    tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
+    entries = [entry(team, place + 1, of_metrics) for place, team in enumerate(TEAMS)] if teams is None else teams
+    comparisons = {name: {"test": "t", "pairs": tests} for name in of_metrics}
+    return ranked(
+        dict.fromkeys(of_metrics, "Mean DSC"), entries, **{"official": "o", "comparisons": comparisons, **parts}
+    )
+
+
+ALL = [("ann", other) for other in TEAMS[1:]]
+VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
+
+
+@pytest.mark.parametrize(
+    ("results", "sentence"),
+    [
+        (lines(*ALL), f"{VALUE}: significantly better than all three other teams."),
+        (
+            lines(*ALL, of_metrics=("m", "n")),
+            f"{VALUE.replace('wins', 'wins by o,')}: significantly better than all three other teams in every metric.",
+        ),
+        (lines(("ann", "dan")), f"{VALUE}: not separable from bea and cat."),
+        (lines(*ALL, ("cat", "ann")), f"{VALUE}: not separable from cat."),
+        (lines(), f"{VALUE}: not separable from any other team."),
+        (lines(comparisons=None), f"{VALUE}: not tested against the other teams."),
+        (lines(teams=[entry("ann", 1)]), f"{VALUE.replace('wins', 'is the only ranked team,')}."),
+        (lines(teams=[entry("ann", 1), entry("bea", 1)]), "ann and bea share first place."),
+    ],
+)
+def test_the_winner_in_one_sentence(results, sentence):
+    assert winner_in_words(results) == sentence
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "figures", "remark"),
+    [
+        (HPV, "balanced_accuracy", (0.45, 0.3, 0.6), ", not shown to be better than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.6, 0.5, 0.7), ", not shown to be better than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.3, 0.2, 0.49), ", worse than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.6, 0.51, 0.7), ""),
+        (HPV, "balanced_accuracy", (0.45, None, None), ", not shown to be better than chance (0.5)"),
+        (HPV, "balanced_accuracy", (0.6, None, None), ""),
+        (HPV, "auc", (0.55, 0.45, 0.65), ", not shown to be better than chance (0.5)"),
+        (HPV, "sensitivity", (0.3, 0.2, 0.4), ""),
+        (RFS, "c_index", (0.5, 0.4, 0.6), ", not shown to be better than chance (0.5)"),
+        (RFS, "c_index", (0.4, 0.3, 0.45), ", worse than chance (0.5)"),
+        (RFS, "auc_2y", (0.4, 0.3, 0.45), ", worse than chance (0.5)"),
+    ],
+)
+def test_a_winner_is_compared_with_chance(task, metric, figures, remark):
+    """The interval contains chance, bound included, or lies below it; without an interval the value itself counts."""
+    value, low, high = figures
+    entries = [
+        {"team": team, "metrics": {metric: {"value": value, "ci95_low": low, "ci95_high": high}}} for team in TEAMS
+    ]
+    results = results_of({}, task, leaderboard=board_of({metric: "Metric"}, entries))
+    ends = "" if low is None else f" ({low:.3f} to {high:.3f})"
+    sentence = f"ann wins with metric {value:.3f}{ends}{remark}: not tested against the other teams."
+    assert winner_in_words(results) == sentence
+
+
+def test_teams_that_share_first_place_are_compared_with_chance():
+    """ann's interval contains 0.5, bea's lies above it."""
+    of = {"ann": (0.55, 0.45, 0.7), "bea": (0.55, 0.51, 0.6)}
+    entries = [
+        {
+            "team": team,
+            "rank": 1,
+            "metrics": {"c_index": dict(zip(("value", "ci95_low", "ci95_high"), ends, strict=True))},
+        }
+        for team, ends in of.items()
+    ]
+    results = results_of({}, RFS, leaderboard=board_of({"c_index": "C-index"}, entries))
+    remark = "ann is not shown to be better than chance (0.5) in C-index."
+    assert winner_in_words(results) == f"ann and bea share first place. {remark}"
+
+
+def test_chance_of_a_balanced_accuracy_is_one_in_the_classes_that_occur():
+    """2026 has T1 to T4 and N0 to N3. Three T stages and two N stages occur: 1/3, 1/2 and on average 5/12.
+
+    Without the teams' files each declared class counts. The score has parts without chance.
+    """
+    profile = load_profile("hecktor2026").task(None)
+    recalls = {f"t_recall_{stage}": (0.5, None, None) for stage in ("T1", "T2", "T4")}
+    recalls |= {f"n_recall_{stage}": (0.5, None, None) for stage in ("N0", "N2")} | {"t_recall_T3": (None, None, None)}
+    results = results_of({"ann": metrics_of(recalls)}, profile.algorithm, "hecktor2026")
+    assert chance_level(results, "t_balanced_accuracy") == pytest.approx(1 / 3)
+    assert chance_level(results, "n_balanced_accuracy") == pytest.approx(1 / 2)
+    assert chance_level(results, "tn_balanced_accuracy") == pytest.approx(5 / 12)
+    assert chance_level(results, "c_index") == 0.5
+    assert chance_level(results, "score") is None
+    alone = results_of({}, profile.algorithm, "hecktor2026")
+    assert chance_level(alone, "t_balanced_accuracy") == pytest.approx(1 / 4)
+
+
+def test_a_winner_may_be_better_in_some_metrics_only():
+    """Better than all three in the first of two metrics, and nobody is better than ann in the second; of two teams one."""
+    both = ("m", "n")
+
+    def in_m_alone(*pairs, teams):
+        tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
+        comparisons = {"m": {"test": "t", "pairs": tests}, "n": {"test": "t", "pairs": []}}
+        entries = [entry(team, place + 1, both) for place, team in enumerate(teams)]
+        return winner_in_words(lines(of_metrics=both, teams=entries, comparisons=comparisons))
+
+    sentence = in_m_alone(*ALL, teams=TEAMS)
+    assert sentence.endswith("better than each of the three other teams in at least one metric.")
+    sentence = in_m_alone(ALL[0], teams=TEAMS[:2])
+    assert sentence.endswith("significantly better than bea in at least one metric.")
+
+
+def test_more_than_three_inseparable_teams_are_counted():
+    six = [entry(f"t{place}", place) for place in range(1, 7)]
+    assert winner_in_words(lines(teams=six)).endswith("not separable from any other team.")
+    one_is_worse = lines(("t1", "t6"), teams=six)
+    assert winner_in_words(one_is_worse).endswith("not separable from t2, t3, t4 and 1 more.")
+
+
+def test_teams_are_better_than_those_with_p_below_005(results):
+    """ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 itself is not significant."""
+    table = cells(leaderboard(results, COLOURS))
+    assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "Not separable from"]
+    assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
+    assert [row[4] for row in table[1:]] == ["bea", "ann and cat", "bea and dan", "cat"]
+
+
+def test_a_board_without_tests_has_no_column_of_them(results):
+    results = with_board(results, comparisons=None)
+    assert cells(leaderboard(results, COLOURS))[0] == ["Rank", "Team", "Metric"]
+
+
+def test_rows_out_of_competition_stand_in_their_place(results):
+    """Two ranked teams stand above `base`, none above `pair`; both have no rank."""
+    of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
+    outside = [
+        {"team": "pair", "reason": "", "metrics": {"m": of}, "place": 0},
+        {"team": "base", "reason": "a <b>", "metrics": {"m": of}, "place": 2},
+    ]
+    results = with_board(results, out_of_competition=outside)
+    rows = cells(leaderboard(results, COLOURS))[1:]
+    assert [row[1].split(" ")[0] for row in rows] == ["pair", "ann", "bea", "base", "cat", "dan"]
+    assert rows[3][:3] == ["-", "base (out of competition: a <b>)", "0.750"]
+    assert "a <b>" not in leaderboard(results, COLOURS)
+
+
+def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(results):
+    """Columns after the metrics, in one place in every row, so that they are sorted alike; and the board is searched."""
+    assert "searched" not in leaderboard(results, COLOURS)
+    of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
+    outside = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
+    methods = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
+    results = with_board(results, out_of_competition=outside, methods=methods)
+    html = leaderboard(results, COLOURS)
+    rows = cells(html)
+    assert rows[0][2:5] == ["Metric", "Loss", "Net"]
+    assert [row[3:5] for row in (rows[1], rows[2], rows[5])] == [["<b>", "U-Net"], ["-", "-"], ["Dice", "-"]]
+    assert 'class="board searched"' in html
+    assert "<b>" not in html
+
+
+def test_unranked_and_unchecked_teams_are_marked(results):
+    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    teams[1]["without_rows"] = True
+    results = with_board(results, teams=teams, incomplete=[{"team": "eve", "without": ["m"]}])
+    rows = cells(leaderboard(results, COLOURS))[1:]
+    assert rows[1][1] == "bea (values not checked: no rows)"
+    assert rows[4] == ["-", "eve", "not ranked: no m"]
+
+
+def test_infinite_and_absent_values(results):
+    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    teams[3]["metrics"] = {"m": {"value": None, "ci95_low": 9.0, "ci95_high": None, "infinite": ["value"]}}
+    teams[2]["metrics"] = {"m": {}}
+    results = with_board(results, teams=teams)
+    html = leaderboard(results, COLOURS)
+    assert [row[2] for row in cells(html)[3:]] == ["-", "inf"]
+    # Number("inf") is NaN in JavaScript, by which no table can be sorted.
+    assert html.count('data-sort="Infinity"') == 1
+
+
+def test_an_interval_without_0_is_one_with_a_small_p(tmp_path):
+    """Eleven simulated teams, 55 pairs, every metric: an interval without 0 is one with p up to 0.025, and no other."""
+    write_challenge(tmp_path, "hecktor2026", ChallengeSize(11, 60, bootstraps=5, rankings=300))
+    board = json.loads((tmp_path / "task1" / "leaderboard.json").read_text())
+    better = 0
+    for comparison in board["comparisons"].values():
+        pairs = [pair for pair in comparison["pairs"] if pair["p"] is not None]
+        assert [pair["ci95_low"] > 0 for pair in pairs] == [pair["p"] <= 0.025 for pair in pairs]
+        better += sum(pair["p_holm"] < 0.05 for pair in pairs)
+    assert better > 10

@@ -1,0 +1,338 @@
+"""The report page, from a toy cohort to HTML."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from contract.errors import HecktorError, OutputError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_mask, write_volume
+from evaluation.ranking.cli import main as rank
+from reporting.report.cli import main as report
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+GRID = Geometry((40, 40, 20), (3.0, 3.0, 5.0), (-60.0, -60.0, -50.0))
+PET_GRID = Geometry((30, 30, 25), (4.0, 4.0, 4.0), (-60.0, -60.0, -50.0))
+TEAMS = ("ours", "<b>bold")
+
+
+def mask_of(case, shift=0):
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    if case != "C-3":
+        mask[8:12, 15:20, 15 + shift : 20 + shift] = 1
+    if case == "A-1":
+        mask[4:7, 22:25, 8:11] = 2
+    return mask
+
+
+@pytest.fixture
+def demo(tmp_path, phase_of):
+    """Three patients (one without any lesion), two teams, three tasks; the second team lacks the mask of one."""
+    cases = ("A-1", "B-2", "C-3")
+    for task in (SEGMENTATION, RFS, HPV):
+        for team in TEAMS:
+            phase = phase_of(task)
+            run_team(phase, team, cases)
+            out = tmp_path / "demo" / f"task{task.number}" / team
+            out.parent.mkdir(parents=True, exist_ok=True)
+            phase.output_dir.rename(out)
+            phase.root.rename(tmp_path / f"{task.name}-{TEAMS.index(team)}")
+        folder = tmp_path / "demo" / f"task{task.number}"
+        files = [str(folder / team / "metrics.json") for team in TEAMS]
+        rank(["--task", task.name, *files, "--output", str(folder)])
+    rng = np.random.default_rng(0)
+    for case in cases:
+        images = tmp_path / "cohort" / case / "input" / "images"
+        ct = rng.normal(0, 50, GRID.array_shape).astype(np.int16)
+        pet = rng.gamma(2, 1, PET_GRID.array_shape).astype(np.float32)
+        write_volume(images / "ct" / "x.mha", Volume(ct, GRID))
+        write_volume(images / "pet" / "y.mha", Volume(pet, PET_GRID))
+        write_mask(tmp_path / "cohort" / "ground_truth" / f"{case}.mha", mask_of(case), GRID)
+        write_mask(tmp_path / "demo" / "task1" / "ours" / "predictions" / f"{case}.mha", mask_of(case, 1), GRID)
+    return tmp_path
+
+
+def run_team(phase, team, cases):
+    phase.truth_table("PatientID,Relapse,RFS,HPV Status\nA-1,1,100,1\nB-2,0,900,0\nC-3,1,400,1\n")
+    for number, case in enumerate(cases):
+        if phase.task is SEGMENTATION:
+            phase.truth_mask(case, mask_of(case), GRID)
+            phase.mask(case, mask_of(case, 1 + TEAMS.index(team)), GRID)
+        elif not (team == "ours" and case == "C-3"):
+            phase.value(case, json.dumps(3.0 - number if phase.task is RFS else number == 0))
+    phase.run()
+
+
+def build(demo, *more):
+    arguments = ["--results", str(demo / "demo"), "--cohort", str(demo / "cohort"), "--output", str(demo / "r.html")]
+    assert report([*arguments, "--cases", "--workers", "0", *more]) == 0
+    return (demo / "r.html").read_text()
+
+
+class Balanced(HTMLParser):
+    """Fails if an element is closed that is not open; collects addresses and the ids of elements."""
+
+    VOID = frozenset({"meta", "img", "br", "input"})
+
+    def __init__(self):
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [value for key, value in attrs if key in {"src", "href"} and value]
+        self.ids += [value for key, value in attrs if key == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_names_nothing_but_its_pictures(demo):
+    """Every task, team and patient is on it, names as text."""
+    text = build(demo, "--note", "toys & nothing else")
+    page = Balanced()
+    page.feed(text)
+    assert page.open == []
+    outside = {source for source in page.sources if not source.startswith("#")}
+    assert outside == {"r_files/A-1.jpg", "r_files/B-2.jpg", "r_files/C-3.jpg"}
+    assert len(page.ids) == len(set(page.ids))
+    anchors = {source[1:] for source in page.sources if source.startswith("#")}
+    assert anchors <= set(page.ids)
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert not re.search(r"@import|url\(", style)
+    assert "toys &amp; nothing else" in text
+    assert "need JavaScript" in text
+    figures = ("Survival by predicted risk", "Confusion matrices", "Stability of the ranks")
+    for words in ("Task 1: GTVp", "Task 2: Recurrence", "Task 3: HPV", "Rank by flat Borda", *figures):
+        assert words in text
+    assert "&lt;b&gt;bold" in text
+    assert "<b>bold" not in text
+    assert "Pairwise tests" not in text  # three patients have no p
+    assert text.count('class="card"') == 3
+    assert "GTVp 4.5 ml · GTVn 1.2 ml · GTVn lesions 1 · Recurrence yes · Follow-up 100 days" in text
+    assert "ours: 1 case without a prediction<" in text
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
+def test_no_file_or_link_is_replaced_by_pictures(demo, kind, capsys):
+    """What lies in the place of the folder of pictures stays, and so does what a link points to."""
+    place, elsewhere = demo / "p_files", demo / "elsewhere"
+    if kind == "file":
+        place.write_text("notes")
+    else:
+        place.symlink_to(elsewhere)
+        if kind == "link":
+            elsewhere.mkdir()
+    with pytest.raises(
+        OutputError, match=f"found the {kind.split()[-1]} p_files in the place of the folder of pictures"
+    ):
+        build(demo, "--output", str(demo / "p.html"))
+    assert place.read_text() == "notes" if kind == "file" else place.is_symlink()
+    assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
+    assert not (demo / "p.html").exists()
+
+
+def test_a_warning_of_all_teams_stands_once(demo):
+    for team in TEAMS:
+        path = demo / "demo" / "task3" / team / "metrics.json"
+        content = json.loads(path.read_text())
+        own = ["only here"] if team == "ours" else []
+        path.write_text(json.dumps({**content, "warnings": ["centres: none known", *own]}))
+    text = build(demo)
+    assert text.count("centres: none known") == text.count("all teams: centres: none known") == 1
+    assert "ours: only here" in text
+
+
+def test_pictures_are_jpegs_of_three_planes_a_lesion(demo):
+    """A-1 has GTVp and GTVn, so two rows of three planes: 3 wide and 2 high; B-2 one row."""
+    image_module = pytest.importorskip("PIL.Image")
+    build(demo)
+    shapes = {}
+    for path in (demo / "r_files").glob("*.jpg"):
+        with image_module.open(path) as image:
+            shapes[path.name] = round(image.width / image.height, 1)
+    assert shapes == {"A-1.jpg": 1.5, "B-2.jpg": 3.0, "C-3.jpg": 3.0}
+
+
+def test_pictures_are_all_there_or_not_at_all(demo, monkeypatch):
+    """A picture that cannot be written leaves neither a folder nor a page."""
+
+    def refuse(*_):
+        raise OutputError("B-2.jpg", "cannot be written")
+
+    monkeypatch.setattr("contract.files.write_bytes", refuse)
+    with pytest.raises(OutputError):
+        build(demo)
+    assert not list(demo.glob("*r_files*"))
+    assert not (demo / "r.html").exists()
+
+
+def test_an_unusable_mask_is_a_note(demo):
+    (demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha").write_bytes(b"no image")
+    assert "ours: B-2.mha: not a readable image" in build(demo)
+
+
+def test_a_mask_that_ends_the_process_leaves_the_patient_on_the_page(demo):
+    path = demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha"
+    path.write_bytes(path.read_bytes().replace(b"NDims = 3", b"NDims = -5"))
+    assert 'id="case-B-2"' in build(demo, "--workers", "1")
+    assert (demo / "r_files" / "B-2.jpg").is_file()
+
+
+def test_masks_may_lie_elsewhere(demo):
+    given = demo / "elsewhere"
+    (demo / "demo" / "task1" / "ours" / "predictions").rename(given)
+    assert build(demo, "--masks", f"ours={given}").count("<img") == 3
+    with pytest.raises(HecktorError, match="unknown team 'theirs'"):
+        build(demo, "--masks", f"theirs={given}")
+    with pytest.raises(HecktorError, match=r"--masks: no such file or folder: .*/absent "):
+        build(demo, "--masks", f"ours={demo / 'absent'}")
+
+
+def test_masks_of_an_entry_without_a_rank_are_drawn(demo):
+    """The second team is out of competition; the file of contours holds its own, and another run's is refused."""
+    folder = demo / "demo" / "task1"
+    files = {team: str(folder / team / "metrics.json") for team in TEAMS}
+    unranked = ["--out-of-competition", f"withdrawn={files[TEAMS[1]]}:no paper"]
+    rank(["--task", "1", files["ours"], *unranked, "--bootstraps", "9", "--output", str(folder)])
+    for case in ("A-1", "B-2"):
+        write_mask(demo / "own" / f"{case}.mha", mask_of(case, 2 if case == "A-1" else 9), GRID)
+    text = build(demo, "--masks", f"withdrawn={demo / 'own'}")
+    assert '["withdrawn",["M' in (demo / "r_files" / "A-1.js").read_text().replace(" ", "")
+    assert text.count("withdrawn: B-2.mha: ") == 0  # as many voxels as were scored
+
+
+def test_one_folder_holds_the_masks_of_all_teams(demo):
+    """A folder that is no team's is named, an empty one refused."""
+    parent = demo / "all"
+    parent.mkdir()
+    (demo / "demo" / "task1" / "ours" / "predictions").rename(parent / "ours")
+    build(demo, "--masks", str(parent))
+    drawn = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
+    assert [team for team, _ in drawn[1]] == ["ours", ""]
+    (parent / "others").mkdir()
+    with pytest.raises(HecktorError, match="unknown team 'others'"):
+        build(demo, "--masks", str(parent))
+    (demo / "empty").mkdir()
+    with pytest.raises(SystemExit):
+        build(demo, "--masks", str(demo / "empty"))
+
+
+def test_contours_lie_where_the_lesion_is_cut(demo):
+    """The planes go through a voxel of the lesion, so that its outline surrounds the middle of each: 540 +- 360, 180.
+
+    A-1 has GTVp and GTVn: two rows of three pictures of 360 pixels. The reference's paths have points on both sides of
+    the middle of the first picture, and none outside of the whole one.
+    """
+    build(demo)
+    name, pairs = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
+    contours = dict(pairs)
+    assert name == "A-1"
+    for paths in contours.values():
+        points = [tuple(map(int, pair.split(","))) for path in paths for pair in re.findall(r"\d+,\d+", path)]
+        assert all(0 <= x <= 1080 and 0 <= y <= 720 for x, y in points)
+    primary = [tuple(map(int, pair.split(","))) for pair in re.findall(r"\d+,\d+", contours[""][0])]
+    of_first = [(x, y) for x, y in primary if x < 360 and y < 360]
+    assert min(x for x, _ in of_first) < 180 < max(x for x, _ in of_first)
+    assert min(y for _, y in of_first) < 180 < max(y for _, y in of_first)
+
+
+def test_another_cohort_stops_the_report(demo):
+    """A-1 has 4 x 5 x 5 = 100 voxels of GTVp and 3 x 3 x 3 = 27 of GTVn; in the other cohort one voxel more."""
+    mask = mask_of("A-1")
+    mask[0, 0, 0] = 2
+    write_mask(demo / "cohort" / "ground_truth" / "A-1.mha", mask, GRID)
+    message = r"^A-1\.mha: 28 voxels of GTVn, expected the 27 that were scored; is this another cohort\?$"
+    with pytest.raises(HecktorError, match=message):
+        build(demo)
+    assert not (demo / "r.html").exists()
+
+
+def test_only_scored_cases_are_drawn(demo):
+    """D-4 of the cohort has no results; a cohort without any scored case is an error."""
+    cohort = demo / "cohort"
+    shutil.copytree(cohort / "A-1", cohort / "D-4")
+    shutil.copy(cohort / "ground_truth" / "A-1.mha", cohort / "ground_truth" / "D-4.mha")
+    text = build(demo)
+    assert "D-4" not in text
+    assert {path.stem for path in (demo / "r_files").iterdir()} == {"A-1", "B-2", "C-3"}
+    for case in ("A-1", "B-2", "C-3"):
+        (cohort / "ground_truth" / f"{case}.mha").unlink()
+    with pytest.raises(
+        HecktorError, match=r"--cohort: none of the scored cases, but D-4, expected .* of A-1, B-2, C-3"
+    ):
+        build(demo)
+
+
+def test_a_mask_of_another_run_is_not_drawn(demo):
+    """The scored mask of B-2 has 100 voxels of GTVp, the one in the folder 1."""
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[0, 0, 0] = 1
+    write_mask(demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha", mask, GRID)
+    note = "ours: B-2.mha: 1 voxel of GTVp, expected the 100 that were scored; is this another run?"
+    assert note in build(demo)
+
+
+def test_missing_masks_are_said(demo, capsys):
+    """The second team has no masks in the results; a folder without a mask of any case is an error."""
+    line = "no masks of &lt;b&gt;bold, whose contours are not shown"
+    assert line in build(demo)
+    assert "warning: no masks of <b>bold" in capsys.readouterr().err
+    (demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha").unlink()
+    assert "no mask of ours" in build(demo, "--max-patients", "2")
+    assert "warning: pictures of 2 of 3 cases (--max-patients)" in capsys.readouterr().err
+    (demo / "empty").mkdir()
+    with pytest.raises(HecktorError, match="--masks ours: no file of a case of the cohort, expected files of A-1, B-2"):
+        build(demo, "--masks", f"ours={demo / 'empty'}")
+    with pytest.raises(HecktorError, match="--masks: team 'ours' twice"):
+        build(demo, "--masks", f"ours={demo / 'empty'}", "--masks", f"ours={demo}")
+    with pytest.raises(HecktorError, match="--masks: found without --cohort, expected both"):
+        report(["--results", str(demo), "--masks", f"ours={demo}", "--output", str(demo / "r.html")])
+
+
+def test_the_data_of_figures_are_files_and_a_page_needs_no_scans(demo):
+    folder = demo / "figures"
+    arguments = ["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--cases"]
+    assert report([*arguments, "--figures", str(folder)]) == 0
+    written = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
+    assert {"task1/metrics.json", "task1/metrics.csv", "task2/survival.csv"} <= written
+    assert "There are no pictures" in (demo / "r.html").read_text()
+    assert not (demo / "r_files").exists()
+
+
+def test_a_copied_submission_is_named(demo):
+    """The second team's masks and outcomes are those of the first; the page says so below each leaderboard."""
+    for task in (SEGMENTATION, RFS, HPV):
+        folder = demo / "demo" / f"task{task.number}"
+        shutil.copy(folder / "ours" / "metrics.json", folder / TEAMS[1] / "metrics.json")
+        files = [str(folder / team / "metrics.json") for team in TEAMS]
+        rank(["--task", task.name, *files, "--output", str(folder), "--bootstraps", "9"])
+    text = build(demo)
+    for line in ("3 of 3 cases (segmentation)", "2 of 2 cases (rfs)", "2 of 2 cases (hpv)"):
+        assert re.search(
+            rf"<li>(ours and &lt;b&gt;bold|&lt;b&gt;bold and ours): identical answers in {re.escape(line)}<", text
+        )
+
+
+def test_no_results(tmp_path):
+    with pytest.raises(HecktorError, match=r"found no leaderboard\.json"):
+        report(["--results", str(tmp_path), "--output", str(tmp_path / "r.html")])
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_page_without_pictures_needs_no_matplotlib():
+    """Its import takes longer than the report of three teams."""
+    code = "import sys, reporting.report.cli; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,85 @@
+"""Volume and SUVmax of the reference as risks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from contract.errors import GroundTruthError
+from reporting.studies.cli import main
+from tests.evaluation.tasks import RFS
+
+
+def lesion(blank, gtvp, gtvn=0):
+    mask = blank()
+    mask[2, 2, :gtvp] = 1
+    mask[5, 5, :gtvn] = 2
+    return mask
+
+
+@pytest.fixture
+def cohort(add_case, blank, grid):
+    """Six cases: GTVp of 1 to 6 voxels of 6 mm3 with SUVmax 9 down to 4; case P6 has GTVn, at SUV 12."""
+    for number in range(1, 7):
+        suv = np.full(grid.array_shape, 20.0)
+        mask = lesion(blank, number, gtvn=3 if number == 6 else 0)
+        suv[mask == 1] = 3
+        suv[2, 2, 0] = 10 - number
+        suv[mask == 2] = 12
+        folder = add_case(f"P{number}", mask, suv)
+    return folder
+
+
+def study(name, cohort, *more):
+    out = cohort.parent / "out"
+    assert main([name, "--cohort", str(cohort), "--workers", "0", "--output", str(out), *more]) == 0
+    return json.loads((out / f"{name}.json").read_text()), out
+
+
+def test_volume_and_suv_max_as_risks(cohort):
+    _, out = study("baselines", cohort)
+    found = {
+        name: [float(row["risk"]) for row in csv.DictReader((out / f"{name}.csv").read_text().splitlines())]
+        for name in ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
+    }
+    assert found["gtvp_volume_ml"] == pytest.approx([0.006 * number for number in range(1, 7)])
+    assert found["gtvp_suv_max"] == [9, 8, 7, 6, 5, 4]
+    assert found["tumour_volume_ml"][-1] == pytest.approx(0.006 * 9)
+    assert found["tumour_suv_max"] == [9, 8, 7, 6, 5, 12]
+
+
+def test_the_risks_are_scored(cohort, phase_of):
+    """All recur, the smaller tumours later: volume orders every pair rightly, SUVmax every pair wrongly."""
+    _, out = study("baselines", cohort)
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{number},1,{10 - number}\n" for number in range(1, 7)))
+    for name, expected in (("gtvp_volume_ml", 1.0), ("gtvp_suv_max", 0.0)):
+        report = phase.run(predictions=out / f"{name}.csv", bootstraps=0)
+        assert report["aggregates"]["c_index"]["value"] == expected
+
+
+def test_the_releases_layout_gives_the_same(cohort, tmp_path):
+    here, _ = study("baselines", cohort)
+    table = (tmp_path / "out" / "baselines.csv").read_text()
+    released = tmp_path / "released"
+    for case in (f"P{number}" for number in range(1, 7)):
+        (released / case).mkdir(parents=True)
+        shutil.copy(cohort / "ground_truth" / f"{case}.mha", released / case / f"{case}.mha")
+        for kind, mark in (("ct", "CT"), ("pet", "PT")):
+            scan = cohort / case / "input" / "images" / kind / f"{kind}.mha"
+            shutil.copy(scan, released / case / f"{case}__{mark}.mha")
+    assert study("baselines", released)[0] == here
+    assert (tmp_path / "out" / "baselines.csv").read_text() == table
+    (released / "P3" / "P3__PT.mha").unlink()
+    with pytest.raises(GroundTruthError, match="P3: no pet"):
+        study("baselines", released)
+
+
+def test_a_case_without_tumour_has_zeros(add_case, blank, grid):
+    cohort = add_case("A", blank(), np.ones(grid.array_shape))
+    _, out = study("baselines", cohort)
+    assert "A,0.0,0.0,0.0,0.0" in (out / "baselines.csv").read_text()

@@ -1,0 +1,213 @@
+"""`hecktor study ensemble`, from folders and tables to submissions that are scored."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import evaluation
+from contract.errors import HecktorError, PredictionError
+from contract.images.volumes import read_volume, write_mask
+from reporting.studies.cli import main
+from reporting.studies.ensemble import combined_risks
+from tests.evaluation.tasks import SEGMENTATION
+
+
+def tumour(blank, stop):
+    mask = blank()
+    mask[2:4, 2:4, 2:stop] = 1
+    return mask
+
+
+@pytest.fixture
+def teams(tmp_path, blank, grid):
+    """Three teams; reference and masks of A are 2 x 2 x n voxels: 4, 3 and 6 wide. Only `one` has B, `three` lacks A."""
+    for team, stop in (("one", 6), ("two", 5), ("three", 8)):
+        for case in ("A", "B"):
+            if case == "A" or team == "one":
+                write_mask(tmp_path / team / f"{case}.mha", tumour(blank, stop), grid)
+    return [f"{team}={tmp_path / team}" for team in ("one", "two", "three")]
+
+
+def board_of(*teams):
+    figures = {"value": 0.5, "ci95_low": None, "ci95_high": None, "rank": 1}
+    entries = [{"rank": 1, "team": team, "metrics": {"m": figures}, "rankings": {"r": {"rank": 1}}} for team in teams]
+    board = {"task": "t", "edition": "e", "official": "r", "ties": "min", "metrics": {"m": "M"}, "teams": entries}
+    board |= {key: [] for key in ("out_of_competition", "incomplete", "identical_answers")}
+    return (
+        board
+        | {key: {} for key in ("provenance", "runs", "files", "methods")}
+        | {"stability": None, "comparisons": None}
+    )
+
+
+def study(tmp_path, *arguments):
+    assert main(["ensemble", *arguments, "--workers", "0", "--output", str(tmp_path / "out")]) == 0
+    return json.loads((tmp_path / "out" / "ensemble.json").read_text())
+
+
+def test_average_of_three_teams_is_a_submission(tmp_path, teams, blank, grid):
+    """Of A two of three teams hold the columns 2 to 5: exactly the mask of `one`. B has one vote, which stands."""
+    found = study(tmp_path, "--task", "1", *teams)
+    for case in ("A", "B"):
+        assert np.array_equal(read_volume(tmp_path / "out" / "all_average" / f"{case}.mha").array, tumour(blank, 6))
+    assert [(entry["case"], entry["team"]) for entry in found["without_vote"]] == [("B", "two"), ("B", "three")]
+    lines = list(csv.DictReader((tmp_path / "out" / "ensemble.csv").read_text().splitlines()))
+    of_a = next(entry for entry in lines if (entry["case"], entry["ensemble"]) == ("A", "all_average"))
+    # 2 x 2 x 4 voxels of 1 x 2 x 3 mm.
+    assert (of_a["votes"], float(of_a["gtvp_ml"]), float(of_a["gtvn_ml"])) == ("3", 0.096, 0.0)
+
+
+def test_an_ensemble_is_scored_as_any_submission(tmp_path, teams, blank, grid, phase_of):
+    phase = phase_of(SEGMENTATION)
+    phase.truth_mask("A", tumour(blank, 6))
+    study(tmp_path, "--task", "1", *teams, "--ground-truth", str(phase.truth_dir))
+    assert not (tmp_path / "out" / "all_average" / "B.mha").exists()
+    report = phase.run(predictions=tmp_path / "out" / "all_average")
+    assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
+
+
+def test_the_consensus_of_annotators_is_a_reference(tmp_path, teams, blank):
+    """Of A the consensus is 2 x 2 x 4 voxels, a mask of 2 x 2 x 3 has a DSC of 6/7 against it; B equals its one vote."""
+    study(tmp_path, "--task", "1", *teams)
+    masks = {"predictions": tmp_path / "predictions", "ground_truth": tmp_path / "out" / "all_average"}
+    for case, annotator in (("A", "two"), ("B", "one")):
+        source = read_volume(tmp_path / annotator / f"{case}.mha")
+        write_mask(masks["predictions"] / f"{case}.mha", source.array, source.geometry)
+    scored = evaluation.evaluate(task="1", bootstraps=0, **masks)
+    assert scored.aggregates["gtvp_dsc_mean"].value == pytest.approx((6 / 7 + 1) / 2)
+
+
+def test_the_first_of_a_leaderboard_are_combined_alone(tmp_path, teams, blank):
+    """`two` and `three`: half of the votes, one, is enough, so the union of both stands; `all` is as before."""
+    board = tmp_path / "leaderboard.json"
+    board.write_text(json.dumps(board_of("three", "two", "one")))
+    found = study(tmp_path, "--task", "1", *teams, "--leaderboard", str(board), "--top", "2")
+    assert found["selections"] == {"all": ["one", "two", "three"], "top2": ["three", "two"]}
+    union = read_volume(tmp_path / "out" / "top2_average" / "A.mha").array
+    assert np.array_equal(union, tumour(blank, 8))
+    assert {"case": "B", "ensemble": "top2_staple"} in found["not_written"]
+
+
+def test_a_mask_of_an_earlier_run_does_not_pass_for_this_one(tmp_path, teams):
+    study(tmp_path, "--task", "1", *teams)
+    (tmp_path / "one" / "B.mha").write_bytes(b"no image")
+    found = study(tmp_path, "--task", "1", teams[1], teams[0])
+    assert {entry["case"] for entry in found["not_written"]} == {"B"}
+    assert not (tmp_path / "out" / "all_average" / "B.mha").exists()
+
+
+def test_a_mask_on_another_grid_has_no_vote(tmp_path, teams, blank, grid):
+    write_mask(tmp_path / "two" / "A.mha", blank(), replace(grid, origin_mm=(0.0, 0.0, 0.0)))
+    found = study(tmp_path, "--task", "1", *teams)
+    assert "its grid is" in found["without_vote"][0]["why"]
+
+
+def test_risks_are_combined_by_rank(tmp_path):
+    """Ranks of P1 to P3: 1 2 3 by `a`, 1 3 2 by `b`, 3 1 2 by `c`; means 5/3, 2, 7/3, medians 1, 2, 2.
+
+    Relative ranks are (rank - 1/2) / 3: means 7/18, 1/2, 11/18, medians 1/6, 1/2, 1/2.
+    """
+    tables = {"a": (0.1, 0.2, 0.3), "b": (-5, 80, 2), "c": (3e6, 1e6, 2e6)}
+    for team, risks in tables.items():
+        rows = "".join(f"P{number},{risk}\n" for number, risk in enumerate(risks, start=1))
+        (tmp_path / f"{team}.csv").write_text(f"PatientID,risk\n{rows}")
+    found = study(tmp_path, "--task", "2", *(f"{team}={tmp_path / team}.csv" for team in tables))
+    assert found["ensembles"] == ["all_mean_rank.csv", "all_median_rank.csv"]
+    for name, expected in (("mean_rank", [7 / 18, 1 / 2, 11 / 18]), ("median_rank", [1 / 6, 1 / 2, 1 / 2])):
+        with (tmp_path / "out" / f"all_{name}.csv").open() as file:
+            assert [float(row["risk"]) for row in csv.DictReader(file)] == pytest.approx(expected)
+
+
+def test_a_patient_without_a_risk_has_no_vote_of_that_team():
+    """`a` ranks P1 and P3 only, at (1 - 1/2) / 2 and (2 - 1/2) / 2; `b` all three; P4 has no rank."""
+    found = combined_risks(
+        [{"P1": 1.0, "P3": 2.0}, {"P1": 1.0, "P2": 2.0, "P3": 3.0}], ["P1", "P2", "P3", "P4"], "mean_rank"
+    )
+    assert found == {
+        "P1": pytest.approx((1 / 4 + 1 / 6) / 2),
+        "P2": pytest.approx(1 / 2),
+        "P3": pytest.approx((3 / 4 + 5 / 6) / 2),
+        "P4": None,
+    }
+
+
+def test_classes_are_combined_by_majority(tmp_path):
+    """P1 has two of three votes for positive, P2 one of two, where the class that is declared first stands."""
+    for team, rows in {"a": "P1,1\nP2,0\n", "b": "P1,1\nP2,1\n", "c": "P1,0\n"}.items():
+        (tmp_path / f"{team}.csv").write_text(f"PatientID,hpv\n{rows}")
+    found = study(tmp_path, "--task", "3", *(f"{team}={tmp_path / team}.csv" for team in "abc"))
+    assert (tmp_path / "out" / "all_majority.csv").read_text() == "PatientID,hpv\nP1,True\nP2,False\n"
+    assert [(one["case"], one["team"]) for one in found["without_vote"]] == [("P2", "c")]
+
+
+@pytest.mark.parametrize("kind", ["masks", "risks"])
+def test_a_team_that_shares_no_patient_with_the_others_is_an_error(tmp_path, teams, kind):
+    """Otherwise each patient has one vote, and the ensemble is a copy."""
+    task = "1" if kind == "masks" else "2"
+    if kind == "masks":
+        for path in (tmp_path / "two").iterdir():
+            path.rename(path.with_name(f"{path.stem}_pred.mha"))
+    else:
+        for team in ("one", "two", "three"):
+            ending = "_pred" if team == "two" else ""
+            (tmp_path / f"{team}.csv").write_text(f"PatientID,risk\nA{ending},1\nB{ending},2\n")
+        teams = [f"{team}={tmp_path / team}.csv" for team in ("one", "two", "three")]
+    says = r"^two: found cases A_pred.*, expected some of A, B; A_pred differs from A by the ending '_pred'$"
+    with pytest.raises(HecktorError, match=says):
+        study(tmp_path, "--task", task, *teams)
+
+
+def test_a_bad_risk_is_named_and_left_out(tmp_path):
+    (tmp_path / "a.csv").write_text("PatientID,risk\nP1,high\nP2,2\n")
+    (tmp_path / "b.csv").write_text("PatientID,risk\nP2,2\n")
+    found = study(tmp_path, "--task", "2", f"a={tmp_path / 'a.csv'}", f"b={tmp_path / 'b.csv'}")
+    assert [(entry["case"], entry["team"]) for entry in found["without_vote"]] == [("P1", "a"), ("P1", "b")]
+    assert found["not_written"][0] == {"case": "P1", "ensemble": "all_mean_rank.csv"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "1", "a=x"], "1 teams, expected at least 2"),
+        (["--task", "1", "a=x", "a=y"], "'a' appears twice"),
+        (["--task", "1", "a=x", "b=none"], "teams: no such file or folder"),
+        (
+            ["--edition", "hecktor2026", "a=x", "b=y"],
+            "task combined has 4 answers",
+        ),
+        (["--task", "2", "--answer", "os", "a=x", "b=y"], "--answer: found os"),
+        (["--task", "2", "a=x.csv", "b=none.csv"], "teams: no such file or folder"),
+        (["--task", "2", "a=x.csv", "b=y.csv", "--ground-truth", "z"], "only masks need it"),
+    ],
+)
+def test_bad_usage_is_named(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "y", "z", "x.csv", "y.csv"):
+        (tmp_path / name).touch()
+    with pytest.raises((HecktorError, PredictionError), match=message):
+        study(tmp_path, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("board", "message"),
+    [
+        (board_of("four", "one"), "no answers of 'four'"),
+        (board_of("one"), "expected at least two"),
+        ([], r"leaderboard\.json: found \[\]"),
+    ],
+)
+def test_a_leaderboard_that_does_not_fit_is_named(tmp_path, teams, board, message):
+    path = tmp_path / "leaderboard.json"
+    path.write_text(json.dumps(board))
+    with pytest.raises(HecktorError, match=message):
+        study(tmp_path, "--task", "1", *teams, "--leaderboard", str(path), "--top", "2")
+
+
+def test_an_unknown_study_is_named():
+    with pytest.raises(HecktorError, match=r"expected one of .*ensemble"):
+        main(["forecast"])

@@ -1,0 +1,156 @@
+"""The list of cases: files, teams, centres and values."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contract.errors import GroundTruthError, HecktorError
+from contract.images.volumes import write_mask
+from evaluation.ranking.cli import main as rank
+from reporting.viewer.case import build_case
+from reporting.viewer.cohort import ViewerRequest, find_cohort, value_of, worst_cases
+from tests.reporting.viewer.conftest import GRID, ToyCohort
+
+
+def test_values_come_from_the_rows(ranked: Path) -> None:
+    """A shift by one voxel leaves 3/4 of the GTVp, and of the larger GTVn 2/3, and nothing of the voxel.
+
+    GTVp: DSC 48 / 64 = 0.75. GTVn: 12 of 18 + 1 voxels, DSC 2 x 12 / 38 = 0.6316. Volumes: 64 and 19 voxels of
+    0.012 ml.
+    """
+    listing = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results")).listing
+    assert [team["name"] for team in listing["teams"]] == ["near", "none"]
+    assert [case["centre"] for case in listing["cases"]] == ["CHUM", "MDA"]
+    values = listing["cases"][1]["values"]
+    assert values["gtvp_dsc"] == {"near": 0.75, "none": 0.0}
+    assert values["gtvn_dsc"] == {"near": 0.6316, "none": 0.0}
+    assert values["gtvn_lesions_fn"] == {"near": 1, "none": 2}
+    assert values["gtvp_volume_ml"] == {"": 0.768}
+    assert values["gtvn_volume_ml"] == {"": 0.228}
+    assert values["gtvn_lesions"] == {"": 2}
+    assert listing["cases"][1]["facts"] == "GTVp 0.8 ml · GTVn 0.2 ml in 2 lesions"
+
+
+def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
+    """`near` has masks in the results, `none` has none; `third` has no results and is shown after the others."""
+    write_mask(ranked / "third" / "C-2.mha", np.zeros(GRID.array_shape, np.uint8), GRID)
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results", {"third": ranked / "third"}))
+    assert set(cohort.cases["C-1"].files.predictions) == {"near"}
+    assert set(cohort.cases["C-2"].files.predictions) == {"near", "third"}
+    assert [team["name"] for team in cohort.listing["teams"]] == ["near", "none", "third"]
+    assert set(cohort.listing["cases"][0]["values"]["gtvp_dsc"]) == {"near", "none"}
+
+
+def test_masks_of_an_entry_out_of_competition_are_shown(ranked: Path) -> None:
+    """`near` is taken out of the ranking of both: its masks stay, after the team that is left."""
+    folder = ranked / "results" / "task1"
+    out = ["--out-of-competition", f"near={folder / 'near' / 'metrics.json'}:organiser"]
+    rank(["--task", "segmentation", str(folder / "none" / "metrics.json"), *out, "--output", str(folder)])
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    assert [team["name"] for team in cohort.listing["teams"]] == ["none", "near"]
+    assert [mask["name"] for mask in build_case(cohort.cases["C-1"])["masks"]] == ["reference", "near"]
+
+
+def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> None:
+    """The references have 64 voxels of GTVp. The first case is compared at the start, the others when they are shown."""
+    folder = ranked / "cohort" / "ground_truth"
+    other = nodes.copy()
+    other[0, 0, 0] = 1
+    message = "65 voxels of GTVp, expected the 64 that were scored; is this another cohort?"
+    write_mask(folder / "C-2.mha", other, GRID)
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    with pytest.raises(GroundTruthError, match=f"C-2.mha: {re.escape(message)}"):
+        build_case(cohort.cases["C-2"])
+    write_mask(folder / "C-1.mha", other, GRID)
+    with pytest.raises(GroundTruthError, match=f"C-1.mha: {re.escape(message)}"):
+        find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+
+
+def test_only_scored_cases_are_shown(ranked: Path, nodes: np.ndarray) -> None:
+    cohort = ranked / "cohort"
+    shutil.copytree(cohort / "C-1", cohort / "D-1")
+    write_mask(cohort / "ground_truth" / "D-1.mha", nodes, GRID)
+    assert list(find_cohort(ViewerRequest(cohort, ranked / "results")).cases) == ["C-1", "C-2"]
+    assert list(find_cohort(ViewerRequest(cohort)).cases) == ["C-1", "C-2", "D-1"]
+
+
+def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nodes: np.ndarray) -> None:
+    """`none` has no masks in the results; the GTVp of `near` had 64 voxels, and the file now holds none."""
+    write_mask(ranked / "results" / "task1" / "near" / "predictions" / "C-1.mha", nodes * (nodes == 2), GRID)
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    assert cohort.notes == ("no masks of none, whose contours are not shown (--masks TEAM=FOLDER)",)
+    content = build_case(cohort.cases["C-1"])
+    assert content["notes"] == [
+        "near: C-1.mha: 0 voxels of GTVp, expected the 64 that were scored; is this another run?",
+        "no mask of none",
+    ]
+
+
+def test_lesions_are_matched_by_the_edition_of_the_results(ranked: Path) -> None:
+    """HECKTOR 2021 measures distances of GTVp; its declaration is that of 2025, which measures none."""
+    request = ViewerRequest(ranked / "cohort", masks={"near": ranked / "results" / "task1" / "near" / "predictions"})
+    surfaces = {
+        edition: find_cohort(replace(request, edition=edition)).cases["C-1"].rules.surfaces
+        for edition in ("hecktor2021", "hecktor2025")
+    }
+    assert surfaces == {"hecktor2021": "gtvp", "hecktor2025": "none"}
+
+
+def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked: Path) -> None:
+    """Mean GTVp DSC: 1 of C-1 and 0.375 of C-2."""
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    assert list(cohort.worst(1).cases) == ["C-2"]
+    assert [case["case"] for case in cohort.worst(1).listing["cases"]] == ["C-2"]
+    assert list(cohort.worst(5).cases) == ["C-1", "C-2"]
+
+
+def test_a_rightly_empty_mask_and_a_lost_distance_count() -> None:
+    """A: one team marks a GTVp that is not there, three rightly mark none: mean 3/4. B: mean 0.7."""
+    entries = {"A": (0.0, None, None, None), "B": (0.7, 0.7, 0.7, 0.7)}
+    listing = {
+        "metrics": [{"key": "gtvp_dsc"}],
+        "cases": [
+            {"case": case, "values": {"gtvp_dsc": dict(zip("abcd", dsc, strict=True))}} for case, dsc in entries.items()
+        ],
+    }
+    assert worst_cases(listing) == ["B", "A"]
+    rows = [{"gtvp_hd95_mm": 2.0, "gtvp_surface": "measured"}, {"gtvp_hd95_mm": None, "gtvp_surface": "one_empty"}]
+    assert [value_of(row, "gtvp_hd95_mm") for row in rows] == [2.0, "inf"]
+    assert value_of({"gtvp_hd95_mm": None, "gtvp_surface": "both_empty"}, "gtvp_hd95_mm") is None
+
+
+def test_the_list_needs_neither_results_nor_images(toy: ToyCohort, nodes: np.ndarray) -> None:
+    """Without a record the centre is that in the name."""
+    toy.add("C-1", nodes)
+    for path in (toy.root / "cohort" / "C-1").iterdir():
+        path.write_bytes(b"nothing")
+    listing = toy.find().listing
+    assert listing["metrics"] == []
+    assert listing["cases"] == [{"case": "C-1", "centre": "C", "values": {}, "facts": ""}]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cohort": Path("/nowhere")}, "nowhere: no case found"),
+        ({"masks": {"A": Path("/nowhere")}}, "--masks: no folder 'nowhere' for team 'A'"),
+        ({"results": Path("/nowhere")}, "nowhere: no such folder"),
+    ],
+)
+def test_a_wrong_folder_is_an_error(toy: ToyCohort, nodes: np.ndarray, change: dict, message: str) -> None:
+    toy.add("C-1", nodes)
+    with pytest.raises(HecktorError, match=message):
+        find_cohort(ViewerRequest(**{"cohort": toy.root / "cohort", **change}))
+
+
+def test_masks_of_other_cases_are_an_error(toy: ToyCohort, nodes: np.ndarray) -> None:
+    toy.add("C-1", nodes)
+    toy.predict("A", "C-7", nodes)
+    with pytest.raises(HecktorError, match="--masks A: no file of a case of the cohort, expected files of C-1"):
+        toy.find("A")

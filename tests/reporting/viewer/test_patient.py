@@ -1,0 +1,146 @@
+"""The patient's clinical variables and the answers that the viewer shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contract.editions import Algorithm, load_edition
+from evaluation.results.task import TaskResults
+from reporting.viewer.cohort import ViewerRequest, find_cohort
+from reporting.viewer.patient import AnswerTables, clinical_texts, read_record, read_tables
+from tests.evaluation.built import metrics_of, results_of
+from tests.reporting.viewer.conftest import ToyCohort
+
+EDITION = load_edition("hecktor2026")
+HEADER = "PatientID,Age,HPV Status,T_stage,N-stage,Relapse,RFS\n"
+
+
+ALPHA = {
+    "segmentation": {},
+    "t_stage": {"predicted_t_stage": "T2", "t_stage": "T3"},
+    "n_stage": {"predicted_n_stage": None, "n_stage": "N1"},
+    "rfs": {"risk": 1144.0, "rfs_days": 966.0, "relapse": True},
+}
+
+
+def of_alpha(task: Algorithm, edition: str, **row: object) -> TaskResults:
+    """The results of one team, with one row."""
+    return results_of({"alpha": metrics_of(rows=[{"case": "C-1", **row}])}, task, edition)
+
+
+SCORED = of_alpha(EDITION.algorithms[0], EDITION.name, **ALPHA)
+
+
+def test_each_team_has_a_row_below_the_reference() -> None:
+    """Stages and days as answered, a missing answer as "none", the DSC last; a team without any value has no row."""
+    tables = AnswerTables(EDITION, [SCORED], {})
+    shown = tables.of("C-1", {"GTVp DSC": {"alpha": 0.8421, "beta": None}}, ["alpha", "beta"])
+    assert tables.of("C-2", {"GTVp DSC": {"beta": 0}}, ["beta"])["rows"] == [{"name": "beta", "texts": ["0.00"]}]
+    assert shown == {
+        "columns": ["T Stage", "N Stage", "RFS", "GTVp DSC"],
+        "rows": [
+            {"name": "reference", "texts": ["T3", "N1", "966 days, relapse", ""]},
+            {"name": "alpha", "texts": ["T2", "none", "1144 days", "0.84"]},
+        ],
+    }
+    assert tables.of("C-2", {}, ["alpha"]) == {"columns": [], "rows": []}
+
+
+def test_the_scored_reference_stands_before_the_cohorts_table() -> None:
+    row = {"T-stage": "T1", "N-stage": "N0", "RFS": "12", "Relapse": "0"}
+    of_results = AnswerTables(EDITION, [SCORED], {"C-1": row}).of("C-1", {}, [])
+    assert of_results["rows"] == [{"name": "reference", "texts": ["T3", "N1", "966 days, relapse"]}]
+    of_table = AnswerTables(EDITION, [], {"C-1": row}).of("C-1", {}, [])
+    assert of_table["rows"] == [{"name": "reference", "texts": ["T1", "N0", "12 days, no relapse"]}]
+
+
+def test_an_answer_of_two_classes_shows_its_probability() -> None:
+    edition = load_edition("hecktor2025")
+    row = {"case": "C-1", "predicted_hpv_positive": True, "predicted_probability": 0.75, "hpv_positive": False}
+    results = of_alpha(edition.algorithms[2], edition.name, **row)
+    shown = AnswerTables(edition, [results], {}).of("C-1", {}, ["alpha"])
+    assert shown["columns"] == ["HPV Status"]
+    assert [one["texts"] for one in shown["rows"]] == [["no"], ["yes (0.75)"]]
+
+
+def test_two_tasks_of_one_answer_are_told_apart() -> None:
+    """HECKTOR 2021 asked for the same outcome without and with the masks."""
+    edition = load_edition("hecktor2025")
+    row = {"case": "C-1", "risk": 2.5, "rfs_days": 10.0, "relapse": False}
+    tasks = [edition.algorithms[1].numbered(number) for number in (2, 3)]
+    results = [of_alpha(task, edition.name, **row) for task in tasks]
+    shown = AnswerTables(edition, results, {}).of("C-1", {}, ["alpha"])
+    assert shown["columns"] == ["RFS (task2)", "RFS (task3)"]
+    assert shown["rows"][1] == {"name": "alpha", "texts": ["2.5", "2.5"]}
+
+
+def test_clinical_variables_come_from_the_record_or_the_table(tmp_path: Path) -> None:
+    """The record's age 61 stands before the table's 60; HPV is the table's alone, and gender is in neither."""
+    (tmp_path / "C-1" / "input").mkdir(parents=True)
+    (tmp_path / "C-1" / "input" / "ehr.json").write_text(json.dumps({"Age": 61, "Performance Status": 2}))
+    (tmp_path / "ground_truth").mkdir()
+    (tmp_path / "ground_truth" / "table.csv").write_text(HEADER + "C-1,60,1,2,N2b,1,100\n")
+    rows, notes = read_tables(tmp_path, EDITION)
+    texts = dict(clinical_texts(EDITION, read_record(tmp_path, "C-1", EDITION, []), rows["C-1"]))
+    assert notes == []
+    assert (texts["Age"], texts["Performance Status"]) == ("61 years", "2")
+    assert (texts["HPV Status"], texts["Gender"]) == ("yes", "missing")
+    reference = AnswerTables(EDITION, [], rows).of("C-1", {}, [])["rows"][0]["texts"]
+    assert reference == ["T2", "N2", "100 days, relapse"]
+
+
+@pytest.mark.parametrize(
+    ("table", "note"),
+    [("Age\n60\n", "table.csv is not shown: no column PatientID (found Age)"), ("", "table.csv is not shown: ")],
+)
+def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, table: str, note: str) -> None:
+    (tmp_path / "ground_truth").mkdir()
+    (tmp_path / "ground_truth" / "table.csv").write_text(table)
+    rows, (named,) = read_tables(tmp_path, EDITION)
+    assert rows == {}
+    assert named.startswith(note)
+
+
+def test_a_record_that_cannot_be_read_is_named(toy: ToyCohort, nodes) -> None:
+    """A case without a record is one of a release; a record that is no JSON, and gives no factor to SUV, is named."""
+    for case in ("C-1", "C-2"):
+        toy.add(case, nodes)
+    record = toy.root / "cohort" / "C-1" / "input" / "ehr.json"
+    record.parent.mkdir(exist_ok=True)
+    record.write_text("{")
+    cohort = find_cohort(ViewerRequest(toy.root / "cohort"))
+    (note,) = cohort.notes
+    assert note.startswith("C-1: ehr.json")
+    assert cohort.cases["C-1"].suv_factor is None
+
+
+def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """Of two rows of one patient the first is shown, and a note names the patient."""
+    (tmp_path / "ground_truth").mkdir()
+    (tmp_path / "ground_truth" / "table.csv").write_text("PatientID,Age\nC-1,60\nC-1,61\nC-2\nC-3,50\n")
+    rows, notes = read_tables(tmp_path, EDITION)
+    assert rows == {"C-1": {"Age": "60"}, "C-3": {"Age": "50"}}
+    assert notes == ["table.csv has rows that are not shown: C-1: rows 2 and 3, C-2: row 4 has 1 cells"]
+
+
+def test_a_release_shows_the_table_beside_its_patients(toy: ToyCohort, nodes) -> None:
+    toy.add("C-1", nodes)
+    (toy.root / "cohort" / "table.csv").write_text(HEADER + "C-1,60,0,T4a,N0,0,1500\n")
+    case = find_cohort(ViewerRequest(toy.root / "cohort", edition="hecktor2026")).cases["C-1"]
+    assert dict(case.clinical)["Age"] == "60 years"
+    assert case.answers["rows"] == [{"name": "reference", "texts": ["T4", "N0", "1500 days, no relapse"]}]
+
+
+def test_a_task_folder_of_a_release_shows_the_other_tasks_tables(toy: ToyCohort, nodes) -> None:
+    """In 2025 the masks are in `Task 1` and the follow-up in the table of `Task 2`."""
+    toy.add("C-1", nodes)
+    release = toy.root / "release"
+    for folder in ("Task 1", "Task 2"):
+        (release / folder).mkdir(parents=True)
+    (toy.root / "cohort" / "C-1").rename(release / "Task 1" / "C-1")
+    (release / "Task 2" / "t.csv").write_text("PatientID,Age,Relapse,RFS\nC-1,60,1,100\n")
+    case = find_cohort(ViewerRequest(release / "Task 1")).cases["C-1"]
+    assert case.answers["rows"] == [{"name": "reference", "texts": ["100 days, relapse"]}]
