@@ -10,6 +10,7 @@ from algorithm.deadline import process_age_s
 from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
+from contract.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_options, positive_number, whole_number
 
 
@@ -22,10 +23,11 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
     arguments = parser.parse_args(argv)
     from algorithm.arguments import checked  # imports NumPy
 
-    asked = checked(parser, arguments)
-    from algorithm.command import run  # imports SimpleITK and scipy
+    with lock_output(arguments.output or platform.OUTPUT_DIR):
+        asked = checked(parser, arguments)
+        from algorithm.command import run  # imports SimpleITK and scipy
 
-    return run(arguments, asked, spent_s)
+        return run(arguments, asked, spent_s)
 
 
 def program(argv: Sequence[str] | None = None) -> int:

@@ -5,7 +5,9 @@ Only a step that runs imports the libraries of the steps, so that `--help` answe
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ from baseline.package.options import lesion_numbers, package_output
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders, require_nnunet_results
 from contract.editions import load_edition
 from contract.errors import HecktorError
+from contract.locks import lock_output
 from contract.options import (
     Parser,
     add_code_option,
@@ -55,9 +58,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     from baseline.steps import STEPS  # takes seconds
 
     try:
-        return STEPS[arguments.step](arguments, work)
+        with ExitStack() as locks:
+            for output in _locked_outputs(arguments, work):
+                locks.enter_context(lock_output(output))
+            return STEPS[arguments.step](arguments, work)
     except KeyboardInterrupt:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
+
+
+def _locked_outputs(arguments: argparse.Namespace, work: WorkFolders) -> list[Path]:
+    """Return what only one process may write: the working directory, except for steps that may run side by side.
+
+    Each network is locked by the process that trains it.
+    """
+    output = getattr(arguments, "output", None)
+    may_run_twice = arguments.step in ("fold", "export", "answers") or getattr(arguments, "check_only", False)
+    return [*([] if may_run_twice else [work.root]), *([] if output is None else [output])]
 
 
 def parser() -> Parser:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import errno
+import fcntl
 import io
 import json
 import math
@@ -24,6 +25,9 @@ from contract.platform import compose
 MAX_JSON_BYTES = 16 * 1024 * 1024
 _LEAST_FREE_BYTES = 4096
 _CSV_IN_UTF8 = 'a CSV file in UTF-8: save it as "CSV UTF-8"'
+_PARTIAL = ".partial-"
+# Attempts to give a folder its name while other processes write folders of that name.
+_MAX_RENAMES = 100
 # Of a whole number; the largest double has 309, and Python converts no more than 4,300.
 _MAX_DIGITS = 310
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
@@ -60,7 +64,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
 def _new_partial(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     # Not by `tempfile`, whose files only their owner may read: modes follow the umask.
-    partial = target.with_name(f".partial-{secrets.token_hex(8)}{''.join(target.suffixes[-2:])}")
+    partial = target.with_name(f"{_PARTIAL}{secrets.token_hex(8)}{''.join(target.suffixes[-2:])}")
     partial.touch(exist_ok=False)
     return partial
 
@@ -89,8 +93,9 @@ def write_bytes(target: Path, content: bytes) -> None:
 def write_files(contents: Mapping[Path, bytes], *, partials: Path | None = None) -> None:
     """Write several files atomically: they get their names when all are complete.
 
-    A failure to write one of them leaves earlier files of these names unchanged. Until then they have temporary names
-    beside them, or in the folder `partials` on the same file system, where a process that is killed leaves them.
+    A failure to write or rename one of them leaves earlier files of these names unchanged. Until then they have
+    temporary names beside them, or in the folder `partials` on the same file system, where a process that is killed
+    leaves them.
 
     Raises:
         OutputError: a file cannot be created, written or renamed.
@@ -102,13 +107,39 @@ def write_files(contents: Mapping[Path, bytes], *, partials: Path | None = None)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 partial_of[target] = _new_partial(target if partials is None else partials / target.name)
                 partial_of[target].write_bytes(content)
-        for target, partial in partial_of.items():
-            with _refusing(target):
-                _give_name(partial, target)
+        _give_names(partial_of)
     finally:
         for partial in partial_of.values():
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
+
+
+def _give_names(partial_of: Mapping[Path, Path]) -> None:
+    """Rename each partial file to its target; after a failure the earlier files of all targets are back.
+
+    Raises:
+        OutputError: A file cannot be renamed.
+    """
+    renamed: list[Path] = []
+    earlier_of = {target: partial.with_name(f"{partial.name}.earlier") for target, partial in partial_of.items()}
+    try:
+        for target, partial in partial_of.items():
+            with _refusing(target):
+                if len(partial_of) > 1:
+                    with suppress(OSError):  # no earlier file, or a file system without links
+                        earlier_of[target].hardlink_to(target)
+                _give_name(partial, target)
+            renamed.append(target)
+    except OutputError:
+        for target in renamed:
+            with suppress(OSError):
+                earlier = earlier_of[target]
+                earlier.replace(target) if earlier.exists() else target.unlink()
+        raise
+    finally:
+        for earlier in earlier_of.values():
+            with suppress(OSError):
+                earlier.unlink(missing_ok=True)
 
 
 def _give_name(partial: Path, target: Path) -> None:
@@ -136,16 +167,90 @@ def require_space(folder: Path) -> None:
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `target` that is renamed to it when the block succeeds."""
-    partial = target.with_name(f".partial-{target.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    """Yield a hidden folder beside `target` that replaces it when the block succeeds.
+
+    Each writer has a folder of its own, and an earlier `target` is complete until the new one takes its name. Of two
+    writers the later one wins. Folders that killed writers left beside `target` are removed.
+
+    Raises:
+        OutputError: The folder cannot be created or renamed.
+    """
+    with _refusing(target):
+        target = target.resolve() if target.is_symlink() else target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        prefix = f"{_PARTIAL}{target.name[:40]}-"
+        _remove_abandoned(target.parent, prefix)
+        partial, lock = _new_locked_folder(target.parent, prefix)
     try:
         yield partial
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
+        with _refusing(target):
+            with suppress(FileNotFoundError):  # no earlier folder
+                shutil.copymode(target, partial)
+            replace_path(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        os.close(lock)
+
+
+def replace_path(new: Path, target: Path) -> None:
+    """Rename a complete folder or file to `target`; an earlier `target` is renamed aside and removed last.
+
+    If the renaming fails, the earlier `target` gets its name back.
+
+    Raises:
+        OSError: A path cannot be renamed.
+    """
+    earlier = target.with_name(f"{_PARTIAL}{secrets.token_hex(8)}")
+    for _ in range(_MAX_RENAMES):
+        with suppress(FileNotFoundError):
+            target.rename(earlier)
+        try:
+            new.rename(target)
+        except OSError as problem:
+            if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another writer was faster
+                remove_path(earlier)
+                continue
+            with suppress(OSError):
+                earlier.rename(target)
+            raise
+        remove_path(earlier)
+        return
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(target))
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file, a link or a folder with its content, as far as that is possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _new_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
+    """Create a folder of a new name and lock it, so that no other writer takes it for an abandoned one."""
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(8)}"
+        folder.mkdir()
+        with suppress(FileNotFoundError):  # another writer removed it before it was locked
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            with suppress(OSError):  # a file system without locks, where abandoned folders stay
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.is_dir():
+                return folder, lock
+            os.close(lock)
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the hidden folders of killed writers: those that nobody has locked."""
+    for folder in [path for path in parent.iterdir() if path.name.startswith(prefix)]:
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def write_text(target: Path, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from contract import labels
 from contract.editions import load_edition
+from contract.locks import lock_output
 from contract.options import Parser, add_edition_option, require_folders
 
 if TYPE_CHECKING:
@@ -25,16 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from convert.dicom.structures import RoiNames  # after --help: SimpleITK takes a second
     from convert.pipeline import ConvertRequest, convert_dicom
 
-    case = convert_dicom(
-        ConvertRequest(
-            source=options.input,
-            output=options.output,
-            edition=load_edition(options.edition),
-            ct_series=options.ct_series,
-            pet_series=options.pet_series,
-            roi_names=RoiNames(tuple(options.gtvp), tuple(options.gtvn)),
-        )
+    request = ConvertRequest(
+        source=options.input,
+        output=options.output,
+        edition=load_edition(options.edition),
+        ct_series=options.ct_series,
+        pet_series=options.pet_series,
+        roi_names=RoiNames(tuple(options.gtvp), tuple(options.gtvn)),
     )
+    with lock_output(options.output):
+        case = convert_dicom(request)
     for finding in case.findings:
         print(f"warning: {finding}", file=sys.stderr)
     print("\n".join(_summary(case)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract import platform
 from contract.errors import HecktorError
+from contract.locks import lock_output
 from contract.options import (
     Parser,
     add_edition_option,
@@ -33,6 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.editions.profile import load_profile  # imports NumPy, which `--help` does not need
 
     task = chosen_task(parser, load_profile(options.edition), options.task)
+    with lock_output(options.output):
+        return _evaluate(options, task)
+
+
+def _evaluate(options: argparse.Namespace, task: TaskProfile) -> int:
+    """Evaluate and print as `main`. Raises `HecktorError`."""
     if options.teams is None:  # of teams their names are not known yet
         remove_earlier(options.output, task.algorithm.name)
     require_folders(options, "--teams", *(["--input"] if options.predictions is None and options.teams is None else []))

@@ -16,6 +16,7 @@ from typing import Final
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
+from contract.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.platform import METRICS_JSON
 from contract.processes import usable_cpus
@@ -61,7 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     demo = _demo(_parser().parse_args(argv))
     from algorithm.network.resident import shipped_package  # imports scipy, which --help does not need
 
-    package = shipped_package(demo.edition.name)
+    with lock_output(demo.output):
+        _run(demo, shipped_package(demo.edition.name))
+    return 0
+
+
+def _run(demo: Demo, package: Path) -> None:
+    """Run all steps and print where their results are."""
     begun = time.monotonic()
     _make_phantoms(demo)
     for task in demo.edition.algorithms:
@@ -73,7 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = demo.output / "report.html"
     _call("report", "--cases", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
     _print_results(demo, report, time.monotonic() - begun)
-    return 0
 
 
 def _demo(arguments: argparse.Namespace) -> Demo:

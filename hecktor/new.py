@@ -16,6 +16,7 @@ from contract.documents import NAME_PATTERN
 from contract.editions import known_editions
 from contract.errors import OutputError
 from contract.files import whole_folder, write_text
+from contract.locks import lock_output
 from contract.options import Parser
 
 _HERE: Final = Path(__file__).parent
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise OutputError(folder.name, "exists", "a new folder")
     if is_model and find_spec(folder.name) is not None:
         raise OutputError(folder.name, "the name of an installed module", "another name, such as my_model")
-    with whole_folder(folder) as partial:
+    with lock_output(folder), whole_folder(folder) as partial:
         (_write_model if is_model else _write_edition)(partial, folder.name)
     sys.stdout.write((_NEXT_OF_MODEL if is_model else _NEXT_OF_EDITION).format(folder=shlex.quote(str(folder))))
     return 0

@@ -13,6 +13,7 @@ from baseline.work import require_nnunet_results
 from contract.code import Code
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
+from contract.locks import lock_output
 from contract.options import (
     Parser,
     add_code_option,
@@ -40,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}
     # argparse gives lists for repeated options
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    packaged = package_training(PackageRequest(**options))
+    with lock_output(arguments.output):
+        packaged = package_training(PackageRequest(**options))
     for note in packaged.notes:
         sys.stdout.write(f"note: {note}\n")
     sys.stdout.write(f"model package in {packaged.path}, loaded and verified\n")

@@ -26,7 +26,7 @@ from contract import labels
 from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, unwritable
-from contract.files import atomic_path, write_json, write_text
+from contract.files import atomic_path, replace_path, write_json, write_text
 from contract.packages import CHANNELS, FORMAT_VERSION, HEADS, MANIFEST, file_entry
 
 
@@ -67,9 +67,7 @@ def export_folder(target: Path, contents: PackageContents) -> Path:
     with _scratch_beside(target) as scratch:
         written = _write_files(scratch / "model", contents)
         verified(written, contents.code)
-        if target.exists():
-            target.rename(scratch / "earlier")
-        written.rename(target)
+        replace_path(written, target)
     return target
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
 from contract.files import folder_nearby, json_text, write_files
+from contract.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON, compose, is_system_name
 from evaluation.editions.document import TIE_RULES
@@ -30,6 +31,12 @@ _OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    with lock_output(options.output):
+        return _rank(options)
+
+
+def _rank(options: argparse.Namespace) -> int:
+    """Rank and write as `main`. Raises `HecktorError`."""
     _remove_earlier(options.output, options.metrics)
     require_paths(options, "metrics")
     require_files(options, "--table", "--methods", "--runs")

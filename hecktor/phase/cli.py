@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import load_edition
+from contract.errors import printable
+from contract.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
@@ -35,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     images, missing = None, None
     if not arguments.no_image:
         images, missing = images_or_reason(arguments, None)
-    make_phase(options, images, lambda line: print(line, flush=True))
+    with lock_output(options.output):
+        make_phase(options, images, lambda line: print(printable(line), flush=True))
     if missing is not None:
         raise without_archives(missing, GROUND_TRUTH, "--no-image")
     print(f"phase in {options.output}; README.md describes the files and the settings", flush=True)

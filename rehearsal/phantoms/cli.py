@@ -9,6 +9,7 @@ from pathlib import Path
 
 from contract.editions import load_edition
 from contract.errors import HecktorError
+from contract.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.processes import usable_cpus
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
@@ -31,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             edition=load_edition(arguments.edition).source,
         )
         patients = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
-        for _ in tqdm(patients, total=arguments.patients, unit="patient", desc="phantoms", disable=None, leave=False):
-            pass
+        with lock_output(arguments.output):
+            list(tqdm(patients, total=arguments.patients, unit="patient", desc="phantoms", disable=None, leave=False))
     except (HecktorError, OSError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError, printable
+from contract.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
 from contract.packages import chosen_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         images, missing = images_or_reason(arguments, options.torch, with_gpus=arguments.gpus)
     if images is not None:
         images = replace(images, code=options.code)
-    make_submission(options, images, lambda line: print(printable(line), flush=True))
+    with lock_output(options.output):
+        make_submission(options, images, lambda line: print(printable(line), flush=True))
     if missing is not None:
         raise without_archives(missing, MODEL, "--model-only")
     print(f"submission in {options.output}; README.md describes the files", flush=True)

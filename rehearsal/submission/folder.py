@@ -5,6 +5,7 @@ Its README.md shows the files, their places on the platform and their rehearsals
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from rehearsal.submission.tries import MEMORY_BYTES, RehearsedTask
 README: Final = "README.md"
 REHEARSAL: Final = "rehearsal"
 FAILED: Final = "failed"
+_EARLIER: Final = "earlier"
 RECORD: Final = "submission.json"
 MODEL: Final = "model.tar.gz"
 _DIRECTIONS: Final[Mapping[Direction, str]] = {
@@ -77,19 +79,26 @@ def replace_files(
 ) -> list[str]:
     """Move `names` and the rehearsal from `scratch` to `output` in place of the `earlier` files.
 
-    The record is removed first and written last, so it vouches for the others. Returns the earlier files that have no
-    successor, to be named.
+    The record is moved away first and gets its name last, so it vouches for the others. If a file cannot be moved, all
+    earlier files get their names back. Returns the earlier files that have no successor, to be named.
     """
     gone = [name for name in earlier if name not in names and (output / name).is_file()]
-    (output / record[0]).unlink(missing_ok=True)
-    for name in (README, *earlier):
-        (output / name).unlink(missing_ok=True)
-    for folder in (REHEARSAL, FAILED):
-        shutil.rmtree(output / folder, ignore_errors=True)
-    for name in (*names, REHEARSAL):
-        (scratch / name).rename(output / name)
-    write_text(output / README, readme)
-    write_json(output / record[0], record[1].model_dump(mode="json"))
+    write_text(scratch / README, readme)
+    write_json(scratch / record[0], record[1].model_dump(mode="json"))
+    new = (*names, REHEARSAL, README, record[0])
+    replaced = [name for name in (record[0], README, *earlier, REHEARSAL, FAILED) if os.path.lexists(output / name)]
+    moves = [(output / name, scratch / _EARLIER / name) for name in dict.fromkeys(replaced)]
+    moves += [(scratch / name, output / name) for name in new]
+    (scratch / _EARLIER).mkdir()
+    moved: list[tuple[Path, Path]] = []
+    try:
+        for source, target in moves:
+            source.rename(target)
+            moved.append((source, target))
+    except OSError:
+        for source, target in reversed(moved):
+            target.rename(source)
+        raise
     return gone
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
+from contract.locks import lock_output
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
 from evaluation.options import add_workers, folders_by_team, team_folders
 from evaluation.results.board import leaderboard_folders
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    with lock_output(page_file(options.output)):
+        return _report(options)
+
+
+def _report(options: argparse.Namespace) -> int:
+    """Build the page as `main`. Raises `HecktorError`."""
     page = page_file(options.output)
     remove_earlier_page(page)
     require_folders(options, "--results", "--cohort", "--masks")

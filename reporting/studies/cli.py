@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
+from contract.locks import lock_output
 from contract.options import Parser, require_paths
 
 # study -> (module with add_options(parser) and run(parser, options) -> StudyResult, purpose)
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(rest)
     given = [(action.option_strings or [action.dest])[-1] for action in parser._actions]
     require_paths(options, *(option for option in given if option != "--output"))
-    result = study.run(parser, options)
-    written = result.write(options.output, name)
+    with lock_output(options.output):
+        result = study.run(parser, options)
+        written = result.write(options.output, name)
     print(f"{result.summary}written: {options.output}: {', '.join(written)}")
     return 0

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +29,7 @@ from contract.files import (
     whole_folder,
     without_apostrophe,
     write_csv,
+    write_files,
     write_json,
     write_text,
 )
@@ -61,6 +63,7 @@ def test_an_error_keeps_the_existing_file(tmp_path: Path) -> None:
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from contract import files
 real = Path.write_bytes
@@ -255,3 +258,69 @@ def test_long_whole_numbers(tmp_path: Path, digits: int, sign: str) -> None:
 def test_whole_numbers_of_a_double_keep_their_digits() -> None:
     for number in (0, -12, 2**63 + 1, 10**307 + 1):
         assert parse_json(json.dumps([number]), "a.json") == [number]
+
+
+def test_nested_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path) -> None:
+    """The one that ends last wins."""
+    target = tmp_path / "case"
+    with whole_folder(target) as outer:
+        (outer / "a").write_text("outer")
+        with whole_folder(target) as inner:
+            (inner / "b").write_text("inner")
+        assert names(target) == ["b"]
+    assert (names(target), names(tmp_path)) == (["a"], ["case"])
+
+
+def test_concurrent_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path) -> None:
+    """Eight threads write the folder five times each; each writes 20 files that hold its number."""
+    target = tmp_path / "case"
+
+    def write(number: int) -> None:
+        for _ in range(5):
+            with whole_folder(target) as partial:
+                for name in range(20):
+                    (partial / str(name)).write_text(str(number))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    assert len({path.read_text() for path in target.iterdir()}) == 1
+    assert (len(names(target)), names(tmp_path)) == (20, ["case"])
+
+
+def test_the_earlier_folder_gets_its_name_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second renaming fails: that of the new folder to the name that has become free."""
+    target = tmp_path / "case"
+    with whole_folder(target) as partial:
+        (partial / "a").write_text("1")
+    real, calls = Path.rename, []
+
+    def fail_second(path: Path, to: Path) -> Path:
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, to)
+
+    monkeypatch.setattr(Path, "rename", fail_second)
+    with pytest.raises(OutputError, match=r"case: cannot be written \(Input/output error\)"):  # noqa: SIM117
+        with whole_folder(target) as partial:
+            (partial / "b").write_text("2")
+    assert (names(target), names(tmp_path)) == (["a"], ["case"])
+
+
+def test_a_folder_that_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    code = "import os, sys; from pathlib import Path; from contract.files import whole_folder\n"
+    code += "with whole_folder(Path(sys.argv[1])) as partial: (partial / 'a').touch(); os._exit(1)"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "case"], check=False)
+    assert [name.startswith(".partial-case-") for name in names(tmp_path)] == [True]
+    with whole_folder(tmp_path / "case"):
+        pass
+    assert names(tmp_path) == ["case"]
+
+
+def test_of_several_files_none_is_replaced_if_one_cannot_be(tmp_path: Path) -> None:
+    """A folder has the name of the last file."""
+    (tmp_path / "a.json").write_text("earlier")
+    (tmp_path / "c.json").mkdir()
+    with pytest.raises(OutputError, match=r"c\.json"):
+        write_files({tmp_path / name: b"new" for name in ("a.json", "b.json", "c.json")})
+    assert (names(tmp_path), (tmp_path / "a.json").read_text()) == (["a.json", "c.json"], "earlier")

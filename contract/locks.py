@@ -1,0 +1,94 @@
+"""One writer at a time for each output: a lock that ends with its process, however that ends."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from contract.errors import OutputError
+
+LOGGER = logging.getLogger("hecktor")
+
+
+@contextmanager
+def lock_output(target: Path) -> Iterator[None]:
+    """Keep other processes out of an output folder or file while the block writes it.
+
+    The lock is a hidden file in the parent folder, because `target` may be replaced. The file is removed at the end;
+    one that a killed process left does not lock. If the parent is not writable, as in a container, the lock is the
+    output folder itself.
+
+    Raises:
+        OutputError: Another process is writing `target`.
+    """
+    place = target.resolve()
+    new_folders = [folder for folder in place.parents if not os.path.lexists(folder)]
+    lock_file = place.parent / f".lock-{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]}"
+    handle: int | None
+    try:
+        handle, is_file = _lock_file(lock_file), True
+    except BlockingIOError:
+        raise _occupied(target) from None
+    except OSError:
+        handle, is_file = _lock_folder(place, target), False
+    try:
+        yield
+    finally:
+        if is_file:
+            lock_file.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
+        with suppress(OSError):  # a folder that is used by now
+            for folder in new_folders:
+                folder.rmdir()
+
+
+def _lock_file(path: Path) -> int:
+    """Create and lock a file, and return its descriptor; raise BlockingIOError if another process has locked it."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_open_file(handle, path):
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            raise
+        except OSError:
+            path.unlink(missing_ok=True)
+            os.close(handle)
+            raise
+        os.close(handle)  # the process that held the lock has removed the file in the meantime
+
+
+def _lock_folder(folder: Path, target: Path) -> int | None:
+    """Lock an output folder itself, and return its descriptor; None if it does not exist or cannot be locked."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # the command says why it cannot write there
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise _occupied(target) from None
+    except OSError:
+        LOGGER.warning("%s: the file system cannot lock; do not write there twice at once", target)
+    return handle
+
+
+def _is_open_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _occupied(target: Path) -> OutputError:
+    return OutputError(str(target), "another process is writing there", "another output, or the end of that process")

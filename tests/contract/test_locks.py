@@ -1,0 +1,84 @@
+"""One writer at a time for each output."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from contract.errors import OutputError
+from contract.locks import lock_output
+
+HOLDER = """
+import sys
+from pathlib import Path
+from contract.locks import lock_output
+with lock_output(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+@contextmanager
+def held_by_another_process(target: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that writes `target` while the block runs."""
+    words = [sys.executable, "-c", HOLDER, str(target)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        yield holder
+        assert holder.stdin is not None
+        holder.stdin.close()
+
+
+def test_a_second_writer_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
+    """Another name of the folder, such as one through a link, is the same folder."""
+    target = tmp_path / "new" / "case"
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    with held_by_another_process(target):
+        for path in (target, tmp_path / "link" / "case"):
+            with pytest.raises(OutputError, match="another process is writing there"), lock_output(path):
+                pass
+        with lock_output(tmp_path / "new" / "other"):
+            pass
+    with lock_output(target):
+        pass
+    assert names(tmp_path) == ["link"]
+
+
+def test_a_killed_writer_does_not_lock(tmp_path: Path) -> None:
+    with held_by_another_process(tmp_path / "case") as holder:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    with lock_output(tmp_path / "case"):
+        pass
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="changes the user")
+def test_a_folder_in_a_folder_that_is_not_writable_is_locked_itself(tmp_path: Path) -> None:
+    """As /output in a container."""
+    target = tmp_path / "output"
+    target.mkdir()
+    code = HOLDER.replace("with", "import os; os.setuid(1000)\nwith", 1)
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    words = [sys.executable, "-c", code, str(target)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        second = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert "another process is writing there" in second.stderr
+        holder.communicate("")
+    assert names(tmp_path) == ["output"]
