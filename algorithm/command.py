@@ -36,6 +36,10 @@ LOGGER = logging.getLogger("hecktor")
 
 def run(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> int:
     """Answer one case, or serve, as `algorithm.cli` was asked; 0 on success. Raises `HecktorError`."""
+    if arguments.device == "cuda":
+        from algorithm.network.devices import device_named  # torch takes seconds
+
+        device_named("cuda")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -205,6 +205,8 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
             use_networks(work, arguments.networks)
         features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs, code), jobs)
     _show(fit_heads(target, features, jobs, code, arguments.device, origin))
+    if target is not work:
+        _show(f"written: {target.heads_json}, which `hecktor package --heads` takes")
     return 0
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from contract.errors import HecktorError, ModelPackageError
+from contract.files import find_files
 from contract.platform import is_added_by_system
 
 SUFFIX: Final = ".tar.gz"
@@ -122,6 +123,7 @@ def pack(folder: Path, archive: Path, others: Mapping[str, Path] | None = None) 
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=1) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
+        find_files(folder)  # a folder that cannot be read is refused; `rglob` would leave it out
         for path in [folder, *sorted(folder.rglob("*"))]:
             if any(map(is_added_by_system, path.relative_to(folder).parts)):
                 continue

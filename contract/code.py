@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from contract import platform
 from contract.errors import HecktorError, ModelPackageError
+from contract.files import find_files
 
 _SEPARATOR: Final = ":"
 # Entrants' folders that were imported; a failure is shown where it left their code.
@@ -98,7 +99,7 @@ class Code:
 
 def code_files(folder: Path) -> list[Path]:
     """All files in a folder of code, sorted, without byte code and hidden files."""
-    paths = (path for path in folder.rglob("*") if path.is_file())
+    paths = find_files(folder)
     return sorted(path for path in paths if not _is_left_out(path.relative_to(folder).parts))
 
 

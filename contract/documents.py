@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +28,10 @@ from contract.files import MAX_JSON_BYTES, read_json
 # A figure in a cell of a Markdown table.
 _FIGURE: Final = re.compile(r"-?\d[\d.]*( |$)|-$|undefined$")
 # Names become parts of file names, metric names and command lines.
+# Of a name or another text that is printed.
+MAX_NAME_LETTERS: Final = 1000
+# Control and format characters, surrogates, and separators of lines and paragraphs, as Unicode calls them.
+_NOT_PRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_-]*$"
 TEXT_PATTERN: Final = r"\S"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -128,6 +133,28 @@ def read_document(
         HecktorError: of class `error`: the file is unusable or breaks the model.
     """
     return parse_document(read_json(path, error=error, max_bytes=max_bytes), model, path.name, error=error)
+
+
+def check_texts(content: object, place: str, error: type[HecktorError], max_letters: int = MAX_NAME_LETTERS) -> None:
+    """Refuse a key or text of a JSON document that is not one bounded line of printable characters.
+
+    Such texts are printed: an escape sequence would change the terminal, and a line break would forge a line of a log.
+
+    Raises:
+        HecktorError: Of class `error`, for the first such text.
+    """
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            check_texts(str(key), place, error, max_letters)
+            check_texts(value, f"{place}.{key}", error, max_letters)
+    elif isinstance(content, list | tuple):
+        for value in content:
+            check_texts(value, place, error, max_letters)
+    elif isinstance(content, str):
+        if len(content) > max_letters:
+            raise error(place, f"found a text of {len(content)} letters", f"at most {max_letters}")
+        if any(unicodedata.category(letter) in _NOT_PRINTED for letter in content):
+            raise error(place, f"found {content[:60]!a}", "one line of printable characters")
 
 
 def parse_document(

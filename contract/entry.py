@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, cast
 
-from contract.errors import run_main
+from contract.errors import printable, run_main
 
 # Python's own exit status when stdout cannot be flushed.
 _UNWRITTEN_STDOUT: Final = 120
@@ -76,9 +76,10 @@ class _Lenient:
 
 
 class MarkedFormatter(logging.Formatter):
-    """Puts WARNING_MARK before each warning that does not begin with a mark of its own."""
+    """Prints each message on one line, with WARNING_MARK before each warning that does not begin with its own mark."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
+        record.message = printable(record.message)  # names from packages, files and images have a part in it
         if record.levelno == logging.WARNING and not record.message.startswith(_MARKED):
             record.message = f"{WARNING_MARK} {record.message}"
         return super().formatMessage(record)

@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
+import stat
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 _OF_A_DISK: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 # Exit status of a shell's command that SIGINT ended.
@@ -91,7 +94,47 @@ def unwritable(what: str, problem: Exception, expected: str = "a writable folder
     if getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(problem):
         folder = expected.removeprefix("a writable folder")
         return OutputError(what, "no space left on the disk", f"free space{' in' * bool(folder)}{folder}")
+    if is_permission_error(problem):
+        return OutputError(*permission_fields(problem.filename, is_output=True))
     return OutputError(what, f"cannot be written ({getattr(problem, 'strerror', None) or problem})", expected)
+
+
+def unreadable(what: str, problem: OSError, error: type[HecktorError], expected: str) -> HecktorError:
+    """Return the error for a file or folder that cannot be read; one without permission names path, user and chmod."""
+    if is_permission_error(problem):
+        return error(*permission_fields(problem.filename))
+    return error(what, f"cannot be read ({problem.strerror or problem})", expected)
+
+
+def is_permission_error(problem: BaseException) -> TypeGuard[OSError]:
+    """Return whether the system refused this user access to a path that the exception names."""
+    is_refused = isinstance(problem, PermissionError) and problem.errno in (errno.EACCES, errno.EPERM)
+    return is_refused and isinstance(problem.filename, str | bytes | os.PathLike)
+
+
+def permission_fields(name: str | bytes | Path, *, is_output: bool = False) -> tuple[str, str, str]:
+    """Return the path that this user may not use, the problem, and the command to run, as fields of a `HecktorError`.
+
+    The path is the outermost folder that is closed to the user, or the file itself. `is_output` tells that the user
+    must also write there.
+    """
+    path = Path(os.path.abspath(os.fsdecode(name)))  # noqa: PTH100 - `resolve` needs the permission
+    closed = next((folder for folder in reversed(path.parents) if not _may_use(folder, os.X_OK)), None)
+    option = "a+rwX" if is_output else "-R a+rX"
+    if closed is None:
+        is_read = _may_use(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
+        closed = path if path.exists() and not (is_read and path.is_file()) else path.parent
+        option = "a+rwX" if is_read or not path.exists() else option
+    found = f"user {os.geteuid()} has no permission"
+    with suppress(OSError):
+        status = closed.stat()
+        found += f" (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
+    place = " (in a container: the folder that is mounted there)" if closed.is_mount() else ""
+    return str(closed), found, f"access for this user: chmod {option} {shlex.quote(str(closed))}{place}"
+
+
+def _may_use(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 class GroundTruthError(HecktorError):
@@ -147,8 +190,12 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
 
 
 def _fault_of(problem: OSError) -> HecktorError | None:
-    """The user's fault behind an error of the system, None for a bug."""
+    """Return the error that a user can fix behind an error of the system; None for a bug."""
+    if is_permission_error(problem):
+        return HecktorError(*permission_fields(problem.filename))
     if problem.errno in _OF_A_DISK:
         what = Path(os.fsdecode(problem.filename)).name if isinstance(problem.filename, str | bytes) else "a file"
         return HecktorError(what, f"cannot be written ({problem.strerror})", "a writable disk with space")
+    if isinstance(problem.filename, str | bytes):
+        return HecktorError(os.fsdecode(problem.filename), f"cannot be used ({problem.strerror})", "a usable path")
     return None

@@ -16,10 +16,11 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from contract.errors import HecktorError, InputError, OutputError, unwritable
+from contract.errors import HecktorError, InputError, OutputError, unreadable, unwritable
 from contract.platform import compose
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
@@ -300,6 +301,29 @@ def json_text(value: Any, *, indent: int | None = 2) -> str:
     return json.dumps(value, indent=indent, allow_nan=False) + "\n"
 
 
+def find_files(folder: Path) -> list[Path]:
+    """Return all files below a folder, sorted. `Path.rglob` passes over folders that this user may not read.
+
+    Raises:
+        OSError: A folder cannot be read.
+    """
+
+    def refuse(problem: OSError) -> None:
+        raise problem
+
+    walk = os.walk(folder, onerror=refuse)
+    return sorted(path for root, _, names in walk for name in names if (path := Path(root, name)).is_file())
+
+
+def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
+    """Return the entries of a folder whose names match, sorted. `Path.glob` finds nothing in an unreadable folder.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    return sorted(path for path in folder.iterdir() if fnmatchcase(path.name, pattern))
+
+
 def folder_nearby(folder: Path, fits: Callable[[Path], bool]) -> str:
     """A folder above or in this one that fits instead, as `, but FOLDER is one`; empty if none does."""
     if not folder.is_dir():
@@ -434,4 +458,4 @@ def _read_bytes(path: Path, expected: str, *, error: type[HecktorError], max_byt
     try:
         return path.read_bytes()
     except OSError as problem:
-        raise error(name, f"cannot be read ({problem.strerror})", "a readable file") from None
+        raise unreadable(name, problem, error, "a readable file") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from contract.errors import OutputError
+from contract.errors import OutputError, permission_fields
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -24,9 +24,10 @@ def lock_output(target: Path) -> Iterator[None]:
     output folder itself.
 
     Raises:
-        OutputError: Another process is writing `target`.
+        OutputError: Another process is writing `target`, or this user may not write there.
     """
     place = target.resolve()
+    _require_writable(place)
     new_folders = [folder for folder in place.parents if not os.path.lexists(folder)]
     lock_file = place.parent / f".lock-{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]}"
     handle: int | None
@@ -46,6 +47,16 @@ def lock_output(target: Path) -> Iterator[None]:
         with suppress(OSError):  # a folder that is used by now
             for folder in new_folders:
                 folder.rmdir()
+
+
+def _require_writable(place: Path) -> None:
+    """Raise `OutputError` if this user may not write an output. A disk that is read-only has its own error later."""
+    folder = next(path for path in (place, *place.parents) if os.path.lexists(path))
+    if not folder.is_dir():
+        folder = folder.parent
+    may_write = os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+    if not may_write and not os.statvfs(folder).f_flag & os.ST_RDONLY:
+        raise OutputError(*permission_fields(folder, is_output=True))
 
 
 def _lock_file(path: Path) -> int:

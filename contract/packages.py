@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import tempfile
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import Field, model_validator
 from contract import labels
 from contract.archives import read_member, unpack
 from contract.code import Code
-from contract.documents import Document, Text, parse_document
+from contract.documents import Document, Text, check_texts, parse_document
 from contract.editions import (
     DEFAULT_EDITION,
     Algorithm,
@@ -28,11 +29,15 @@ from contract.editions import (
     load_edition,
 )
 from contract.editions.inputs import CT_AND_PET
-from contract.errors import Finding, HecktorError, ModelPackageError
-from contract.files import MAX_JSON_BYTES, folder_nearby, parse_json, read_json
+from contract.errors import Finding, HecktorError, ModelPackageError, unreadable
+from contract.files import MAX_JSON_BYTES, folder_nearby, list_folder, parse_json, read_json
 
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
+# Keys of the manifest that hold sentences.
+_SENTENCES: Final = frozenset({"purpose", "intended_use", "training_data", "licence", "own_edition"})
+_MAX_NAME_LETTERS: Final = 200
+_ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 # The folder of the heads; an entrant's own ones have their files in folders below it.
 HEADS: Final = "heads"
 CHANNELS: Final = CT_AND_PET
@@ -249,8 +254,19 @@ def check_is_package(path: Path) -> None:
         if any(one.is_dir() for below in ("", "*/", "*/*/") for one in path.glob(f"{below}fold_*")):
             found = "found nnU-Net's results"
             raise ModelPackageError(name, found, "a model package; `hecktor package --nnunet` makes one")
+        _refuse_packed(path)
         nearby = folder_nearby(path, lambda one: (one / MANIFEST).is_file())
         raise ModelPackageError(name, f"no {MANIFEST}{nearby}", "a model package")
+
+
+def _refuse_packed(folder: Path) -> None:
+    """Raise `ModelPackageError` for a folder that holds the archive of a package instead of its files."""
+    archives = [path for path in list_folder(folder) if path.name.endswith(_ARCHIVES) and path.is_file()]
+    if archives:
+        found = f"found the archive {archives[0].name}, which is not unpacked"
+        unpacking = shlex.join(("tar", "-xzf", str(archives[0]), "-C", str(folder)))
+        expected = f"its content in a folder: {unpacking} (the platform unpacks an uploaded model itself)"
+        raise ModelPackageError(str(folder), found, expected)
 
 
 def package_identity(package: Path) -> PackageIdentity:
@@ -283,6 +299,13 @@ def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
     return edition_from(own, f"{MANIFEST}.own_edition")
 
 
+def edition_hint(edition: Edition, option: str | None, package: Path | None) -> str:
+    """Return which package gave the edition, for the error of a task that the edition does not have."""
+    if option is not None or package is None:
+        return ""
+    return f" (edition {edition.name} is that of the package {package}; --edition names another one)"
+
+
 def _manifest_object(content: bytes) -> dict[str, Any]:
     try:
         manifest = parse_json(content.decode(), MANIFEST, error=ModelPackageError)
@@ -290,7 +313,15 @@ def _manifest_object(content: bytes) -> dict[str, Any]:
         raise ModelPackageError(MANIFEST, "not UTF-8 text", "a JSON file") from None
     if not isinstance(manifest, dict):
         raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
+    _check_manifest_texts(manifest)
     return manifest
+
+
+def _check_manifest_texts(manifest: Mapping[str, Any]) -> None:
+    """Refuse names that would forge lines of a log; sentences about the package may have several lines."""
+    names = {key: value for key, value in manifest.items() if key not in _SENTENCES}
+    check_texts(names, MANIFEST, ModelPackageError)
+    check_texts(names.get("name"), f"{MANIFEST}.name", ModelPackageError, _MAX_NAME_LETTERS)
 
 
 def _manifest_bytes(package: Path) -> bytes:
@@ -317,6 +348,7 @@ def read_manifest(root: Path) -> Manifest:
         version = content.get("format_version", FORMAT_VERSION)
         if version != FORMAT_VERSION:  # before the keys, which another version may have changed
             raise ModelPackageError(MANIFEST, f"format version {version!r}", f"{FORMAT_VERSION}")
+        _check_manifest_texts(content)
     return parse_document(content, Manifest, MANIFEST, error=ModelPackageError)
 
 
@@ -376,16 +408,16 @@ def verified_files(root: Path, manifest: Manifest) -> dict[str, Path]:
 
 def _verified_file(root: Path, name: str, entry: FileEntry) -> Path:
     own, shared = root / name, root.resolve().parent / DEFAULT_EDITION / name
-    path = own if own.exists() or not shared.is_file() else shared
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
-    if not path.is_file():
-        raise ModelPackageError(name, "not in the model package, though its manifest lists it")
     try:
+        path = own if own.exists() or not shared.is_file() else shared
+        if not path.is_file():
+            raise ModelPackageError(name, "not in the model package, though its manifest lists it")
         actual = file_entry(path)
     except OSError as problem:
         expected = "a file that every user may read, as after `chmod -R a+rX` of the package"
-        raise ModelPackageError(name, f"cannot be read ({problem.strerror})", expected) from None
+        raise unreadable(name, problem, ModelPackageError, expected) from None
     if actual["size"] != entry.size:
         raise ModelPackageError(name, f"{actual['size']} bytes", f"{entry.size}")
     if actual["sha256"] != entry.sha256:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, in_a_file
-from contract.errors import HecktorError, printable
+from contract.errors import GroundTruthError, HecktorError, printable
+from contract.files import list_folder
 from contract.options import (
     Parser,
     add_code_option,
@@ -22,7 +23,7 @@ from contract.options import (
     require_paths,
     whole_number,
 )
-from contract.packages import chosen_edition
+from contract.packages import chosen_edition, edition_hint
 from contract.processes import usable_cpus
 from rehearsal.platform.images import API_METHODS, is_archive
 from rehearsal.runners.containers import ContainerRunner
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_folders(options, "--cases", "--ground-truth", "--code")
     require_paths(options, "--model")
     edition = chosen_edition(options.edition, options.model)
-    task = named_algorithm(parser, edition.algorithm, options.task)
+    hint = edition_hint(edition, options.edition, options.model)
+    task = named_algorithm(parser, edition.algorithm, options.task, hint)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
 
@@ -51,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.ground_truth is None and not has_references and (options.evaluation_image or options.evaluation_command):
         options.ground_truth = options.cases / edition.reference_folder(task)
     is_scored = has_references or options.ground_truth is not None
+    if options.ground_truth is not None:
+        _check_ground_truth(options.ground_truth)
     _refuse_unused(parser, options, is_scored)
     edition = in_a_file(edition, options.output / "edition.json")
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
@@ -74,6 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not rehearsal.algorithm.is_isolated:
         print("plain processes: user, network and read-only input are not enforced", file=sys.stderr)
     return 0 if _rehearsed(rehearsal).succeeded else 1
+
+
+def _check_ground_truth(folder: Path) -> None:
+    """Refuse a folder that holds only folders, before cases run for hours. Raises `GroundTruthError`."""
+    entries = [path for path in list_folder(folder) if not path.name.startswith(".")]
+    if any(path.is_file() for path in entries):
+        return
+    below = [path.name for path in entries if path.is_dir() and any(one.is_file() for one in list_folder(path))]
+    found = f"no file in it{f', but in {below[0]}/' if below else ''}"
+    raise GroundTruthError(
+        f"ground truth {folder.absolute().name}", found, "masks <case>.mha or .nii.gz, or a CSV table"
+    )
 
 
 def _limits(options: argparse.Namespace, task: Algorithm) -> Limits:

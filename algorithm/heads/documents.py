@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from algorithm.heads.parts import Calibration, Number, PositiveNumber, Survival
-from contract.documents import Document, Text, parse_document
+from contract.documents import Document, Text, check_texts, parse_document
 from contract.errors import ModelPackageError
 
 Features = Mapping[str, float | None]
@@ -314,6 +314,7 @@ def read_head(content: Any, name: str) -> Head:
     if kind not in _MODELS:
         found = f"found kind {kind!r:.40}" if isinstance(content, dict) else f"found {content!r:.40}"
         raise ModelPackageError(name, found, "a head of kind linear, custom or ensemble")
+    check_texts(content, name, ModelPackageError)
     model: Any = _MODELS[kind]
     head: Head = parse_document(content, model, name, error=ModelPackageError)
     return head

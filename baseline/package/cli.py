@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.network is not None and not arguments.weights:
         raise HecktorError("--network", "found without --weights", "both")
     require_folders(arguments, "--nnunet", "--weights", "--code")
+    _require_heads(arguments.heads)
     require_files(arguments, "--heads", "--postprocessing")
     for folder in arguments.nnunet:
         require_nnunet_results(folder)
@@ -47,6 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"note: {note}\n")
     sys.stdout.write(f"model package in {packaged.path}, loaded and verified\n")
     return 0
+
+
+def _require_heads(path: Path | None) -> None:
+    """Raise `HecktorError` for absent heads next to which those of `train heads --masks reference` lie."""
+    if path is None or path.exists():
+        return
+    others = path.parent / "reference_masks" / path.name
+    if others.is_file():
+        raise HecktorError("--heads", f"no such file: {path.absolute()}", f"{others}, fitted on the reference masks")
 
 
 def _fold(text: str) -> str:

@@ -110,7 +110,9 @@ def sound_cases(release: Release, problems: Sequence[Problem], keep_going: bool)
     """Cases to train on: all of them, or with `keep_going` those without an error."""
     errors = sum(problem.is_error for problem in problems)
     if errors and not keep_going:
-        raise InputError(release.root.name, f"{errors} errors", "none (--keep-going excludes those cases)")
+        raise InputError(
+            release.root.name, f"{errors} error{'s' * (errors > 1)}", "none (--keep-going excludes those cases)"
+        )
     common = next((problem for problem in problems if problem.is_error and not problem.patient_id), None)
     if common is not None:
         raise InputError(common.file, common.found, f"{common.expected} (no single case can be excluded for it)")

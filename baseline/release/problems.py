@@ -54,7 +54,7 @@ def as_text(problems: Sequence[Problem]) -> str:
         if some:
             lines += [f"{title} ({len(some)})", *_rows(some), ""]
     errors = sum(problem.is_error for problem in problems)
-    return "\n".join([*lines, f"release: {errors} errors, {len(problems) - errors} warnings"])
+    return "\n".join([*lines, f"release: {_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}"])
 
 
 def write_problems(folder: Path, problems: Sequence[Problem]) -> None:
@@ -80,3 +80,7 @@ def _rows(problems: Sequence[Problem]) -> list[str]:
         first = f"  {problem.patient_id:<{patient}}  {problem.kind:<{kind}}  "
         lines += textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
     return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

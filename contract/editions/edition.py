@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, parse_document, unique
+from contract.documents import Document, Name, Text, UniqueTexts, Word, check_texts, parse_document, unique
 from contract.editions.clinical import ClinicalVariable, normalised_key
 from contract.editions.declaration import Algorithm
 from contract.editions.inputs import CT, EHR, MR, PET, Input
@@ -28,6 +28,7 @@ _DECLARED: Final = ("inputs", "clinical", "suv_factor", "algorithms")
 # What changes no answer of an algorithm.
 _OF_SCORING: Final = ("citation", "task_aliases", "scoring")
 _SCHEMA: Final = "$schema"
+_MAX_TEXT_LETTERS: Final = 4000
 
 
 def _or_those_of_another(schema: dict[str, Any]) -> None:
@@ -255,6 +256,7 @@ def _shipped_content(name: str) -> Any:
 
 
 def _own(content: Any, place: str, source: str) -> Edition:
+    check_texts(content, place, HecktorError, _MAX_TEXT_LETTERS)
     edition = _parsed(content, place)
     text = {key: value for key, value in content.items() if key != _SCHEMA}
     if edition.name not in known_editions():

@@ -6,6 +6,8 @@ to import, so only the functions that read or write an image import it.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from contract.errors import HecktorError, InputError, OutputError
+from contract.errors import HecktorError, InputError, OutputError, unreadable, unwritable
 from contract.files import atomic_path, require_space, utf8_path, write_bytes
 from contract.images import metaimage, nifti
 from contract.images.geometry import Geometry
@@ -152,7 +154,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     except nifti.ImageFault as fault:
         raise error(path.name, *fault.args) from None
     except OSError as problem:
-        raise error(path.name, f"cannot be read ({problem.strerror or problem})", "a readable file") from None
+        raise unreadable(path.name, problem, error, "a readable file") from None
     if _stamp(path) != stamp:
         raise error(path.name, "changed while it was being read", "an unchanged file")
     if dtype is not None:
@@ -217,6 +219,8 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)
     except RuntimeError as problem:
+        if os.strerror(errno.ENOSPC) in str(problem):
+            raise unwritable(path.name, problem) from None
         raise OutputError(path.name, f"cannot be written ({_itk_reason(problem, path)})") from None
 
 

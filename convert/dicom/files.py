@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from contract.errors import Finding, HecktorError, InputError
+from contract.errors import Finding, HecktorError, InputError, unreadable
+from contract.files import find_files
 from contract.platform import is_below_system_name
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def read_folder(folder: Path) -> DicomFolder:
     """
     if not folder.is_dir():
         raise InputError(str(folder), "no such folder", "a folder of DICOM files")
-    entries = (path for path in folder.rglob("*") if not is_below_system_name(path.relative_to(folder)))
-    paths = sorted(path for path in entries if path.is_file())
+    paths = [path for path in find_files(folder) if not is_below_system_name(path.relative_to(folder))]
     headers: dict[str, DicomHeader] = {}
     others: list[str] = []
     copies = 0
@@ -140,7 +140,7 @@ def _read_header(path: Path, name: str) -> DicomHeader | None:
         with path.open("rb") as file:
             start = file.read(_PREAMBLE_BYTES + 4)
     except OSError as problem:
-        raise InputError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
+        raise unreadable(name, problem, InputError, "a readable file") from None
     has_preamble = start[_PREAMBLE_BYTES:] == b"DICM"
     if not has_preamble and (start[:2] not in _FIRST_GROUPS or not _is_data_set(path)):
         return None

@@ -14,7 +14,7 @@ from contract.editions import Answer
 from contract.editions.answers import ClassValue
 from contract.editions.clinical import centre_code, is_missing
 from contract.errors import GroundTruthError
-from contract.files import utf8_path
+from contract.files import list_folder, utf8_path
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
 from contract.release.layout import csv_files
@@ -96,12 +96,18 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
         raise GroundTruthError(f"ground truth {folder.name}", found, "masks <case>.mha or .nii.gz")
     centres: dict[str, str] = {}
     tables: list[Path] = []
-    for path in csv_files(folder):
+    for path in _tables(folder):
         table = read_table_with(path, {CENTRE_COLUMN: centre_columns}, GroundTruthError)
         if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
             centres |= _centres_beside(masks, table, centres)
             tables.append(path)
     return Reference(dict(sorted(masks.items())), centres=centres, tables=tuple(tables))
+
+
+def _tables(folder: Path) -> tuple[Path, ...]:
+    """Return the CSV files of a folder. Raises OSError for a folder that cannot be read, in which none is found."""
+    list_folder(folder)
+    return csv_files(folder)
 
 
 def _centres_beside(masks: Collection[str], table: Table, known: Mapping[str, str]) -> dict[str, str]:
@@ -218,7 +224,7 @@ def _table_with(answer: Answer, columns: Sequence[str], centre_columns: Sequence
         if not set(columns) <= set(table.header):
             raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
         return table
-    tables = map(read, csv_files(source))
+    tables = map(read, _tables(source))
     matching = [table for table in tables if set(columns) <= set(table.header)]
     if len(matching) != 1:
         names = ", ".join(table.name for table in matching) or "none"

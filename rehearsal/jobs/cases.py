@@ -12,7 +12,7 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Socket
 from contract.errors import InputError
-from contract.files import folder_nearby, read_json, write_json
+from contract.files import folder_nearby, list_folder, read_json, write_json
 from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
 from contract.platform import compose, is_system_name
 from contract.predictions import read_inputs, socket_entry
@@ -68,7 +68,8 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
     """
     if not cohort.is_dir():
         raise InputError(cohort.name, "no such folder", _EXPECTED)
-    inputs = [path for path in sorted(cohort.glob("*/input")) if path.is_dir() and not is_system_name(path.parent.name)]
+    patients = [folder for folder in list_folder(cohort) if folder.is_dir() and not is_system_name(folder.name)]
+    inputs = [folder / "input" for folder in patients if (folder / "input").is_dir()]
     folders, only = {compose(path.parent.name): path for path in inputs}, [compose(name) for name in only]
     unknown = sorted(set(only) - set(folders))
     if unknown:

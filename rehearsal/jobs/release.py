@@ -14,7 +14,7 @@ from contract.editions import Algorithm, Edition, Socket
 from contract.editions.clinical import ImpossibleValueError
 from contract.editions.inputs import EHR
 from contract.errors import GroundTruthError, InputError
-from contract.files import write_csv
+from contract.files import list_folder, write_csv
 from contract.images.volumes import list_images
 from contract.patient import difference_of_ids, listed
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
@@ -37,7 +37,8 @@ from rehearsal.jobs.execute import Rehearsal
 
 def has_release_layout(cohort: Path, edition: Edition) -> bool:
     """True if a folder is a release and no cohort in the platform's layout."""
-    return not any(cohort.glob("*/input")) and is_release(cohort, edition)
+    is_cohort = any((folder / "input").exists() for folder in list_folder(cohort) if folder.is_dir())
+    return not is_cohort and is_release(cohort, edition)
 
 
 def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Sequence[str] = ()) -> Cohort:

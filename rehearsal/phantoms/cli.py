@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import load_edition
-from contract.errors import HecktorError
+from contract.errors import HecktorError, unwritable
 from contract.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.processes import usable_cpus
@@ -34,9 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         patients = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
         with lock_output(arguments.output):
             list(tqdm(patients, total=arguments.patients, unit="patient", desc="phantoms", disable=None, leave=False))
-    except (HecktorError, OSError) as problem:
+    except HecktorError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
+    except OSError as problem:
+        raise unwritable(str(problem.filename or arguments.output), problem) from None
     count = "1 patient" if arguments.patients == 1 else f"{arguments.patients} patients"
     print(f"{count} in {arguments.output}, the true values in {arguments.output / 'truth'}")
     return 0

@@ -17,7 +17,7 @@ import SimpleITK as sitk
 from contract import files
 from contract.editions import Algorithm, Edition, Socket
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
-from contract.errors import OutputError
+from contract.errors import OutputError, unwritable
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
@@ -50,15 +50,22 @@ def in_recorded_unit(case: PhantomCase, edition: Edition, pet: Volume) -> Volume
 
 
 def write_nifti(path: Path, volume: Volume) -> None:
-    """Write `.nii.gz` at the fastest compression, the same bytes each time (SimpleITK always uses a slow level)."""
+    """Write `.nii.gz` at the fastest compression, the same bytes each time (SimpleITK always uses a slow level).
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
     plain = path.with_name(path.name.removesuffix(".gz"))
-    sitk.WriteImage(to_sitk(volume), files.utf8_path(plain, OutputError))
     compressor = zlib.compressobj(level=1, wbits=31)
-    with plain.open("rb") as source, path.open("wb") as target:
-        while block := source.read(1 << 20):
-            target.write(compressor.compress(block))
-        target.write(compressor.flush())
-    plain.unlink()
+    try:
+        sitk.WriteImage(to_sitk(volume), files.utf8_path(plain, OutputError))
+        with plain.open("rb") as source, path.open("wb") as target:
+            while block := source.read(1 << 20):
+                target.write(compressor.compress(block))
+            target.write(compressor.flush())
+        plain.unlink()
+    except (OSError, RuntimeError) as problem:
+        raise unwritable(path.name, problem) from None
 
 
 def link_or_copy(source: Path, target: Path) -> None:

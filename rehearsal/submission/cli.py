@@ -12,7 +12,7 @@ from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError, printable
 from contract.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
-from contract.packages import chosen_edition
+from contract.packages import chosen_edition, edition_hint
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         package=arguments.package.resolve(),
         output=arguments.output.resolve(),
         edition=edition,
-        tasks=_tasks(parser, edition, arguments.task),
+        tasks=_tasks(parser, edition, arguments.task, edition_hint(edition, arguments.edition, arguments.package)),
         torch=arguments.images or "cuda",
         with_gpus=arguments.gpus,
         kinds=tuple(arguments.phantom) or KINDS,
@@ -58,12 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tasks(parser: argparse.ArgumentParser, edition: Edition, names: Sequence[str]) -> tuple[Algorithm, ...]:
+def _tasks(parser: argparse.ArgumentParser, edition: Edition, names: Sequence[str], hint: str) -> tuple[Algorithm, ...]:
     """The named tasks in the edition's order; all if none is named."""
     try:
         named = {edition.algorithm(name).number for name in names}
     except HecktorError as error:
-        parser.error(f"argument --task: {error.message}")
+        parser.error(f"argument --task: {error.message}{hint}")
     return tuple(task for task in edition.algorithms if not named or task.number in named)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError, PredictionError
-from contract.files import read_json
+from contract.files import list_folder, read_json
 from contract.options import add_edition_option, number_within
 from contract.platform import is_system_name
 from evaluation.inputs.plain_files import read_share_table
@@ -151,7 +151,7 @@ def _of_records(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[Su
 def _read_run_records(folder: Path) -> dict[str, dict[str, float | None]]:
     """Read the expected DSC of each case by label from `CASE.json` as `hecktor predict --record` writes it."""
     found = {}
-    for path in sorted(path for path in folder.glob("*.json") if not is_system_name(path.name)):
+    for path in [path for path in list_folder(folder, "*.json") if not is_system_name(path.name)]:
         content = read_json(path, error=PredictionError)
         found[path.stem] = _expected_of(content, path.name, "a record of `hecktor predict --record`")
     return found

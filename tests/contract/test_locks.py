@@ -70,6 +70,7 @@ def test_a_folder_in_a_folder_that_is_not_writable_is_locked_itself(tmp_path: Pa
     """As /output in a container."""
     target = tmp_path / "output"
     target.mkdir()
+    target.chmod(0o777)
     code = HOLDER.replace("with", "import os; os.setuid(1000)\nwith", 1)
     tmp_path.chmod(0o755)
     for folder in tmp_path.parents[:2]:

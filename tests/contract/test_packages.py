@@ -19,6 +19,7 @@ from contract.packages import (
     chosen_edition,
     file_entry,
     package_folder,
+    package_identity,
     read_manifest,
     verified_files,
 )
@@ -185,3 +186,34 @@ def test_an_edition_that_needs_its_declaration(package: Path) -> None:
     (package / "manifest.json").write_text('{"edition": "mine"}')
     with pytest.raises(ModelPackageError, match=r"found edition 'mine'"):
         chosen_edition(None, package)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", "x\x1b]0;pwned\x07"),
+        ("name", "x\nerror: forged line"),
+        ("name", "x\u202eforged"),
+        ("name", "x" * 201),
+        ("configuration", "3d\rforged"),
+        ("code", {"my_model\nforged": "0"}),
+        ("edition", "hecktor2025\nforged"),
+    ],
+)
+def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: str, value: object) -> None:
+    """By each reader of a manifest: of the whole one, of the name and of the edition."""
+    (package / "manifest.json").write_text(json.dumps(manifest_of(**{key: value})))
+    for read in (read_manifest, package_identity, lambda path: chosen_edition(None, path)):
+        with pytest.raises(ModelPackageError, match=rf"^manifest\.json\.?{key}?|^manifest\.json: ") as problem:
+            read(package)
+        assert problem.value.message.isprintable()
+
+
+def test_an_archive_that_is_not_unpacked_is_named(tmp_path: Path) -> None:
+    """As /opt/ml/model with the file model.tar.gz in it."""
+    (tmp_path / "model.tar.gz").touch()
+    message = (
+        rf"found the archive model\.tar\.gz, which is not unpacked, .*tar -xzf {tmp_path}/model\.tar\.gz -C {tmp_path}"
+    )
+    with pytest.raises(ModelPackageError, match=message):
+        check_is_package(tmp_path)

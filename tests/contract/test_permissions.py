@@ -1,0 +1,87 @@
+"""Paths that this user may not use: one line with the path, the user and the command to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="changes the user")
+
+# Modules are imported first: another user may not be able to read this Python.
+AS_USER_1000 = """
+import os, sys
+from pathlib import Path
+from contract.archives import pack
+from contract.errors import InputError, run_main
+from contract.files import find_files, read_json, whole_folder, write_text
+from contract.images.volumes import list_images
+from contract.locks import lock_output
+os.setgroups([]); os.setgid(1000); os.setuid(1000)
+path = Path(sys.argv[1])
+"""
+
+
+def error_of(code: str, path: Path) -> tuple[int, str]:
+    """Exit status and stderr of code that user 1000 runs as a command."""
+    for folder in path.parents[:4]:
+        if folder.stat().st_mode & 0o777 == 0o700 and folder.owner() == "root" and "pytest" in folder.name:
+            folder.chmod(0o755)
+    program = f"{AS_USER_1000}\ndef main(_):\n    {code}\n    return 0\nsys.exit(run_main(main))"
+    ended = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stderr
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A folder of mode 700 with a file, as patient data lie on a disk."""
+    folder = tmp_path / "input"
+    folder.mkdir()
+    (folder / "a.json").write_text("{}")
+    tmp_path.chmod(0o755)
+    folder.chmod(0o700)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "read_json(path / 'a.json')",
+        "list_images(path)",
+        "find_files(path)",
+        "pack(path.parent, Path('/dev/null'))",
+        "(path / 'a.json').is_file()",
+    ],
+)
+def test_the_outermost_closed_folder_is_named(closed: Path, code: str) -> None:
+    expected = f"error: {closed}: user 1000 has no permission (owner 0, mode 700), "
+    expected += f"expected access for this user: chmod -R a+rX {closed}\n"
+    assert error_of(code, closed) == (1, expected)
+
+
+def test_a_closed_file_is_named(closed: Path) -> None:
+    closed.chmod(0o755)
+    (closed / "a.json").chmod(0o600)
+    status, error = error_of("read_json(path / 'a.json')", closed)
+    assert (status, f"chmod -R a+rX {closed}/a.json" in error) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "write_text(path / 'b.txt', '')",
+        "write_text(path / 'new' / 'b.txt', '')",
+        "whole_folder(path / 'case').__enter__()",
+        "lock_output(path / 'b').__enter__()",
+        "lock_output(path).__enter__()",
+    ],
+)
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_the_folder_of_an_output_must_be_writable(closed: Path, code: str, mode: int) -> None:
+    closed.chmod(mode)
+    expected = f"error: {closed}: user 1000 has no permission (owner 0, mode {mode:o}), "
+    expected += f"expected access for this user: chmod a+rwX {closed}\n"
+    assert error_of(code, closed) == (1, expected)
