@@ -108,8 +108,9 @@ def unreadable(what: str, problem: OSError, error: type[HecktorError], expected:
 
 def is_permission_error(problem: BaseException) -> TypeGuard[OSError]:
     """Return whether the system refused this user access to a path that the exception names."""
-    is_refused = isinstance(problem, PermissionError) and problem.errno in (errno.EACCES, errno.EPERM)
-    return is_refused and isinstance(problem.filename, str | bytes | os.PathLike)
+    if not isinstance(problem, PermissionError) or problem.errno not in (errno.EACCES, errno.EPERM):
+        return False
+    return isinstance(problem.filename, str | bytes | os.PathLike)
 
 
 def permission_fields(name: str | bytes | Path, *, is_output: bool = False) -> tuple[str, str, str]:
