@@ -10,7 +10,7 @@ from algorithm.deadline import process_age_s
 from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_options, positive_number, whole_number
 
 

@@ -19,8 +19,8 @@ from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from contract import labels
 from contract.errors import Finding, OutputError
-from contract.files import atomic_path, write_json
 from contract.images.geometry import Geometry
+from contract.io.files import atomic_path, write_json
 
 LOGGER = logging.getLogger("hecktor")
 

@@ -20,9 +20,9 @@ from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract import platform
 from contract.editions import Answer
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
-from contract.files import json_text, write_files
 from contract.images.metaimage import unpacked
 from contract.images.volumes import packed_mask, write_mask
+from contract.io.files import json_text, write_files
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 LOGGER = logging.getLogger("hecktor")

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from baseline.preparation import MOVED, release_of
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError, OutputError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from contract.packages import file_entry
 from contract.processes import Died, map_in_processes, usable_cpus
 

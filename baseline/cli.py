@@ -16,7 +16,7 @@ from baseline.package.options import lesion_numbers, package_output
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders, require_nnunet_results
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import (
     Parser,
     add_code_option,

@@ -37,7 +37,7 @@ from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
-from contract.files import write_json
+from contract.io.files import write_json
 
 # What is said of heads that are not current.
 OUTDATED: Final = "fitted by another version, or before masks, patients or fitted features changed"

@@ -29,7 +29,7 @@ from baseline.work import WorkFolders
 from contract.code import Code
 from contract.documents import Document, read_document
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import whole_folder, write_json
+from contract.io.files import whole_folder, write_json
 
 # Increment when fits to the same images, masks and outcomes give other features.
 _FITTED_VERSION: Final = 3

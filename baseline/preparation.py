@@ -13,7 +13,7 @@ from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import DEFAULT_EDITION, Edition, edition_from, load_edition
 from contract.errors import HecktorError, InputError
-from contract.files import PHANTOM_MARKER
+from contract.io.files import PHANTOM_MARKER
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 Spacing = tuple[float, float, float]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.packages import HEADS, MANIFEST
 
 DATASET_ID: Final = 101

@@ -18,9 +18,9 @@ from benchmarks.stages import read_images
 from benchmarks.suite import Benchmark, Call, run_suite, suite_options
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
-from contract.files import parse_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
+from contract.io.files import parse_json
 from contract.platform import MASK_FILE_NAME
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer

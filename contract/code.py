@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from contract import platform
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import find_files
+from contract.io.files import find_files
 
 _SEPARATOR: Final = ":"
 # Entrants' folders that were imported; a failure is shown where it left their code.

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from contract.errors import HecktorError, InputError
-from contract.files import MAX_JSON_BYTES, read_json
+from contract.io.files import MAX_JSON_BYTES, read_json
 
 # A figure in a cell of a Markdown table.
 _FIGURE: Final = re.compile(r"-?\d[\d.]*( |$)|-$|undefined$")
@@ -127,7 +127,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
 def read_document(
     path: Path, model: type[AnyDocument], *, error: type[HecktorError] = InputError, max_bytes: int = MAX_JSON_BYTES
 ) -> AnyDocument:
-    """Read a JSON file as `model`, with the strictness of `contract.files.read_json`.
+    """Read a JSON file as `model`, with the strictness of `contract.io.files.read_json`.
 
     Raises:
         HecktorError: of class `error`: the file is unusable or breaks the model.

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from contract import labels
-from contract.archives import read_member, unpack
 from contract.code import Code
 from contract.documents import Document, Text, check_texts, parse_document
 from contract.editions import (
@@ -30,7 +29,8 @@ from contract.editions import (
 )
 from contract.editions.inputs import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError, unreadable
-from contract.files import MAX_JSON_BYTES, folder_nearby, list_folder, parse_json, read_json
+from contract.io.archives import read_member, unpack
+from contract.io.files import MAX_JSON_BYTES, folder_nearby, list_folder, parse_json, read_json
 
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"

@@ -22,7 +22,7 @@ from contract.editions.clinical import (
     positive_number,
 )
 from contract.errors import Finding, InputError
-from contract.files import MAX_JSON_BYTES, parse_json, read_text, without_trailing_commas
+from contract.io.files import MAX_JSON_BYTES, parse_json, read_text, without_trailing_commas
 
 _IGNORED_KEYS: Final = frozenset({"PatientID"})
 # CHUV-001, or CHUV001 in capitals: names such as case001 hold no centre.

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationErr
 from contract.documents import PlatformDocument, document_error
 from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
-from contract.files import read_json
 from contract.images.volumes import image_suffix
+from contract.io.files import read_json
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES, compose
 
 SUCCEEDED: Final = "Succeeded"

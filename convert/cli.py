@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from contract import labels
 from contract.editions import load_edition
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, require_folders
 
 if TYPE_CHECKING:

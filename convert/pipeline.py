@@ -16,9 +16,9 @@ from contract.editions import Edition, load_edition
 from contract.editions.clinical import ClinicalValue, ClinicalVariable, ImpossibleValueError
 from contract.editions.inputs import CT, EHR, PET
 from contract.errors import Finding, InputError, OutputError, unwritable
-from contract.files import whole_folder, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
+from contract.io.files import whole_folder, write_json
 from contract.platform import INPUTS_JSON, compose
 from contract.predictions import socket_entry
 from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries, tag_name

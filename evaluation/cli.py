@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract import platform
 from contract.errors import HecktorError
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import (
     Parser,
     add_edition_option,

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from contract.editions.clinical import CENTRE
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, PredictionError
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, with_options
 from evaluation.inputs.ground_truth import Reference, check_common

@@ -16,7 +16,7 @@ from typing import Final
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.platform import METRICS_JSON
 from contract.processes import usable_cpus

@@ -15,8 +15,8 @@ from typing import Final
 from contract.documents import NAME_PATTERN
 from contract.editions import known_editions
 from contract.errors import OutputError
-from contract.files import whole_folder, write_text
-from contract.locks import lock_output
+from contract.io.files import whole_folder, write_text
+from contract.io.locks import lock_output
 from contract.options import Parser
 
 _HERE: Final = Path(__file__).parent

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, in_a_file
 from contract.errors import GroundTruthError, HecktorError, printable
-from contract.files import list_folder
+from contract.io.files import list_folder
 from contract.options import (
     Parser,
     add_code_option,

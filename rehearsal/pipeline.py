@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from contract.errors import EngineError, OutputError
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import Cohort, find_cases
 from rehearsal.jobs.evaluation import EvaluationRun, copy_by_case, ranked_values, run_evaluation, stage_predictions

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from contract.editions import load_edition
-from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.io.files import write_json
 from tests.faults.forked import forks  # noqa: F401 - a fixture
 from tests.shared_data import shared
 

@@ -28,7 +28,7 @@ from algorithm.network.backbones import checked_architecture
 from contract.code import Code, installed_code
 from contract.documents import is_integer, is_number
 from contract.errors import ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verified_files
 from contract.platform import is_added_by_system
 

@@ -23,7 +23,7 @@ from baseline.network.progress import end_by_sigterm
 from baseline.release.splits import seed_of
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 
 # Maximum number of augmentation processes for a GPU; more only take memory.
 MOST_AUGMENTING = 16

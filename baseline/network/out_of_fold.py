@@ -34,8 +34,8 @@ from baseline.release.data_set import prepared_ct_and_pet, read_dose, read_train
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
-from contract.files import atomic_path
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
+from contract.io.files import atomic_path
 from contract.packages import SmallestLesions
 
 _Float = npt.NDArray[np.float32]

@@ -22,7 +22,7 @@ from baseline.release.cases import read_cases
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError, InputError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from contract.packages import CHANNELS, file_entry
 
 LOGGER = logging.getLogger("hecktor")

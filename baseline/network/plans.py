@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.errors import HecktorError
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.patient import listed
 
 Network = Literal["shallow", "plain", "resenc-m", "resenc-l"]

@@ -28,7 +28,7 @@ from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import Edition, content_digest, declared_part, load_edition
 from contract.errors import ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.packages import HEADS, edition_entries
 
 # Schemes that normalise by statistics of the image itself.

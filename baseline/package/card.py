@@ -29,7 +29,7 @@ from baseline.work import WorkFolders
 from contract.documents import Document, Text, plain, read_document, section, table
 from contract.editions import Edition
 from contract.editions.clinical import CENTRE
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.packages import PostprocessingRules
 from contract.platform import METRICS_JSON
 

@@ -13,7 +13,7 @@ from baseline.work import require_nnunet_results
 from contract.code import Code
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import (
     Parser,
     add_code_option,

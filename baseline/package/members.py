@@ -30,7 +30,7 @@ from baseline.package.order import (
 from contract import labels
 from contract.code import Code, split_reference
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.packages import CHANNELS
 
 # The keys that inference reads; others describe the machine that planned.

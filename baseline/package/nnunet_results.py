@@ -14,7 +14,7 @@ from baseline.package.order import channel_names, lesion_numbers
 from baseline.release.cases import read_cases
 from baseline.work import NNUNET_RESULTS, WorkFolders, require_nnunet_results
 from contract.errors import InputError, ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.patient import difference_of_ids, listed
 from contract.platform import compose, is_system_name
 

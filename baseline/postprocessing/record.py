@@ -13,7 +13,7 @@ from baseline.work import WorkFolders
 from contract.documents import Document, parse_document, read_document
 from contract.editions import Edition
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.packages import NO_RULES, PostprocessingRules
 
 # Increment when the same probabilities give other rules, masks or features.

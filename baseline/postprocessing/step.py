@@ -39,9 +39,9 @@ from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import InputError
-from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
+from contract.io.files import write_json
 from contract.packages import NO_RULES, PostprocessingRules
 
 _Labels = npt.NDArray[np.uint8]

@@ -29,7 +29,7 @@ from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
 from contract.editions.inputs import CT_AND_PET, MR
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.patient import Patient, centres_of
 from contract.release.layout import MASK
 from contract.release.tables import ERROR, Problem, ReleaseTable, read_table

@@ -25,8 +25,8 @@ from baseline.release.checks import scaled_by_factor
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import Finding
-from contract.files import write_json
 from contract.images.volumes import Volume, read_volume, write_volume
+from contract.io.files import write_json
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 # Increment when the same images and options give other prepared images.

@@ -21,7 +21,7 @@ from baseline.work import WorkFolders
 from contract.documents import installed_version
 from contract.editions import Answer, Edition, load_edition
 from contract.errors import InputError
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.release.tables import Problem
 from evaluation.editions.profile import profile_of
 

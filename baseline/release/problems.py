@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import Finding, HecktorError
-from contract.files import csv_text, write_json, write_text
+from contract.io.files import csv_text, write_json, write_text
 from contract.release.tables import ERROR, WARNING, Problem
 
 _WIDTH: Final = 118

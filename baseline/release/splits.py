@@ -20,7 +20,7 @@ from baseline.work import WorkFolders
 from contract.documents import Document, parse_document, read_document
 from contract.editions import Answer
 from contract.errors import HecktorError, InputError
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.patient import listed
 
 FORMAT_VERSION: Final[Literal[1]] = 1

@@ -16,8 +16,8 @@ from baseline.report.masks import link, write_references
 from baseline.work import WorkFolders
 from contract.editions import Answer
 from contract.errors import OutputError
-from contract.files import whole_folder, write_csv
 from contract.images.volumes import Volume, read_header, write_volume
+from contract.io.files import whole_folder, write_csv
 
 HEADS: Final = "heads"
 UNFILTERED: Final = "unfiltered"

@@ -15,8 +15,8 @@ from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.editions import Answer, Edition, edition_from, in_a_file
 from contract.errors import HecktorError
-from contract.files import write_csv
 from contract.images.volumes import image_suffix
+from contract.io.files import write_csv
 from evaluation.editions.profile import profile_of
 from evaluation.pipeline import evaluate_submission
 from evaluation.request import EvaluationRequest

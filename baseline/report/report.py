@@ -29,7 +29,7 @@ from baseline.report.page import (
 from baseline.report.targets import target_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
+from contract.io.files import read_json, whole_folder, write_bytes, write_json, write_text
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 from reporting.page.document import HtmlPage, Section, document_html
 from reporting.page.html import bullets, paragraph

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from benchmarks.device import wheels
 from benchmarks.device.parts import LIMIT_S, ON_CPU, PARTS, CheckPart, run_until
-from contract.files import json_text, read_json, write_json
+from contract.io.files import json_text, read_json, write_json
 
 FAILED: Final = 1
 NO_CARD: Final = 3

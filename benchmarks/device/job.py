@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks.data import BenchData, make_patients
 from benchmarks.device.packages import write_random_package
 from contract.editions import DEFAULT_EDITION
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.packages import MANIFEST
 
 CARD_GIB: Final = "peak memory on the card (GiB)"

@@ -15,7 +15,7 @@ from algorithm.network.networks import own_tensors
 from algorithm.network.package import PLANS
 from algorithm.network.resident import DEFAULT_PACKAGES
 from contract import labels
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from contract.packages import CHANNELS, MANIFEST, file_entry
 
 FOLDS: Final = 5

@@ -19,8 +19,8 @@ from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from contract import labels
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.files import read_json
 from contract.images.volumes import read_volume
+from contract.io.files import read_json
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import find_engine
 from rehearsal.runners.runner import GIB, Call, Limits

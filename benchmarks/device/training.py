@@ -17,9 +17,9 @@ from baseline.network.plans import PRESETS, NetworkPlan, store_plan
 from baseline.work import WorkFolders
 from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from contract import labels
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.io.files import read_json, write_json
 from contract.processes import usable_cpus
 
 PRESET: Final = "nnunet"

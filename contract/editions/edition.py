@@ -19,7 +19,7 @@ from contract.editions.clinical import ClinicalVariable, normalised_key
 from contract.editions.declaration import Algorithm
 from contract.editions.inputs import CT, EHR, MR, PET, Input
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 
 DEFAULT_EDITION: Final = "hecktor2025"
 _SHIPPED: Final = Path(__file__).parent

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import HecktorError, InputError, OutputError, unreadable, unwritable
-from contract.files import atomic_path, require_space, utf8_path, write_bytes
 from contract.images import metaimage, nifti
 from contract.images.geometry import Geometry
+from contract.io.files import atomic_path, require_space, utf8_path, write_bytes
 from contract.platform import (
     NAMED_IMAGE_SUFFIXES,
     ONE_FILE_SUFFIXES,

@@ -13,7 +13,7 @@ from typing import Final
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, RELEASE_FILES, RT_DOSE
 from contract.errors import InputError
-from contract.files import folder_nearby
+from contract.io.files import folder_nearby
 from contract.platform import compose, is_system_name
 from contract.release.tables import ID, read_columns
 

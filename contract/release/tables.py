@@ -12,8 +12,8 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import InputError
-from contract.files import decode_csv
-from contract.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
+from contract.io.files import decode_csv
+from contract.io.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 
 ID: Final = "PatientID"
 ERROR: Final = "error"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from contract.errors import Finding, HecktorError, InputError, unreadable
-from contract.files import find_files
+from contract.io.files import find_files
 from contract.platform import is_below_system_name
 
 if TYPE_CHECKING:

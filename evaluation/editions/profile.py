@@ -14,7 +14,7 @@ from contract.documents import parse_document
 from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_edition
 from contract.editions.answers import Kind
 from contract.errors import HecktorError
-from contract.files import parse_json
+from contract.io.files import parse_json
 from evaluation.editions.document import (
     AnswerRules,
     MetricProfile,

@@ -14,11 +14,11 @@ from contract.editions import Answer
 from contract.editions.answers import ClassValue
 from contract.editions.clinical import centre_code, is_missing
 from contract.errors import GroundTruthError
-from contract.files import list_folder, utf8_path
+from contract.io.files import list_folder, utf8_path
+from contract.io.tables import cell_meaning
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
 from contract.release.layout import csv_files
-from contract.tables import cell_meaning
 from evaluation.inputs.folders import list_masks, masks_nearby
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (

@@ -14,12 +14,12 @@ from typing import Final
 from contract.editions import Answer
 from contract.editions.clinical import normalised_key
 from contract.errors import Finding, GroundTruthError, PredictionError
-from contract.files import utf8_path
 from contract.images.volumes import image_suffix
+from contract.io.files import utf8_path
+from contract.io.tables import cell_meaning
 from contract.patient import difference_of_ids, listed
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import case_of
-from contract.tables import cell_meaning
 from evaluation.inputs.folders import case_of_other, list_masks, masks_nearby
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (

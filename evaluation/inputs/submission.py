@@ -17,8 +17,8 @@ from contract.documents import is_member, is_number
 from contract.editions import Algorithm, Answer, Socket
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, PredictionError, printable
-from contract.files import read_json, utf8_path
 from contract.images.volumes import find_single_image, image_suffix
+from contract.io.files import read_json, utf8_path
 from contract.patient import difference_of_ids, listed
 from contract.platform import ONE_FILE_SUFFIXES, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, Job, case_of, read_predictions

@@ -20,9 +20,9 @@ from contract.editions import Answer
 from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from contract.files import parse_json, read_csv_text, read_text
+from contract.io.files import parse_json, read_csv_text, read_text
+from contract.io.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 from contract.platform import compose
-from contract.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"

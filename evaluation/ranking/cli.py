@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
-from contract.files import folder_nearby, json_text, write_files
-from contract.locks import lock_output
+from contract.io.files import folder_nearby, json_text, write_files
+from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON, compose, is_system_name
 from evaluation.editions.document import TIE_RULES

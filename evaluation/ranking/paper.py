@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.files import csv_text
+from contract.io.files import csv_text
 from evaluation.results.board import Leaderboard, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import half_width_of, read_metrics

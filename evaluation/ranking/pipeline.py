@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.io.files import read_json
 from evaluation.editions.profile import load_profile, with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import leaderboard

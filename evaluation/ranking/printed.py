@@ -12,7 +12,7 @@ from typing import Final
 
 from contract.documents import installed_version
 from contract.errors import Finding, HecktorError
-from contract.files import without_apostrophe
+from contract.io.files import without_apostrophe
 from evaluation.editions.document import metrics_of_scheme
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import Table, number, read_table, read_table_with

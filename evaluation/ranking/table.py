@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from contract.files import csv_text
+from contract.io.files import csv_text
 from evaluation.ranking.paper import decimals_of, with_interval
 from evaluation.results.board import (
     BEST_MEDIAN_WORST,

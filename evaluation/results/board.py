@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from contract import platform
 from contract.documents import Document, Text, unique
 from contract.errors import HecktorError
-from contract.files import folder_nearby, read_json
+from contract.io.files import folder_nearby, read_json
 from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures, check_document
 
 LEADERBOARD_JSON: Final = "leaderboard.json"

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from contract.documents import Document, Text, document_error
 from contract.errors import HecktorError, OutputError
-from contract.files import MAX_JSON_BYTES, read_json
+from contract.io.files import MAX_JSON_BYTES, read_json
 from contract.platform import METRICS_JSON
 
 METRICS_FORMAT: Final = 1

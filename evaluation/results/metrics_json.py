@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.documents import installed_version
 from contract.errors import Finding, HecktorError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.patient import listed
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import TaskProfile

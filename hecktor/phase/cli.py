@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contract.editions import load_edition
 from contract.errors import printable
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.archives import pack, unpack
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.clinical import CENTRE
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import write_csv
+from contract.io.archives import pack, unpack
+from contract.io.files import write_csv
 from contract.patient import listed
 from contract.processes import usable_cpus
 from contract.release.layout import is_release

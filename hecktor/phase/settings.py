@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from contract.documents import Document, table
 from contract.editions import Algorithm
-from contract.files import json_text
+from contract.io.files import json_text
 from contract.packages import FileEntry, file_entry
 from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, metrics_of_scheme
 from evaluation.editions.profile import TaskProfile

@@ -12,8 +12,8 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Socket
 from contract.errors import InputError
-from contract.files import folder_nearby, list_folder, read_json, write_json
 from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
+from contract.io.files import folder_nearby, list_folder, read_json, write_json
 from contract.platform import compose, is_system_name
 from contract.predictions import read_inputs, socket_entry
 from contract.release.tables import ReleaseTable

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError, OutputError
-from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
+from contract.io.files import read_json, write_json
 from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
 from rehearsal.jobs.cases import place

@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, OutputError
-from contract.files import MAX_JSON_BYTES
 from contract.images.volumes import read_header
+from contract.io.files import MAX_JSON_BYTES
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
 from rehearsal.platform.images import API_METHOD_LABEL, API_METHODS
 from rehearsal.platform.outputs import CheckedOutput, CheckedOutputs, check_outputs

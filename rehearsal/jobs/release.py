@@ -14,8 +14,8 @@ from contract.editions import Algorithm, Edition, Socket
 from contract.editions.clinical import ImpossibleValueError
 from contract.editions.inputs import EHR
 from contract.errors import GroundTruthError, InputError
-from contract.files import list_folder, write_csv
 from contract.images.volumes import list_images
+from contract.io.files import list_folder, write_csv
 from contract.patient import difference_of_ids, listed
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import case_of

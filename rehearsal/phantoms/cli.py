@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contract.editions import load_edition
 from contract.errors import HecktorError, unwritable
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.processes import usable_cpus
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named

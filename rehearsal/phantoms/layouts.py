@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import SimpleITK as sitk
 
-from contract import files
 from contract.editions import Algorithm, Edition, Socket
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
 from contract.errors import OutputError, unwritable
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
+from contract.io import files
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
 from contract.release.layout import MASK, files_by_role, patient_file, role_of

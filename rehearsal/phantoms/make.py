@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from contract import files
 from contract.editions import Edition, load_edition
 from contract.editions.inputs import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
+from contract.io import files
 from contract.processes import Died, map_in_processes
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW

@@ -15,9 +15,9 @@ from contract import labels
 from contract.documents import is_member, is_number
 from contract.editions import Algorithm, Answer, Socket
 from contract.errors import OutputError
-from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import ImageHeader, read_header, read_volume
+from contract.io.files import read_json
 from contract.platform import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 # The platform also imports MetaIO in two files, though no job of ours writes it.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError, printable
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
 from contract.packages import chosen_edition, edition_hint
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW

@@ -17,7 +17,7 @@ from contract.documents import Document, bullets, section, table
 from contract.editions import Algorithm, Socket
 from contract.editions.answers import Direction
 from contract.errors import EngineError, HecktorError, OutputError, unwritable
-from contract.files import write_json, write_text
+from contract.io.files import write_json, write_text
 from contract.packages import FileEntry
 from rehearsal.submission.tries import MEMORY_BYTES, RehearsedTask
 

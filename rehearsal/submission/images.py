@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError
-from contract.files import write_json
+from contract.io.files import write_json
 from rehearsal.platform.images import upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from contract.files import csv_text, json_text, write_files
+from contract.io.files import csv_text, json_text, write_files
 
 NOT_IN_OVERVIEWS: Final = "none of the overviews; usual for predictions of this kind"
 

@@ -10,8 +10,8 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import folder_nearby, without_apostrophe
 from contract.images.volumes import find_single_image, image_suffix, list_images
+from contract.io.files import folder_nearby, without_apostrophe
 from contract.platform import compose, is_system_name
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.inputs.ground_truth import read_mask_folder

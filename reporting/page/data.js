@@ -69,7 +69,7 @@ function describeRow(data, row) {
     .join("\n");
 }
 
-// As in contract/files.py: a spreadsheet must not calculate the name of a team.
+// As in contract/io/files.py: a spreadsheet must not calculate the name of a team.
 const FORMULA = /^[=+@\t\r-](?=.)(?![\d.]+(e[+-]?\d+)?$|inf$)/;
 
 function quote(value) {

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contract.editions import Answer
-from contract.files import json_text
+from contract.io.files import json_text
 from evaluation.metrics.masks import LESION_KEYS
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.task import TaskResults

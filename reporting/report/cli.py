@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
 from evaluation.options import add_workers, folders_by_team, team_folders
 from evaluation.results.board import leaderboard_folders
@@ -41,7 +41,7 @@ def _report(options: argparse.Namespace) -> int:
     _check_options(options, masks)
     leaderboard_folders(options.results)  # refuses any other folder
     # Not for `--help` and a wrong folder: these load scipy and SimpleITK.
-    from contract.files import write_text
+    from contract.io.files import write_text
     from reporting.analyses.analysis import write_analyses
     from reporting.analyses.groups import with_groups
     from reporting.analyses.pipeline import task_analyses
@@ -122,7 +122,7 @@ def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> No
 
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
     """Write `<page>_files/<case>.jpg` and `.js`, its contours; the folder appears when all pictures are in it."""
-    from contract.files import whole_folder, write_bytes
+    from contract.io.files import whole_folder, write_bytes
     from evaluation.execution import map_cases
     from reporting.report.cases import CasePicture, contours_script
     from reporting.report.pictures import draw_patient, without_predictions

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 from contract.options import Parser, require_paths
 
 # study -> (module with add_options(parser) and run(parser, options) -> StudyResult, purpose)

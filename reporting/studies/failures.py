@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError, PredictionError
-from contract.files import list_folder, read_json
+from contract.io.files import list_folder, read_json
 from contract.options import add_edition_option, number_within
 from contract.platform import is_system_name
 from evaluation.inputs.plain_files import read_share_table

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from contract.documents import installed_version
 from contract.editions import Algorithm, Answer, load_edition
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import csv_text, json_text, write_files, write_text
+from contract.io.files import csv_text, json_text, write_files, write_text
 from contract.options import add_edition_options, named_algorithm
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures

@@ -8,7 +8,7 @@ from string import Template
 from typing import Any, Final
 
 from contract.errors import OutputError
-from contract.files import write_text
+from contract.io.files import write_text
 from reporting.page.html import json_element
 from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerCohort

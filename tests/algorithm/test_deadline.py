@@ -19,9 +19,9 @@ from algorithm.masks.segmentation import Segmented, SegmentedBy
 from algorithm.output import CaseOutput, watch
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract.errors import OutputError, TimeLimitError
-from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
+from contract.io.files import read_json
 from contract.patient import Patient
 from tests.algorithm.edition import EDITION, RFS
 

@@ -35,9 +35,9 @@ from algorithm.prediction import PredictRequest
 from algorithm.region.grids import upright_grid
 from algorithm.region.localise import localise
 from contract import labels, platform
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
+from contract.io.files import read_json, write_json
 from contract.packages import file_entry
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case

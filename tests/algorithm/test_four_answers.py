@@ -20,11 +20,11 @@ from algorithm.heads.methods import METHODS
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
-from contract import files
 from contract.editions import load_edition
 from contract.errors import ModelPackageError, OutputError, run_main
-from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
+from contract.io import files
+from contract.io.files import read_json, write_json
 from tests.conftest import class_head_json, head_json
 
 FOUR = Path(__file__).parents[1] / "editions" / "four_answers.json"

@@ -11,9 +11,9 @@ import pytest
 import SimpleITK as sitk
 
 from algorithm.cli import main
-from contract.archives import pack
 from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import Volume, read_volume, to_sitk, write_volume
+from contract.io.archives import pack
 from tests.algorithm.edition import SEGMENTATION
 
 CT, PET = "B7_0000.nii.gz", "B7_0001.nii.gz"

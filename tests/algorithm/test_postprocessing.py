@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.files import read_json
 from contract.images.volumes import read_volume
+from contract.io.files import read_json
 
 
 @pytest.fixture

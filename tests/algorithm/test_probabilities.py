@@ -10,9 +10,9 @@ import pytest
 
 from algorithm.network.passes import NoPassFitsError, Passes
 from algorithm.region.grids import restore_labels
-from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
+from contract.io.files import read_json
 
 FILE = "probabilities.npz"
 

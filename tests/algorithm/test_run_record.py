@@ -17,8 +17,8 @@ from scipy import ndimage
 from algorithm.conclude import gpu_peak_memory_mib, peak_memory_mib
 from algorithm.prediction import RunRecord, Stages
 from contract.errors import Finding
-from contract.files import read_json, write_json
 from contract.images.volumes import read_volume
+from contract.io.files import read_json, write_json
 from contract.packages import PackageIdentity, package_identity
 
 SCANS = (("CT", (24, 24, 20), (8.0, 8.0, 9.0)), ("PET", (20, 20, 18), (10.0, 10.0, 10.0)))

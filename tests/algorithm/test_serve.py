@@ -19,7 +19,7 @@ import pytest
 
 from algorithm.serve import Server, run_server
 from contract.errors import HecktorError, InputError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.packages import package_identity
 from tests.faults.forked import Forked, Forks
 from tests.signals import reset_signals

@@ -10,7 +10,7 @@ import pytest
 from algorithm.cli import main
 from algorithm.predictor import Predictor
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.packages import package_identity
 from tests.conftest import but_of_toys
 

@@ -16,9 +16,9 @@ import pytest
 
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
-from contract.files import PHANTOM_MARKER, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
+from contract.io.files import PHANTOM_MARKER, write_json
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import csv_name, write_nifti

@@ -14,7 +14,7 @@ from baseline.release.cases import ReleaseCase, head_answers, write_cases
 from baseline.work import WorkFolders
 from contract.documents import parse_document
 from contract.editions import load_edition
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.packages import DEFAULT_SMALLEST
 from contract.patient import Patient
 

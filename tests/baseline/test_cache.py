@@ -12,7 +12,7 @@ from baseline import cache as cache_module
 from baseline.cache import cache, contents_of, key_of, load_cached, map_items
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError
-from contract.files import read_json, write_json, write_text
+from contract.io.files import read_json, write_json, write_text
 
 
 def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:

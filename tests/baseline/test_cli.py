@@ -15,7 +15,7 @@ from baseline.network.plans import NetworkPlan
 from baseline.steps import plan_of
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import write_json
+from contract.io.files import write_json
 
 
 def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from baseline.cli import main
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.io.files import read_json
 
 # What each `prepare` writes: where the release is, and when it was prepared.
 ALWAYS_WRITTEN = {"prepare.json", "cases.json", "problems.json", "problems.csv", "dataset.json", "digests.json"}

@@ -19,8 +19,8 @@ from baseline.cli import main as baseline_main
 from contract import platform
 from contract.editions import load_edition
 from contract.errors import HecktorError, run_main
-from contract.files import PHANTOM_MARKER, read_json, write_json
 from contract.images.volumes import read_volume
+from contract.io.files import PHANTOM_MARKER, read_json, write_json
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import LAYOUTS

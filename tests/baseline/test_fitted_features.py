@@ -23,8 +23,8 @@ from baseline.release.splits import read_splits, seed_of
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
-from contract.files import read_json
 from contract.images.volumes import write_mask
+from contract.io.files import read_json
 from contract.packages import read_manifest
 from tests.baseline.test_given_masks import block
 from tests.baseline.test_own_features import heads

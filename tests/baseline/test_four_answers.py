@@ -16,7 +16,7 @@ from baseline.preparation import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import run_main
-from contract.files import read_json
+from contract.io.files import read_json
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import LAYOUTS

@@ -19,9 +19,9 @@ from baseline.release.cases import ReleaseCase, image_path, read_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask, write_volume
+from contract.io.files import read_json, write_json
 from tests.baseline.test_existing_networks import PATIENTS
 
 

@@ -21,8 +21,8 @@ from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import read_json
 from contract.images.volumes import write_mask
+from contract.io.files import read_json
 from contract.packages import read_manifest
 from tests.baseline.test_given_masks import block
 from tests.conftest import CaseFolder

@@ -22,8 +22,8 @@ from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import ModelPackageError
-from contract.files import read_json
 from contract.images.volumes import write_mask
+from contract.io.files import read_json
 from contract.packages import read_manifest
 from tests.baseline.heads.custom_code import custom_head
 from tests.baseline.test_given_masks import block

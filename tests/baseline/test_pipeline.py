@@ -18,7 +18,7 @@ from baseline.network.plans import NetworkPlan, read_plan, store_plan
 from baseline.pipeline import TrainingOptions, next_steps
 from baseline.preparation import PrepareOptions
 from contract.errors import HecktorError
-from contract.files import read_json, write_json, write_text
+from contract.io.files import read_json, write_json, write_text
 from tests.baseline.prepared import planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))

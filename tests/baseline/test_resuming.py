@@ -14,7 +14,7 @@ from algorithm.network.package import load_package
 from baseline.cli import main
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from tests.baseline.conftest import TinyRelease
 from tests.baseline.test_existing_networks import options, write_release
 

@@ -10,8 +10,8 @@ import pytest
 from algorithm.cli import main as predict
 from baseline.cli import main as train
 from contract.errors import HecktorError
-from contract.files import read_json
 from contract.images.volumes import find_single_image
+from contract.io.files import read_json
 from contract.packages import read_manifest
 from evaluation import evaluate
 from rehearsal.cli import main as rehearse

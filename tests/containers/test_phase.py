@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contract.editions import load_edition
-from contract.files import read_json
+from contract.io.files import read_json
 from evaluation.editions.profile import load_profile
 from hecktor.phase.pipeline import PhaseOptions, make_phase
 from rehearsal.submission.images import find_images

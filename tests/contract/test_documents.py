@@ -9,7 +9,7 @@ import pytest
 
 from contract.documents import Document, Name, installed_version, json_schema, parse_document, read_document
 from contract.errors import GroundTruthError, InputError
-from contract.files import write_json
+from contract.io.files import write_json
 
 
 class Entry(Document):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from contract.archives import pack, unpack
 from contract.errors import ModelPackageError
+from contract.io.archives import pack, unpack
 from contract.packages import (
     Manifest,
     check_is_package,

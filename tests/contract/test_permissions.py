@@ -15,11 +15,11 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="changes the user")
 AS_USER_1000 = """
 import os, sys
 from pathlib import Path
-from contract.archives import pack
+from contract.io.archives import pack
 from contract.errors import InputError, run_main
-from contract.files import find_files, read_json, whole_folder, write_text
+from contract.io.files import find_files, read_json, whole_folder, write_text
 from contract.images.volumes import list_images
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 os.setgroups([]); os.setgid(1000); os.setuid(1000)
 path = Path(sys.argv[1])
 """

@@ -14,8 +14,8 @@ import SimpleITK as sitk
 
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
 from contract.images.volumes import read_volume
+from contract.io.files import read_json, write_json
 from hecktor.cli import main
 from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.make import make_cohort

@@ -13,9 +13,9 @@ import pytest
 
 from algorithm.cli import main as predict
 from contract.errors import HecktorError
-from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import find_single_image, read_volume, write_mask
+from contract.io.files import read_json
 from evaluation import evaluate
 from tests.visits import EDITION, make_visits
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contract.editions import load_edition
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from contract.packages import read_manifest
 from hecktor.cli import main
 from rehearsal.phantoms.centres import CENTRES

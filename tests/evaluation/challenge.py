@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from contract.editions.answers import ClassValue
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile
 from evaluation.inputs.ground_truth import FollowUp, Reference

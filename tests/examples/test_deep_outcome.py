@@ -17,7 +17,7 @@ from baseline.heads.cubes import CubesOf
 from baseline.package.existing import use_networks
 from baseline.work import WorkFolders
 from contract.code import Code
-from contract.files import read_json
+from contract.io.files import read_json
 from tests.baseline.conftest import once_prepared, prepared
 from tests.conftest import CaseFolder
 from tests.examples.readme import EXAMPLES, commands, run

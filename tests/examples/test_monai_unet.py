@@ -27,7 +27,7 @@ from baseline.cli import main as train
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.code import Code
-from contract.files import read_json
+from contract.io.files import read_json
 from hecktor.cli import main
 from tests.baseline.conftest import empty_release
 from tests.examples.readme import EXAMPLES, commands, run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.files import read_json
+from contract.io.files import read_json
 from tests.examples.readme import commands, run
 
 PHANTOMS, *_ = commands("own_container")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from contract.editions import Algorithm
-from contract.files import read_json
+from contract.io.files import read_json
 from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.

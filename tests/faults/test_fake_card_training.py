@@ -17,7 +17,7 @@ from baseline.network.plans import store_plan
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, run_main
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from contract.patient import Patient
 from tests.baseline.network.conftest import PATIENTS, PLAN, planned  # noqa: F401 - a fixture
 from tests.faults.fake_card import FULL, FakeCard, fake_card

@@ -15,9 +15,9 @@ from algorithm.case.read import CT_ALONE
 from algorithm.cli import main
 from contract import platform
 from contract.errors import Finding, run_main
-from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
+from contract.io.files import read_json
 from tests.algorithm.edition import EDITION, SEGMENTATION
 from tests.algorithm.test_serve import algorithm as server
 from tests.algorithm.test_serve import call

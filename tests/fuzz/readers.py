@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import read_head
-from contract.archives import pack, unpack
 from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.io.archives import pack, unpack
+from contract.io.files import read_json
 from contract.packages import MANIFEST, chosen_edition, read_manifest
 from contract.patient import read_ehr
 from contract.predictions import job_entry, read_inputs, read_predictions, socket_entry

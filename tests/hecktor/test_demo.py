@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from hecktor import demo
 from hecktor.cli import main
 from rehearsal.jobs.evaluation import ranked_values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contract.documents import json_schema
-from contract.files import read_json
+from contract.io.files import read_json
 from evaluation.editions.document import ScoredEdition
 from hecktor.new import SCHEMA
 

@@ -11,9 +11,9 @@ import pytest
 
 from contract.editions import load_edition
 from contract.editions.inputs import CT, EHR, PET
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.io.files import read_json, write_json
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.records import RehearsalResult

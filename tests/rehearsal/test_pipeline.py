@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.io.files import read_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main, memory_bytes
 from rehearsal.jobs.execute import Rehearsal

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from contract.archives import pack
 from contract.errors import Finding, ModelPackageError
-from contract.files import read_json
+from contract.io.archives import pack
+from contract.io.files import read_json
 from rehearsal.cli import main
 from rehearsal.records import RecordedRun, named_cases, notice_lines, rehearsed_answers
 from tests.rehearsal.conftest import HERE, Rehearse

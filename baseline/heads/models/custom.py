@@ -28,7 +28,7 @@ from baseline.heads.models.selection import Family, SingleHead
 from baseline.heads.models.terms import spread_of
 from contract.code import Code, code_files, split_reference
 from contract.errors import ModelPackageError
-from contract.files import whole_folder
+from contract.io.files import whole_folder
 
 KINDS: Final = ("risk", "class")
 # Patients whose predictions one by one, before saving and after loading, are compared with those of all together.

@@ -11,8 +11,8 @@ from algorithm.heads.methods import METHODS
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
-from contract.files import read_json, write_json
 from contract.images.volumes import read_volume
+from contract.io.files import read_json, write_json
 from tests.algorithm.conftest import files_below
 from tests.algorithm.edition import COMBINED, EDITION_2026
 from tests.conftest import CaseFolder, class_head_json

@@ -15,8 +15,8 @@ import SimpleITK as sitk
 from algorithm import Predictor
 from algorithm.cli import main
 from contract.errors import HecktorError, InputError, ModelPackageError, run_main
-from contract.files import read_json
 from contract.images.volumes import read_volume
+from contract.io.files import read_json
 from tests.algorithm.combined.answered import FILES, MASK, RECORD, answered, values
 from tests.algorithm.conftest import files_below
 from tests.algorithm.test_serve import algorithm, call

@@ -13,7 +13,7 @@ import pytest
 from algorithm.network.backbones import untrained_network
 from algorithm.network.package import load_package
 from contract.errors import ModelPackageError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from tests.conftest import segresnet_architecture, tiny_plans, write_manifest, write_tiny_package
 
 

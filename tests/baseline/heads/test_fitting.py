@@ -28,9 +28,9 @@ from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits
 from baseline.work import WorkFolders
 from contract.editions import load_edition
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.io.files import read_json, write_json
 from contract.packages import DEFAULT_SMALLEST
 from contract.patient import Patient
 from tests.baseline.heads.cohorts import head_cohort

@@ -26,7 +26,7 @@ from baseline.heads.record import (
 from baseline.work import WorkFolders
 from contract.documents import parse_document
 from contract.errors import HecktorError
-from contract.files import write_json
+from contract.io.files import write_json
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import HPV, RFS, cross_validation_json
 

@@ -16,9 +16,9 @@ from baseline.network.nnunet import set_environment
 from baseline.network.planning import plan_and_preprocess
 from baseline.network.plans import NetworkPlan
 from baseline.work import CONFIGURATIONS, WorkFolders
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.io.files import read_json, write_json
 
 EDGE = 16
 PATIENTS = ("A-1", "A-2")

@@ -15,7 +15,7 @@ from baseline.network.planning import write_plans
 from baseline.network.plans import NetworkPlan
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from tests.baseline.network.conftest import UNET, MakeTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

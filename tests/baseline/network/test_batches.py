@@ -17,8 +17,8 @@ from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 from algorithm.network.preprocessing import normalise
 from baseline.network.batches import AbsentPet, absent_pet, end_workers, seeded_workers, with_absent_pets
 from baseline.work import WorkFolders
-from contract.files import read_json
 from contract.images.volumes import read_volume
+from contract.io.files import read_json
 from tests.baseline.network.conftest import UNET, MakeTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

@@ -19,7 +19,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import write_text
+from contract.io.files import write_text
 from tests.baseline.prepared import planned_work
 from tests.signals import reset_signals
 

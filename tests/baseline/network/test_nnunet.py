@@ -16,7 +16,7 @@ from baseline.network.nnunet import Machine, explained_failures, train_network, 
 from baseline.package.cli import main as package
 from baseline.work import CONFIGURATIONS, PLANS_NAME, TRAINING_TIME, WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.io.files import read_json
 from tests.baseline.network.conftest import PLAN
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

@@ -23,9 +23,9 @@ from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_f
 from baseline.release.cases import ReleaseCase, image_path, label_path
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask, write_volume
+from contract.io.files import read_json, write_json
 from contract.patient import Patient
 
 GRID = Geometry((14, 13, 12), (9.0, 9.0, 9.0), (-58.0, -54.0, -50.0))

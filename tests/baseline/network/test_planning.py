@@ -18,7 +18,7 @@ from baseline.network.planning import plan_networks, without_pools
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, write_json, write_text
+from contract.io.files import read_json, write_json, write_text
 from tests.baseline.network.conftest import PATIENTS, plan_noise, write_raw
 from tests.baseline.prepared import planned_work
 

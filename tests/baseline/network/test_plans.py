@@ -20,7 +20,7 @@ from baseline.network.plans import PRESETS, NetworkPlan, read_plan, store_plan
 from baseline.steps import plan_of, prepare_options
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError, InputError
-from contract.files import PHANTOM_MARKER, write_json
+from contract.io.files import PHANTOM_MARKER, write_json
 
 DATASET = {
     "channel_names": {"0": "CT", "1": "PET"},

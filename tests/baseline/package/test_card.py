@@ -12,7 +12,7 @@ from baseline.package.card import DEFAULTS, NO_REPORT, model_card, read_descript
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
 from contract.errors import InputError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from contract.patient import Patient
 from tests.baseline.postprocessing.patients import record_json
 from tests.baseline.prepared import cross_validation_json, head_record, outcomes

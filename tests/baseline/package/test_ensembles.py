@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.network.package import ONE_IMAGE, load_package
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import (
     edit_checkpoint,

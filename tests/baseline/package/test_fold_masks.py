@@ -12,8 +12,8 @@ from baseline.cli import main
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json
 from contract.images.volumes import write_mask
+from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_training
 from tests.baseline.test_given_masks import block
 

@@ -16,8 +16,8 @@ from nnunetv2.inference import predict_from_raw_data
 from algorithm.cli import main as predict
 from algorithm.network import tiles
 from contract.errors import ModelPackageError
-from contract.files import read_json
 from contract.images.volumes import Volume, find_single_image, read_volume, write_volume
+from contract.io.files import read_json
 from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import CPU, DATASET, edit_checkpoint, edit_dataset, package, train_once
 from tests.baseline.package.own_model import MODEL, packaged, write_model

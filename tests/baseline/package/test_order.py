@@ -16,7 +16,7 @@ from algorithm.network.networks import load_weights
 from algorithm.network.package import INTENSITIES, load_package
 from baseline.package.order import TrainedOrder, ordered_plans, trained_order
 from contract.errors import ModelPackageError
-from contract.files import read_json
+from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_dataset, edit_training, our_logits, package
 
 PRESETS = ["plain", "resenc_m", "resenc_l", "segresnet"]

@@ -16,7 +16,7 @@ import torch
 
 from baseline.package.nnunet_results import read_results
 from contract.errors import ModelPackageError
-from contract.files import write_json
+from contract.io.files import write_json
 from tests.baseline.package.nnunet_results import edit_checkpoint, edit_dataset, edit_plan, edit_training, package
 
 

@@ -10,7 +10,7 @@ from baseline.cache import cache
 from baseline.postprocessing.record import packed_rules
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
-from contract.files import write_json
+from contract.io.files import write_json
 from tests.baseline.postprocessing.patients import record_json
 
 RULES = {"gtvn_volume_ml": 0.5}

@@ -20,9 +20,9 @@ from baseline.release.splits import load_or_make_splits, read_splits
 from baseline.report.page import postprocessing_section
 from baseline.work import WorkFolders
 from contract import labels
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
+from contract.io.files import read_json, write_json
 from contract.packages import NO_RULES, PostprocessingRules
 from tests.baseline.postprocessing.patients import GRID, record_json, write_patients
 

@@ -12,7 +12,7 @@ from baseline.release.clinical import read_values
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError
-from contract.files import write_json
+from contract.io.files import write_json
 from contract.release.tables import Problem, read_table
 from tests.baseline.prepared import EDITION
 

@@ -12,7 +12,7 @@ from baseline import PRESETS, PrepareOptions, TrainingOptions, WorkFolders, pipe
 from baseline.cli import main
 from baseline.preparation import Spacing, chosen_spacing
 from contract.errors import HecktorError
-from contract.files import PHANTOM_MARKER, write_json, write_text
+from contract.io.files import PHANTOM_MARKER, write_json, write_text
 from tests.baseline.prepared import planned_work
 
 PREPARED, FINE = (2.0, 2.0, 4.0), (1.0, 1.0, 1.0)

@@ -16,9 +16,9 @@ from baseline.network.out_of_fold import write_probabilities
 from baseline.release.cases import ReleaseCase, image_path, read_cases, write_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask, write_volume
+from contract.io.files import read_json, write_json
 from contract.patient import Patient
 from evaluation import evaluate, rank
 from tests.baseline.prepared import cross_validation_json, outcomes

@@ -23,7 +23,7 @@ from baseline.report.page import (
     worst_cases_html,
 )
 from baseline.work import WorkFolders
-from contract.files import write_json
+from contract.io.files import write_json
 from tests.baseline.prepared import head_record, planned_work
 from tests.baseline.report.records import charts_of
 from tests.conftest import head_json

@@ -18,7 +18,7 @@ from benchmarks.device.packages import PLAN_NAMES, plans_named, write_random_pac
 from benchmarks.device.speed import flops_per_tile
 from contract import labels
 from contract.editions import DEFAULT_EDITION
-from contract.files import read_json
+from contract.io.files import read_json
 
 
 def full_size(name: str, *, quick: bool = False) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.device.parts import PARTS
 from benchmarks.device.speed import HALF
-from contract.files import read_json
+from contract.io.files import read_json
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = {

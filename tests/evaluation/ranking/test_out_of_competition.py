@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.io.files import read_json
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.cli import main
 from evaluation.ranking.out_of_competition import (

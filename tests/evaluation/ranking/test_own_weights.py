@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from evaluation.api import evaluate
 from evaluation.ranking.cli import main as rank
 from reporting.analyses.sources import find_results, profile_of_results

@@ -11,7 +11,7 @@ import pytest
 
 import evaluation
 from contract.errors import HecktorError
-from contract.files import csv_text
+from contract.io.files import csv_text
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import as_csv
 from reporting.report.cli import main as report

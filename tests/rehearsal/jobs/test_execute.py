@@ -10,9 +10,9 @@ import pytest
 
 from contract.editions import load_edition
 from contract.errors import EngineError, OutputError
-from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
+from contract.io.files import write_json
 from contract.predictions import read_predictions
 from rehearsal.jobs.execute import listing
 from rehearsal.platform.outputs import check_outputs

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from contract.errors import EngineError
-from contract.files import read_json
+from contract.io.files import read_json
 from rehearsal.jobs.execute import choose_api_method
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.runner import GIB, Limits, ProcessRunner

@@ -13,9 +13,9 @@ import pytest
 from contract.editions import Edition, load_edition
 from contract.editions.inputs import CT, EHR, PET, RT_DOSE
 from contract.errors import GroundTruthError, InputError
-from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
+from contract.io.files import read_json
 from hecktor.cli import main as hecktor
 from rehearsal.cli import main
 from rehearsal.jobs.cases import Cohort, stage_job

@@ -20,8 +20,8 @@ from contract import patient
 from contract.editions import load_edition
 from contract.editions.inputs import CT, EHR
 from contract.errors import OutputError
-from contract.files import read_json, write_json
 from contract.images import volumes as images
+from contract.io.files import read_json, write_json
 from contract.patient import parse_ehr
 from contract.predictions import read_inputs
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage

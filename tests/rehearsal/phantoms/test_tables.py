@@ -12,7 +12,7 @@ import pytest
 
 from contract.editions import Edition, edition_from, load_edition
 from contract.errors import OutputError
-from contract.files import read_json, write_json
+from contract.io.files import read_json, write_json
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, make_case
 from rehearsal.phantoms.make import make_cohort

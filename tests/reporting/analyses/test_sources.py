@@ -13,9 +13,9 @@ import pytest
 
 from contract.editions import Algorithm, load_edition
 from contract.errors import HecktorError
-from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
+from contract.io.files import write_json
 from evaluation.editions.profile import load_profile
 from evaluation.results.task import TaskResults
 from reporting.analyses.sources import (

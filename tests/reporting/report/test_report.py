@@ -172,7 +172,7 @@ def test_pictures_are_all_there_or_not_at_all(demo, monkeypatch):
     def refuse(*_):
         raise OutputError("B-2.jpg", "cannot be written")
 
-    monkeypatch.setattr("contract.files.write_bytes", refuse)
+    monkeypatch.setattr("contract.io.files.write_bytes", refuse)
     with pytest.raises(OutputError):
         build(demo)
     assert not list(demo.glob("*r_files*"))

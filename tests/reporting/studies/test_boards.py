@@ -9,7 +9,7 @@ import pytest
 
 import evaluation
 from contract.errors import HecktorError
-from contract.files import json_text
+from contract.io.files import json_text
 from reporting.studies.cli import main
 
 # MEDAI fell from 0.706 to 0.528 and SIMS-LIFE rose from 0.583 to 0.658; the two others are made up.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from contract.errors import HecktorError, ModelPackageError
-from contract.files import find_files
+from contract.io.files import find_files
 from contract.platform import is_added_by_system
 
 SUFFIX: Final = ".tar.gz"

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, unwritable
-from contract.files import (
+from contract.io.files import (
     atomic_path,
     csv_text,
     folder_nearby,
@@ -65,7 +65,7 @@ KILLED_WHILE_WRITING = """
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from contract import files
+from contract.io import files
 real = Path.write_bytes
 def half(path, content):
     real(path, content[: len(content) // 2])
@@ -308,7 +308,7 @@ def test_the_earlier_folder_gets_its_name_back(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_that_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
-    code = "import os, sys; from pathlib import Path; from contract.files import whole_folder\n"
+    code = "import os, sys; from pathlib import Path; from contract.io.files import whole_folder\n"
     code += "with whole_folder(Path(sys.argv[1])) as partial: (partial / 'a').touch(); os._exit(1)"
     subprocess.run([sys.executable, "-c", code, tmp_path / "case"], check=False)
     assert [name.startswith(".partial-case-") for name in names(tmp_path)] == [True]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from contract.errors import OutputError
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 
 HOLDER = """
 import sys
 from pathlib import Path
-from contract.locks import lock_output
+from contract.io.locks import lock_output
 with lock_output(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()

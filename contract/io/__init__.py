@@ -1,0 +1,1 @@
+"""Files in and out: atomic writing, strict JSON and CSV, archives, locks."""
