@@ -9,22 +9,22 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.cube import absent_cube
-from algorithm.heads.documents import Faults, Features, Head, OnePatient
+from algorithm.heads.documents import Faults, Features, Head, SinglePatient
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.features.structure import components
-from algorithm.heads.head_hook import before_code
+from algorithm.heads.head_hook import without_user_code
 from algorithm.heads.measure import clinical_features, image_features
-from algorithm.heads.values import HeadAnswer, classes_left, head_answer, staged
-from algorithm.masks.segmentation import FALLBACK_MASKS, Heads, Segmented, SegmentedBy
+from algorithm.heads.values import HeadAnswer, derive_stage, find_possible_classes, head_answer
+from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, HeadMode, MaskSource
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from contract import labels
 from contract.documents import is_member, is_number
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.images.geometry import is_below
-from contract.packages import SmallestLesions
+from contract.packages import MinLesionSizes
 
 _Mask = npt.NDArray[np.uint8]
 
@@ -33,7 +33,7 @@ class _NoFeaturesError(Exception):
     """A fault left no features; the message is the reason."""
 
 
-def restore(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, Fallback | None]:
+def restore(run: RunContext, segmented: CaseSegmentation) -> tuple[_Mask | None, Fallback | None]:
     """The mask on the scan's grid, None if the algorithm has none, and the fallback in place of the network, if any.
 
     The mask is empty if there is no segmentation or it cannot be restored.
@@ -59,7 +59,7 @@ def restore(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, Fallba
             run.trace(why, problem)
         else:
             return mask, fallback
-    return np.zeros(grid.array_shape, dtype=np.uint8), Fallback(SegmentedBy.EMPTY_MASK, why)
+    return np.zeros(grid.array_shape, dtype=np.uint8), Fallback(MaskSource.EMPTY_MASK, why)
 
 
 def _has_mask(run: RunContext) -> bool:
@@ -67,10 +67,10 @@ def _has_mask(run: RunContext) -> bool:
     answers, mask = run.output.answers, run.request.algorithm.mask
     if answers is None or mask is None or answers.segmented.segmentation is None:
         return False
-    return mask.name not in answers.fallbacks or answers.fallbacks[mask.name].by is not SegmentedBy.EMPTY_MASK
+    return mask.name not in answers.fallbacks or answers.fallbacks[mask.name].by is not MaskSource.EMPTY_MASK
 
 
-def measure(run: RunContext, segmented: Segmented) -> tuple[OnePatient | None, str]:
+def measure(run: RunContext, segmented: CaseSegmentation) -> tuple[SinglePatient | None, str]:
     """Features of lesions and patient for the heads; None if the heads take declared values, or after a fault.
 
     The fault of the first measurement is returned as text if all heads have a fallback.
@@ -78,15 +78,15 @@ def measure(run: RunContext, segmented: Segmented) -> tuple[OnePatient | None, s
     threshold.
     """
     heads, case, segmentation = run.request.algorithm.heads, segmented.case, segmented.segmentation
-    if not heads or segmented.heads is Heads.DECLARED:
+    if not heads or segmented.heads is HeadMode.DECLARED:
         return None, ""
     clinical = clinical_features(case.patient, run.request.edition.clinical)
-    if segmentation is None or segmented.by is SegmentedBy.NOTHING:
-        return OnePatient(clinical, absent_cube), ""
+    if segmentation is None or segmented.by is MaskSource.NOTHING:
+        return SinglePatient(clinical, absent_cube), ""
     try:
         images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
         seen, hooked = FeatureImages(*images, clinical), dict[str, float | None]()
-        for hook in run.resident.package.features if segmented.heads is Heads.ALL else ():
+        for hook in run.resident.package.features if segmented.heads is HeadMode.ALL else ():
             if not (hook.folds and segmented.by in FALLBACK_MASKS):
                 with run.stages(hook.title):
                     hooked |= _hooked(run, hook, seen)
@@ -99,7 +99,7 @@ def measure(run: RunContext, segmented: Segmented) -> tuple[OnePatient | None, s
         run.trace(fault, problem)
         return None, fault
     run.has_measured = True
-    return OnePatient({**measured, **clinical, **hooked}, seen.cubes), ""
+    return SinglePatient({**measured, **clinical, **hooked}, seen.cubes), ""
 
 
 def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
@@ -125,7 +125,7 @@ def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Featur
         return {}
 
 
-def answer(run: RunContext, segmented: Segmented) -> CaseAnswers:
+def answer(run: RunContext, segmented: CaseSegmentation) -> CaseAnswers:
     """All answers of the algorithm, by their kinds.
 
     Raises:
@@ -171,7 +171,7 @@ def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
 
 
 def _classes_left(
-    heads: Sequence[Answer], segmented: Segmented, mask: _Mask | None, smallest: SmallestLesions
+    heads: Sequence[AnswerSpec], segmented: CaseSegmentation, mask: _Mask | None, smallest: MinLesionSizes
 ) -> dict[str, tuple[ClassValue, ...]]:
     """The classes that the written mask leaves to each class answer on which it has a bearing, by name."""
     declared = [one for one in heads if one.without or one.rule]
@@ -183,14 +183,14 @@ def _classes_left(
         for label in labels.FOREGROUND
         if all(is_below(part.volume_ml, smallest.of(label)) for part in components(mask == label, grid))
     }
-    return {one.name: classes_left(one, absent, segmented=has_segmentation) for one in declared}
+    return {one.name: find_possible_classes(one, absent, segmented=has_segmentation) for one in declared}
 
 
 def _by_head(
     run: RunContext,
-    declared: Answer,
-    heads: Heads,
-    measured: tuple[OnePatient | None, str],
+    declared: AnswerSpec,
+    heads: HeadMode,
+    measured: tuple[SinglePatient | None, str],
     excluded: Collection[ClassValue],
 ) -> tuple[HeadAnswer, list[str]]:
     """The head's answer, and lines for the log on what is missing and what its days mean."""
@@ -198,12 +198,12 @@ def _by_head(
     if patient is None:
         raise _NoFeaturesError(fault_of_features)
     head, lines, faults = run.head(declared), list[str](), Faults()
-    if heads is not Heads.ALL:
-        head = before_code(head)
+    if heads is not HeadMode.ALL:
+        head = without_user_code(head)
     given = head_answer(declared, head, patient.features, patient.cubes, excluded=excluded, faults=faults)
     for fault in faults:
         finding = Finding(fault.what, fault.found, fault.expected, f"the ensemble of {declared.name} goes without it")
-        if heads is Heads.ALL:
+        if heads is HeadMode.ALL:
             run.notices.note(finding)
         else:  # a better answer may have it
             lines.append(str(finding))
@@ -225,7 +225,7 @@ def _missing(name: str, head: Head, features: Features) -> Iterator[str]:
         yield f"{name}: {len(missing)} features are missing; instead their training medians are used: {medians}"
 
 
-def _may_fall_back(declared: Answer, problem: Exception) -> bool:
+def _may_fall_back(declared: AnswerSpec, problem: Exception) -> bool:
     """True after a fault of the head or a bug, if a fallback is declared; a bad case stays an error."""
     is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
     return declared.fallback is not None and not is_bad_case
@@ -233,14 +233,17 @@ def _may_fall_back(declared: Answer, problem: Exception) -> bool:
 
 def _fall_back(
     run: RunContext,
-    declared: Answer,
-    patient: OnePatient | None,
+    declared: AnswerSpec,
+    patient: SinglePatient | None,
     excluded: Collection[ClassValue],
     problem: Exception,
 ) -> tuple[HeadValue, Fallback]:
     """The first possible value: from the rule, the training, the declaration, or any remaining class."""
     sources: list[tuple[FallbackSource, Callable[[], Any]]] = [
-        ("rule", lambda: staged(declared.rule, patient.features) if declared.rule and patient is not None else None),
+        (
+            "rule",
+            lambda: derive_stage(declared.rule, patient.features) if declared.rule and patient is not None else None,
+        ),
         ("training", lambda: run.resident.manifest.fallbacks.get(declared.head)),
         ("declaration", lambda: declared.fallback),
         ("declaration", lambda: next(value for value in declared.classes if value not in excluded)),
@@ -259,7 +262,7 @@ def _fall_back(
     return value, Fallback(source, why)
 
 
-def _is_valid(declared: Answer, value: object) -> bool:
+def _is_valid(declared: AnswerSpec, value: object) -> bool:
     """True if the answer may have this value."""
     if declared.kind == "class":
         return is_member(value, declared.classes)

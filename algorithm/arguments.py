@@ -20,16 +20,16 @@ from algorithm.destination import (
     remove_earlier,
 )
 from contract import platform
-from contract.editions import Algorithm, Edition, known_editions, load_edition
+from contract.editions import Algorithm, Edition, list_editions, load_edition
 from contract.errors import HecktorError, InputError
-from contract.options import named_algorithm, require_files, require_folders, require_paths
-from contract.packages import chosen_edition, edition_hint
+from contract.options import find_algorithm, require_files, require_folders, require_paths
+from contract.packages import edition_hint, resolve_edition
 
 _IMAGES: Final = "images"
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictArguments:
     """A checked command line: task, case, and output folder or mask file."""
 
     edition: Edition
@@ -40,7 +40,7 @@ class Asked:
     probabilities_path: Path | None
 
 
-def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Asked:
+def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> PredictArguments:
     """Remove earlier answers, then check the paths: a run that is refused leaves no earlier answer in its place.
 
     Raises:
@@ -57,10 +57,10 @@ def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> A
     edition = _known_edition(arguments)
     _remove_earlier(arguments, edition, probabilities)
     _require_paths(arguments)
-    edition = edition or chosen_edition(arguments.edition, arguments.model)  # raises what is wrong with the package
+    edition = edition or resolve_edition(arguments.edition, arguments.model)  # raises what is wrong with the package
     algorithm = _algorithm(parser, arguments, edition, mask_path)
     source = _source(parser, arguments, algorithm)
-    return Asked(edition, algorithm, source, output_dir, mask_path, probabilities)
+    return PredictArguments(edition, algorithm, source, output_dir, mask_path, probabilities)
 
 
 def _default_output(parser: argparse.ArgumentParser) -> Path:
@@ -95,7 +95,7 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Path]:
 def _known_edition(arguments: argparse.Namespace) -> Edition | None:
     """The edition of `--edition` or of the package; None if neither can be read."""
     with suppress(HecktorError):
-        return chosen_edition(arguments.edition, arguments.model)
+        return resolve_edition(arguments.edition, arguments.model)
     return None
 
 
@@ -108,7 +108,7 @@ def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None, prob
         remove_answers([arguments.output])
         return
     paths: list[Path] = []
-    for one in [edition] if edition is not None else [load_edition(name) for name in known_editions()]:
+    for one in [edition] if edition is not None else [load_edition(name) for name in list_editions()]:
         with suppress(HecktorError):  # a task that this edition does not have
             paths += answer_paths(one.algorithm(arguments.task), arguments.output).values()
     inputs = [path.resolve() for path in _inputs(arguments)]
@@ -133,7 +133,7 @@ def _algorithm(
     plain = arguments.ct is not None and task is None
     hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
     hint += edition_hint(edition, arguments.edition, arguments.model)
-    algorithm = named_algorithm(parser, edition.algorithm, task, hint)
+    algorithm = find_algorithm(parser, edition.algorithm, task, hint)
     if mask_path is None:
         return algorithm
     if algorithm.mask is None:

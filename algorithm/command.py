@@ -16,11 +16,11 @@ from pathlib import Path
 
 import SimpleITK as sitk
 
-from algorithm.arguments import Asked
+from algorithm.arguments import PredictArguments
 from algorithm.case.inputs import CaseFiles
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
-from algorithm.network.resident import Resident, shipped_package, uploaded_package
+from algorithm.network.resident import LoadedPackage, find_shipped_package, find_uploaded_package
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
@@ -34,7 +34,7 @@ from contract.processes import usable_cpus
 LOGGER = logging.getLogger("hecktor")
 
 
-def run(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> int:
+def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) -> int:
     """Answer one case, or serve, as `algorithm.cli` was asked; 0 on success. Raises `HecktorError`."""
     if arguments.device == "cuda":
         from algorithm.network.devices import device_named  # torch takes seconds
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> int:
             return 0
         with _terminated_by_signal() as termination:
             try:
-                record = predict(request, Resident(model_dir, request.device, request.code), termination).record
+                record = predict(request, LoadedPackage(model_dir, request.device, request.code), termination).record
             finally:
                 _log_this_thread_only()
     LOGGER.info("written: %s", request.mask_path or request.output_dir)
@@ -77,10 +77,10 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
     if arguments.require_model:
         expected = "the uploaded package: --require-model refuses the shipped one"
         raise ModelPackageError("model package", f"none in {platform.MODEL_DIR}", expected)
-    return shipped_package(request.edition.name if request.uses_package else DEFAULT_EDITION)
+    return find_shipped_package(request.edition.name if request.uses_package else DEFAULT_EDITION)
 
 
-def _request(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> PredictRequest:
+def _request(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) -> PredictRequest:
     algorithm = asked.algorithm
     return PredictRequest(
         edition=asked.edition,
@@ -95,7 +95,7 @@ def _request(arguments: argparse.Namespace, asked: Asked, spent_s: float) -> Pre
         most_passes=arguments.passes,
         probabilities_path=asked.probabilities_path,
         record_path=arguments.record,
-        is_shipped=arguments.model is None and uploaded_package() is None,
+        is_shipped=arguments.model is None and find_uploaded_package() is None,
         code=tuple(arguments.code),
         contours_path=arguments.contours,
         limits_card=True,

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import ndimage
 
 from algorithm.heads.features.structure import components
-from algorithm.masks.segmentation import FALLBACK_MASKS, Heads, Segmentation, SegmentedBy, expected_dsc, softmax
+from algorithm.masks.segmentation import FALLBACK_MASKS, HeadMode, MaskSource, Segmentation, expected_dsc, softmax
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from contract import labels
@@ -24,7 +24,7 @@ from contract.io.files import atomic_path, write_json
 
 LOGGER = logging.getLogger("hecktor")
 
-_WITHOUT_MASK: Final = (SegmentedBy.HEADER, SegmentedBy.NOTHING)
+_WITHOUT_MASK: Final = (MaskSource.HEADER, MaskSource.NOTHING)
 
 
 def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
@@ -32,12 +32,12 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAns
     segmented, segmentation = answers.segmented, answers.segmented.segmentation
     if not reason:
         return answers
-    if segmented.heads is Heads.DECLARED:
-        what = "an empty mask and fallbacks" if segmented.by is SegmentedBy.HEADER else "fallbacks"
+    if segmented.heads is HeadMode.DECLARED:
+        what = "an empty mask and fallbacks" if segmented.by is MaskSource.HEADER else "fallbacks"
         run.notices.note(Finding("answers", reason, action=f"{what} are written"))
     elif segmented.by in FALLBACK_MASKS:
         LOGGER.warning("*** FALLBACK *** %s: no pass has been made yet, the %s answers", reason, segmented.by)
-    elif segmentation is None or segmented.by is SegmentedBy.NOTHING:
+    elif segmentation is None or segmented.by is MaskSource.NOTHING:
         LOGGER.warning("*** EARLY END *** %s", reason)
     elif segmentation.passes_done < segmentation.passes_planned:
         LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
@@ -49,8 +49,8 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     lesions = _lesions(answers)
     record = _record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
-    if segmentation is not None and segmentation.postprocessed is not None:
-        LOGGER.info("postprocessing: %s", segmentation.postprocessed.summary())
+    if segmentation is not None and segmentation.apply_postprocessing is not None:
+        LOGGER.info("postprocessing: %s", segmentation.apply_postprocessing.summary())
     for line in answers.notes:
         LOGGER.info("%s", line)
     for line in _fallback_lines(run, answers):
@@ -74,7 +74,7 @@ def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> N
         if request.record_path is not None:
             write_json(request.record_path, record.as_json())
         if request.probabilities_path is not None and segmented.segmentation is not None:
-            if segmented.by is not SegmentedBy.NETWORK:
+            if segmented.by is not MaskSource.NETWORK:
                 LOGGER.warning("no probabilities are written: no pass of the network was made")
             elif not run.deadline.stopped():
                 write_probabilities(request.probabilities_path, segmented.segmentation)
@@ -111,7 +111,7 @@ def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
     for name, fallback in answers.fallbacks.items():
         if mask is None or name != mask.name:
             what = f"{answers.values[name]!r} is written, by the {fallback.by}"
-        elif fallback.by is SegmentedBy.EMPTY_MASK and answers.segmented.segmentation is not None:
+        elif fallback.by is MaskSource.EMPTY_MASK and answers.segmented.segmentation is not None:
             what = "an empty mask is written"
         else:
             continue
@@ -166,7 +166,7 @@ def _lesions(answers: CaseAnswers) -> dict[str, Any]:
 
 def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -> RunRecord:
     request, segmented = run.request, answers.segmented
-    network = segmented.segmentation if segmented.by is SegmentedBy.NETWORK else None
+    network = segmented.segmentation if segmented.by is MaskSource.NETWORK else None
     return RunRecord(
         edition=request.edition.name,
         task=request.algorithm.name,

@@ -15,15 +15,15 @@ from algorithm.deadline import Deadline, StoppedError, Termination
 from algorithm.destination import answer_paths, remove_answers
 from algorithm.heads.documents import Head
 from algorithm.heads.values import check_head
-from algorithm.network.resident import Resident
+from algorithm.network.resident import LoadedPackage
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract import platform
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
 from contract.images.metaimage import unpacked
-from contract.images.volumes import packed_mask, write_mask
+from contract.images.volumes import encode_mask, write_mask
 from contract.io.files import json_text, write_files
-from contract.packages import DEFAULT_SMALLEST, SmallestLesions
+from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
 POLL_S: Final = 0.05
@@ -34,20 +34,20 @@ PATIENCE_S: Final = 3.0
 class RunContext:
     """The request with everything that its steps share; the clock starts here."""
 
-    def __init__(self, request: PredictRequest, resident: Resident) -> None:
+    def __init__(self, request: PredictRequest, resident: LoadedPackage) -> None:
         self.request, self.resident = request, resident
         self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s)
         self.stages, self.notices = Stages(), Notices()
-        self.output = CaseOutput(request, self.stages)
+        self.output = AnswerFiles(request, self.stages)
         self.has_measured = False  # features, of which answers are on disk
         self._traced: set[str] = set()
 
     @property
-    def smallest_lesions(self) -> SmallestLesions:
+    def smallest_lesions(self) -> MinLesionSizes:
         """Volumes below which a part of the mask is no lesion: the package's, or the defaults without one."""
         return self.resident.manifest.smallest_lesions if self.request.uses_package else DEFAULT_SMALLEST
 
-    def head(self, answer: Answer) -> Head:
+    def head(self, answer: AnswerSpec) -> Head:
         """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""
         name = self.request.method.head_name(answer)
         head = self.resident.package.head(name)
@@ -68,7 +68,7 @@ class RunContext:
             LOGGER.warning("%s", message, exc_info=problem)
 
 
-class CaseOutput:
+class AnswerFiles:
     """The answers of a case so far: each better one replaces all files of the one before it.
 
     Every file is valid at any moment, even if the process is killed. A request without an output keeps its answers in
@@ -120,7 +120,7 @@ class CaseOutput:
     def _write(self, answers: CaseAnswers) -> bytes | None:
         """Write the files; the packed mask."""
         request, contents = self._request, {}
-        packed = None if answers.mask is None else packed_mask(platform.MASK_FILE_NAME, answers.mask, answers.geometry)
+        packed = None if answers.mask is None else encode_mask(platform.MASK_FILE_NAME, answers.mask, answers.geometry)
         if request.mask_path is not None and answers.mask is not None:
             write_mask(request.mask_path, answers.mask, answers.geometry)
         if request.output_dir is not None:
@@ -140,7 +140,7 @@ def remove_earlier_answers(request: PredictRequest) -> None:
 
 
 def watch(
-    compute: Callable[[], None], output: CaseOutput, deadline: Deadline, termination: Termination
+    compute: Callable[[], None], output: AnswerFiles, deadline: Deadline, termination: Termination
 ) -> tuple[CaseAnswers, str]:
     """Run `compute`, which writes better and better answers, in a thread, and end it when the time is up.
 
@@ -185,7 +185,7 @@ def watch(
     return answers, type(problem).__name__
 
 
-def _watched(work: Callable[[], None], output: CaseOutput, deadline: Deadline, termination: Termination) -> str:
+def _watched(work: Callable[[], None], output: AnswerFiles, deadline: Deadline, termination: Termination) -> str:
     """Run `work` in a thread until it ends, or until a few seconds after it should; the reason for an early end."""
     reason = _reason_to_end(output, deadline, termination)
     if reason:
@@ -204,7 +204,7 @@ def _watched(work: Callable[[], None], output: CaseOutput, deadline: Deadline, t
     return reason
 
 
-def _reason_to_end(output: CaseOutput, deadline: Deadline, termination: Termination) -> str:
+def _reason_to_end(output: AnswerFiles, deadline: Deadline, termination: Termination) -> str:
     if termination.requested:
         return "asked to end"
     return "time is nearly up" if output.answers is not None and deadline.overdue() else ""

@@ -12,19 +12,19 @@ from typing import Final
 import numpy as np
 
 from algorithm.answers import answer
-from algorithm.case.read import CT_ALONE, Case, air_case, covered_height, read_case
+from algorithm.case.read import CT_ALONE, Case, air_case, compute_covered_height, read_case
 from algorithm.conclude import conclude, log_early_end, reset_peaks
 from algorithm.deadline import StoppedError, Termination
 from algorithm.masks.segmentation import (
-    Heads,
+    CaseSegmentation,
+    HeadMode,
+    MaskSource,
     Segmentation,
-    Segmented,
-    SegmentedBy,
-    by_contours,
     fallback_of,
+    segment_by_contours,
     threshold_segmentation,
 )
-from algorithm.network.resident import Resident
+from algorithm.network.resident import LoadedPackage
 from algorithm.output import RunContext, watch
 from algorithm.prediction import Prediction, PredictRequest
 from algorithm.region.localise import Region, localise
@@ -42,7 +42,7 @@ WITH_NECK: Final = "the empty mask is kept, because necks have physiologic uptak
 WITHOUT_BODY: Final = "the mask stays empty, and image features use their training medians"
 
 
-def predict(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> Prediction:
+def predict(request: PredictRequest, resident: LoadedPackage, termination: Termination | None = None) -> Prediction:
     """Answer one case before its time is up; the probabilities and the run record, if requested, follow the answer.
 
     Valid answers are written as soon as there are any, and better ones replace them (`segmentations`). One thread does
@@ -58,7 +58,7 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
     if request.uses_package:
         name_package(run)
     try:
-        answer_each(run, before_reading(run))
+        answer_each(run, write_fallback_answers(run))
         work = partial(answer_each, run, with_heads(run, segmentations(run)))
         answers, reason = watch(work, run.output, run.deadline, termination or Termination())
     except BaseException:
@@ -78,7 +78,7 @@ def name_package(run: RunContext) -> None:
         run.notices.note(Finding("model package", found, "the package of a submission", action))
 
 
-def answer_each(run: RunContext, better: Iterable[Segmented]) -> None:
+def answer_each(run: RunContext, better: Iterable[CaseSegmentation]) -> None:
     """Measure, answer and write each case of `better` in turn; a fault costs one that a better one follows alone.
 
     Raises:
@@ -100,14 +100,14 @@ def answer_each(run: RunContext, better: Iterable[Segmented]) -> None:
         raise failed
 
 
-def before_reading(run: RunContext) -> Iterator[Segmented]:
+def write_fallback_answers(run: RunContext) -> Iterator[CaseSegmentation]:
     """The empty mask on the grid of the CT's header, where the edition declares a value for every other answer."""
     if run.request.algorithm.always_answers:
         case = air_case(run.request.source, run.request.edition)
-        yield Segmented(case, SegmentedBy.HEADER, heads=Heads.DECLARED)
+        yield CaseSegmentation(case, MaskSource.HEADER, heads=HeadMode.DECLARED)
 
 
-def segmentations(run: RunContext) -> Iterator[Segmented]:
+def segmentations(run: RunContext) -> Iterator[CaseSegmentation]:
     """The case with better and better segmentations: the PET threshold, the first pass, all passes that fit the time.
 
     In place of the PET threshold an edition of MR has the mask of the earlier visit. There is a single one for given
@@ -115,15 +115,15 @@ def segmentations(run: RunContext) -> Iterator[Segmented]:
     """
     case, segmenter = read(run), run.request.method.segmenter
     if segmenter is None:
-        yield Segmented(case, SegmentedBy.NOTHING)
+        yield CaseSegmentation(case, MaskSource.NOTHING)
         return
     case, region = find_region(run, case)
     if region.is_empty:
-        yield Segmented(case, SegmentedBy.NOTHING, threshold_segmentation(case, region), region)
+        yield CaseSegmentation(case, MaskSource.NOTHING, threshold_segmentation(case, region), region)
     elif case.contours is not None and segmenter == "network":
         with run.stages("contours"):
-            segmentation = by_contours(case, case.contours, region, run.resident.package.spacing_mm)
-        yield Segmented(case, SegmentedBy.CONTOURS, segmentation, region)
+            segmentation = segment_by_contours(case, case.contours, region, run.resident.package.spacing_mm)
+        yield CaseSegmentation(case, MaskSource.CONTOURS, segmentation, region)
     else:
         threshold: Segmentation | None = None
         try:
@@ -134,10 +134,10 @@ def segmentations(run: RunContext) -> Iterator[Segmented]:
                 raise
             run.trace(f"no {fallback_of(case)} ({type(problem).__name__})", problem)
         else:
-            yield Segmented(case, fallback_of(case), threshold, region)
+            yield CaseSegmentation(case, fallback_of(case), threshold, region)
         if segmenter == "network":
-            for segmentation in by_networks(run, case, region, threshold):
-                yield Segmented(case, SegmentedBy.NETWORK, segmentation, region)
+            for segmentation in segment_by_networks(run, case, region, threshold):
+                yield CaseSegmentation(case, MaskSource.NETWORK, segmentation, region)
 
 
 def read(run: RunContext) -> Case:
@@ -165,11 +165,11 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
         name = next(iter(case.scans))
         if region.is_empty:
             run.notices.note(Finding(name, "neither a body nor uptake", HEAD_OR_NECK, WITHOUT_BODY))
-        elif region.without_landmark:
+        elif region.has_no_landmark:
             run.notices.note(Finding(name, "neither a brain nor lungs", HEAD_OR_NECK, WITHOUT_LANDMARK))
         if case.pet is None or region.is_empty:
             return case, region
-        covered = covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)
+        covered = compute_covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)
         if covered < COVERED_BY_PET:
             found = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
             enough = covered >= LEAST_COVERED_BY_PET
@@ -178,7 +178,9 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
         return case, region
 
 
-def by_networks(run: RunContext, case: Case, region: Region, threshold: Segmentation | None) -> Iterator[Segmentation]:
+def segment_by_networks(
+    run: RunContext, case: Case, region: Region, threshold: Segmentation | None
+) -> Iterator[Segmentation]:
     """Segmentations of the region by the package's networks: of the first pass, and of all that fit the time.
 
     There is none if no pass fits, or no network sees a case without a PET: `threshold` stands, and the log says so.
@@ -228,12 +230,12 @@ def _note_uptake(run: RunContext, threshold: Segmentation) -> None:
         run.notices.note(Finding("mask", found, "a lesion", WITH_NECK))
 
 
-def with_heads(run: RunContext, better: Iterable[Segmented]) -> Iterator[Segmented]:
+def with_heads(run: RunContext, better: Iterable[CaseSegmentation]) -> Iterator[CaseSegmentation]:
     """Each of `better`, the first one with declared values before, and the last one with an entrant's code after it."""
-    segmented: Segmented | None = None
+    segmented: CaseSegmentation | None = None
     for number, segmented in enumerate(better):
         if number == 0 and run.request.algorithm.always_answers:  # should the features or a head never end
-            yield replace(segmented, heads=Heads.DECLARED)
+            yield replace(segmented, heads=HeadMode.DECLARED)
         yield segmented
     if segmented is not None and run.asks_code:
-        yield replace(segmented, heads=Heads.ALL)
+        yield replace(segmented, heads=HeadMode.ALL)

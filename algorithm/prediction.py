@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import CaseSource
 from algorithm.heads.methods import BASELINE, Method
-from algorithm.masks.segmentation import Heads, Segmented, SegmentedBy
+from algorithm.masks.segmentation import CaseSegmentation, HeadMode, MaskSource
 from contract.editions import Algorithm, Edition
 from contract.editions.answers import ClassValue
 from contract.errors import Finding
@@ -24,7 +24,7 @@ from contract.packages import PackageIdentity
 RECORD_VERSION: Final = 2
 HeadValue = float | ClassValue
 # Of a risk or class: from the mask by a rule, the training's value in the manifest, or the edition's declaration.
-FallbackSource = SegmentedBy | Literal["rule", "training", "declaration"]
+FallbackSource = MaskSource | Literal["rule", "training", "declaration"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class CaseAnswers:
         probabilities: of the second of two classes, by name, from a head with calibration.
     """
 
-    segmented: Segmented
+    segmented: CaseSegmentation
     mask: npt.NDArray[np.uint8] | None
     values: Mapping[str, HeadValue]
     fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class CaseAnswers:
 
     def because_of(self, why: str) -> CaseAnswers:
         """The same answers, with `why` as reason of declared values."""
-        if self.segmented.heads is not Heads.DECLARED:
+        if self.segmented.heads is not HeadMode.DECLARED:
             return self
         fallbacks = {name: Fallback(one.by, one.why or why) for name, one in self.fallbacks.items()}
         return replace(self, fallbacks=fallbacks)
@@ -161,7 +161,7 @@ class RunRecord:
     method: str
     device: str | None
     region: Mapping[str, Any] | None
-    segmented_by: SegmentedBy | None
+    segmented_by: MaskSource | None
     passes_done: int
     passes_planned: int
     plan: str | None

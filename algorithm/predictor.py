@@ -12,14 +12,14 @@ import numpy.typing as npt
 from algorithm.case.inputs import plain_case
 from algorithm.case.read import CaseSource, CaseVolumes
 from algorithm.heads.methods import method_for
-from algorithm.network.resident import Resident, shipped_package, uploaded_package
+from algorithm.network.resident import LoadedPackage, find_shipped_package, find_uploaded_package
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
 from contract.editions import Algorithm
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import chosen_edition
+from contract.packages import resolve_edition
 
 
 class Predictor:
@@ -52,9 +52,9 @@ class Predictor:
         Raises:
             HecktorError: edition, task, package or device is unknown or unusable.
         """
-        self.edition = chosen_edition(edition, None if package is None else Path(package))
+        self.edition = resolve_edition(edition, None if package is None else Path(package))
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.algorithm(task)
-        given = uploaded_package() if package is None else Path(package)
+        given = find_uploaded_package() if package is None else Path(package)
         self._request = PredictRequest(
             edition=self.edition,
             algorithm=self.algorithm,
@@ -67,7 +67,7 @@ class Predictor:
             is_shipped=given is None,
             code=tuple(map(Path, code)),
         )
-        self._resident = Resident(given or shipped_package(self.edition.name), device, self._request.code)
+        self._resident = LoadedPackage(given or find_shipped_package(self.edition.name), device, self._request.code)
         self._resident.check(self.edition, self.algorithm)
         self._resident.load()
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from algorithm.deadline import Termination
 from algorithm.destination import remove_earlier
-from algorithm.network.resident import Resident
+from algorithm.network.resident import LoadedPackage
 from algorithm.output import remove_earlier_answers
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
@@ -163,7 +163,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
     Raises:
         HecktorError: the port is not available, or the model or the device is unusable.
     """
-    resident, termination = Resident(model_dir, request.device, request.code), Termination()
+    resident, termination = LoadedPackage(model_dir, request.device, request.code), Termination()
 
     def load() -> None:
         if request.uses_package:

@@ -14,7 +14,7 @@ from baseline.heads.fitting import fallbacks_of, masks_of, read_heads, smallest_
 from baseline.heads.record import read_cross_validation
 from baseline.network.jobs import final_checkpoints
 from baseline.network.plans import read_plan
-from baseline.own_features import code_of_features, code_of_fits, fitted_hooks
+from baseline.own_features import code_of_features, code_of_fits, load_fitted_hooks
 from baseline.package.calibration import calibration_entry
 from baseline.package.card import DEFAULTS, model_card
 from baseline.package.existing import existing_networks, networks_record
@@ -95,7 +95,7 @@ def _export(
     existing = existing_networks(work)
     if code:
         code.use(folders_of_code(heads.values()))
-    features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
+    features = load_fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     if existing is not None:
         if code:
             code.use(existing.manifest.code)
@@ -111,11 +111,12 @@ def _trained(work: WorkFolders) -> tuple[list[EnsembleMember], dict[str, Any]]:
     """The trained networks, fold 0 first as `ModelPackage.numbers_of` expects, and their entries of the manifest."""
     from baseline.network.checkpoint import read_checkpoint
     from baseline.package.members import EnsembleMember
-    from baseline.package.nnunet_results import trained_plans
+    from baseline.package.nnunet_results import read_trained_plans
 
     plans, final = work.read(work.plans), final_checkpoints(work)
     members = [
-        EnsembleMember(trained_plans(plans, name), name, map(read_checkpoint, paths)) for name, paths in final.items()
+        EnsembleMember(read_trained_plans(plans, name), name, map(read_checkpoint, paths))
+        for name, paths in final.items()
     ]
     # The plan's, unless its trainer mirrors nothing.
     mirror_axes = read_checkpoint(next(iter(final.values()))[0]).mirror_axes

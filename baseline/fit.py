@@ -20,8 +20,8 @@ from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.heads.record import (
     FORMAT_VERSION,
+    load_cross_validation,
     read_cross_validation,
-    stored_cross_validation,
     summary,
 )
 from baseline.own_features import (
@@ -97,13 +97,13 @@ def fit_heads(
     """
     heads, hooks = None, custom_features(code)
     if code:
-        heads = CustomHeads(code, code.offered(HEAD))
+        heads = CustomHeads(code, code.find_classes(HEAD))
         code.check_used()
     cases = [case for case in read_cases(work) if case.patient_id in features]
     table = complete_features(work, cases, features, hooks, jobs, device)
     targets = [with_custom_features(target, table.custom, table.fitted) for target in targets_of(edition_of(work))]
     targets = targets if heads is None else [with_custom_heads(target, heads) for target in targets]
-    stored = stored_cross_validation(work) if work.heads_json.is_file() else None
+    stored = load_cross_validation(work) if work.heads_json.is_file() else None
     if stored is None or stored.made_from != heads_key(work, cases, heads.record() if heads else {}):
         _fit(work, cases, table, targets, heads, jobs if len(cases) >= LEAST_FOR_PROCESSES else 1, masks)
     return summary(read_heads(work), read_cross_validation(work), targets)
@@ -145,7 +145,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], custom: Mapping[s
 
 def heads_are_current(work: WorkFolders) -> bool:
     """False if another version fitted the heads, or masks, patients or fitted features have changed since."""
-    document = stored_cross_validation(work)
+    document = load_cross_validation(work)
     if document is None or not work.features_json.is_file():
         return False
     return document.made_from == heads_key(work, read_cases(work), document.custom)

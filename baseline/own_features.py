@@ -20,8 +20,8 @@ from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, folds_in, hooks_in
 from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import Sources, cache, key_of, keys_of, load_cached, map_items
-from baseline.heads.cubes import CubesOf, cut_cubes, images_of
-from baseline.network.nnunet import explained_failures
+from baseline.heads.cubes import PatientCubes, cut_cubes, images_of
+from baseline.network.nnunet import explain_failures
 from baseline.preparation import edition_of
 from baseline.release.cases import ReleaseCase, head_answers, image_paths
 from baseline.release.splits import read_splits, seed_of
@@ -74,7 +74,7 @@ def fit_over_folds(
     folds, key, root = read_splits(work).folds, _key(work, cases, hook), _root(work, hook.name)
     if waiting := [n for n in range(len(folds)) if not _is_done(root, n, key)]:
         card = device_named(device)
-        with explained_failures(hook.title, _IF_FULL, _IF_LOST):
+        with explain_failures(hook.title, _IF_FULL, _IF_LOST):
             known, cubes = cut_cubes(work, cases, voxels + 2 * margin, spacing_mm, jobs)
         least = min(len({case.patient_id for case in known} - set(fold)) for fold in folds)
         if least < _LEAST_PATIENTS:
@@ -83,7 +83,7 @@ def fit_over_folds(
         (root / _RESULT).unlink(missing_ok=True)  # after an interruption, folds may differ in code or inputs
         _forget_folds(work, hook.name, len(folds))
         for fold in tqdm(waiting, desc=hook.title, unit="fold"):
-            with explained_failures(f"{hook.title}, fold {fold}", _IF_FULL, _IF_LOST), as_inference(card):
+            with explain_failures(f"{hook.title}, fold {fold}", _IF_FULL, _IF_LOST), as_inference(card):
                 _fit_fold(work, fold, key, (known, cubes), hook, str(card))
     features: dict[str, Features] = {case.patient_id: dict.fromkeys(names) for case in cases}
     for fold in range(len(folds)):
@@ -110,7 +110,7 @@ def _fit_fold(
     clinical = pd.DataFrame([rows[n] for n in train], ids, list(clinical_names(edition.clinical)), np.float64)
     _record(root, fold).unlink(missing_ok=True)  # it describes earlier files
     with whole_folder(root / f"fold_{fold}") as folder:
-        given = CubesOf(cubes, train), clinical, outcomes_table(work, some)
+        given = PatientCubes(cubes, train), clinical, outcomes_table(work, some)
         _called(hook, "fit", hook.hook.fit, folder, device, *given, seed_of(splits.seed, fold, hook.name))
         if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files alone
             expected = "files in the folder that it is given"
@@ -151,7 +151,7 @@ def outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFr
     return pd.DataFrame(columns, [case.patient_id for case in cases], dtype=np.float64)
 
 
-def fitted_hooks(root: Path, heads: Iterable[Head], code: Code) -> list[FeatureHook]:
+def load_fitted_hooks(root: Path, heads: Iterable[Head], code: Code) -> list[FeatureHook]:
     """The hooks that measure features of these heads, with the fitted files in the folder `root`."""
     hooks = hooks_in(root, heads, code)
     return [hook for hook in hooks if not hook.folds or (root / FOLDER / hook.name / _RESULT).is_file()]

@@ -24,7 +24,7 @@ from baseline.network.progress import duration
 from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.postprocessing.record import postprocessing_lines
-from baseline.preparation import PrepareOptions, chosen_spacing, require_phantoms
+from baseline.preparation import PrepareOptions, require_phantoms, resolve_spacing
 from baseline.release.cases import read_release
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
@@ -108,11 +108,11 @@ def _settled(
         require_phantoms(options.prepare.release)
     machine, plan = usable_machine(options.machine), options.plan or NetworkPlan()
     check_trainer(plan)
-    code.offered(HEAD)
+    code.find_classes(HEAD)
     custom_features(code)
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
-    spacing_mm = chosen_spacing(work, options.prepare, plan.spacing_mm, show)
+    spacing_mm = resolve_spacing(work, options.prepare, plan.spacing_mm, show)
     if options.networks is not None:
         use_networks(work, options.networks, spacing_mm)
     prepare = replace(options.prepare, spacing_mm=spacing_mm)

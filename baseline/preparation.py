@@ -11,10 +11,10 @@ from pydantic import ConfigDict, Field
 
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
-from contract.editions import DEFAULT_EDITION, Edition, edition_from, load_edition
+from contract.editions import DEFAULT_EDITION, Edition, load_edition, parse_edition
 from contract.errors import HecktorError, InputError
 from contract.io.files import PHANTOM_MARKER
-from contract.packages import DEFAULT_SMALLEST, SmallestLesions
+from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
 
 Spacing = tuple[float, float, float]
 Counts = dict[str, int | dict[str, int]]
@@ -78,7 +78,7 @@ class Preparation(Document):
     removed: tuple[str, ...] = ()
     mask_outside_region: dict[str, float] = Field(default_factory=dict)
     corrections: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
+    smallest_lesions: MinLesionSizes = DEFAULT_SMALLEST
     data: str = ""
     seconds: dict[str, float] = Field(default_factory=dict)
     own_edition: dict[str, Any] | None = None
@@ -103,10 +103,10 @@ def edition_of(work: WorkFolders) -> Edition:
     """The edition for which the working directory was prepared."""
     preparation = read_preparation(work)
     own, options = preparation.own_edition, preparation.options
-    return options.training_edition() if own is None else edition_from(own).for_training(options.task)
+    return options.training_edition() if own is None else parse_edition(own).for_training(options.task)
 
 
-def smallest_lesions_of(work: WorkFolders) -> SmallestLesions:
+def smallest_lesions_of(work: WorkFolders) -> MinLesionSizes:
     """The smallest parts of a mask that count as a lesion in this training."""
     return read_preparation(work).smallest_lesions
 
@@ -125,7 +125,7 @@ def require_phantoms(release: str) -> None:
         raise HecktorError("--preset", found, expected)
 
 
-def chosen_spacing(
+def resolve_spacing(
     work: WorkFolders,
     options: PrepareOptions,
     default: Spacing | None = None,

@@ -16,7 +16,7 @@ from baseline.fit import fit_heads
 from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
 from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
 from baseline.measure import features_for_heads, measure_out_of_fold, postprocess_masks
-from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
+from baseline.network.jobs import select_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan
@@ -24,7 +24,7 @@ from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.postprocessing.record import postprocessing_lines
-from baseline.preparation import PrepareOptions, chosen_spacing, release_of, require_phantoms
+from baseline.preparation import PrepareOptions, release_of, require_phantoms, resolve_spacing
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
 from baseline.report.answers import write_answers
@@ -132,7 +132,7 @@ def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
     options = prepare_options(arguments)
     if not arguments.check_only:
         preset = None if arguments.preset is None else PRESETS[arguments.preset].spacing_mm
-        spacing_mm = chosen_spacing(work, options, preset, _show)
+        spacing_mm = resolve_spacing(work, options, preset, _show)
         options = replace(options, spacing_mm=spacing_mm)
     checked = check_release(options, work, arguments.jobs)
     _show(as_text(checked.problems))
@@ -150,7 +150,7 @@ def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    jobs = chosen_jobs(work, arguments.fold, arguments.backbone)
+    jobs = select_jobs(work, arguments.fold, arguments.backbone)
     waiting = unfinished(work, jobs)
     if arguments.list:
         sys.stdout.write("".join(f"{job.fold} {job.backbone}\n" for job in waiting))
@@ -185,14 +185,14 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         origin = REFERENCE_MASKS
         from baseline.network.given_masks import measure_masks, reference_masks
 
-        target = work.of_reference_masks()
+        target = work.for_reference_masks()
         features = measure_masks(target, reference_masks(work), jobs)
     elif arguments.masks is not None:
         features = _measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     elif arguments.average is not None:
-        from baseline.network.given_masks import averaged_masks
+        from baseline.network.given_masks import average_masks
 
-        masks = averaged_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
+        masks = average_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
         from baseline.package.nnunet_results import fold_masks  # imports torch

@@ -73,7 +73,7 @@ class WorkFolders:
         self.results = root / "nnunet" / "results" / DATASET_NAME
         self.plans = self.preprocessed / f"{PLANS_NAME}.json"
 
-    def of_reference_masks(self) -> WorkFolders:
+    def for_reference_masks(self) -> WorkFolders:
         """The same directory with the features and heads of the reference masks, beside those of automatic masks."""
         other = WorkFolders(self.root)
         other.measured = self.root / "reference_masks"
@@ -89,7 +89,7 @@ class WorkFolders:
         """A patient's out-of-fold mask on the CT's own grid."""
         return self.masks / f"{patient_id}.nii.gz"
 
-    def unfiltered_mask(self, patient_id: str) -> Path:
+    def raw_mask(self, patient_id: str) -> Path:
         """The same mask before postprocessing."""
         return self.unfiltered / "masks" / f"{patient_id}.nii.gz"
 

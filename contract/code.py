@@ -71,7 +71,7 @@ class Code:
                 f"{kind} {reference}", f"{name} has no {attribute}", "a class of this name"
             ) from None
 
-    def offered(self, attribute: str) -> tuple[str, ...]:
+    def find_classes(self, attribute: str) -> tuple[str, ...]:
         """References to `attribute` in the folders that have it. Raises `ModelPackageError` if an import fails."""
         names = [name for name, folder in self.folders.items() if hasattr(_import(name, folder), attribute)]
         self.use(names)
@@ -107,14 +107,14 @@ def _is_left_out(parts: tuple[str, ...]) -> bool:
     return parts[-1].endswith(".pyc") or any(part == "__pycache__" or platform.is_system_name(part) for part in parts)
 
 
-def installed_code(folder: Path = platform.CODE_DIR) -> Code:
+def find_installed_code(folder: Path = platform.CODE_DIR) -> Code:
     """The code that was built into this image: each folder in `/opt/code`; empty outside an image."""
     return Code.of(sorted(path for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else Code({})
 
 
-def given_code(folders: Iterable[Path] | None) -> Code:
+def resolve_code(folders: Iterable[Path] | None) -> Code:
     """The code of `--code`, else that of the image. Raises `HecktorError` for an unusable folder."""
-    return Code.of(folders) if folders else installed_code()
+    return Code.of(folders) if folders else find_installed_code()
 
 
 def split_reference(reference: str, kind: str) -> tuple[str, str]:

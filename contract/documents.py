@@ -38,7 +38,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN)]
 
 
-def installed_version(package: str, absent: str = "unknown") -> str:
+def find_version(package: str, absent: str = "unknown") -> str:
     """The version of a package for a document's provenance, `absent` if it is not installed."""
     try:
         return version(package)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from contract.editions import DEFAULT_EDITION, Algorithm, known_editions
+from contract.editions import DEFAULT_EDITION, Algorithm, list_editions
 from contract.errors import HecktorError
 
 Number = TypeVar("Number", int, float)
@@ -113,7 +113,7 @@ def _paths_in(value: object) -> Iterator[Path]:
 
 
 def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
-    """Add `--edition` and `--task`; read the latter with `named_algorithm`."""
+    """Add `--edition` and `--task`; read the latter with `find_algorithm`."""
     add_task_option(parser)
     add_edition_option(parser, known_from)
 
@@ -141,12 +141,12 @@ def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") ->
         "--edition",
         default=None if known_from else DEFAULT_EDITION,
         metavar="NAME|FILE",
-        help=f"edition of the challenge: {', '.join(known_editions())}, or the JSON file of your own "
+        help=f"edition of the challenge: {', '.join(list_editions())}, or the JSON file of your own "
         f"(default: {known_from or DEFAULT_EDITION})",
     )
 
 
-def named_algorithm(
+def find_algorithm(
     parser: argparse.ArgumentParser, find: Callable[[str | None], Algorithm], name: str | None, hint: str = ""
 ) -> Algorithm:
     """The algorithm that `find` gives for the value of `--task`; an unknown task ends with exit status 2."""

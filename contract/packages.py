@@ -22,10 +22,10 @@ from contract.editions import (
     Algorithm,
     Edition,
     content_digest,
-    declared_part,
-    edition_from,
-    known_editions,
+    list_editions,
     load_edition,
+    parse_edition,
+    remove_scoring,
 )
 from contract.editions.inputs import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError, unreadable
@@ -90,7 +90,7 @@ class PostprocessingRules(Document):
 NO_RULES: Final = PostprocessingRules()
 
 
-class SmallestLesions(Document):
+class MinLesionSizes(Document):
     """Smallest 26-connected parts of GTVp and GTVn, in ml, that count as a lesion.
 
     Smaller ones are specks: they have no number, shape, position and stage. The defaults are a sphere of 6 mm.
@@ -104,7 +104,7 @@ class SmallestLesions(Document):
         return self.gtvp_ml if label == labels.GTVP else self.gtvn_ml
 
 
-DEFAULT_SMALLEST: Final = SmallestLesions()
+DEFAULT_SMALLEST: Final = MinLesionSizes()
 
 
 class DscCalibration(Document):
@@ -186,7 +186,7 @@ class Manifest(Document):
     normalised_over: NormalisedOver = "region"
     resampling: Literal["grid", "nnunet"] = "grid"
     postprocessing: PostprocessingRules | None = None
-    smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
+    smallest_lesions: MinLesionSizes = DEFAULT_SMALLEST
     fallbacks: dict[str, Any] = Field(default_factory=dict)
     expected_dsc: dict[Literal["GTVp", "GTVn"], DscCalibration] = Field(default_factory=dict)
     training: dict[str, Any] | None = None
@@ -210,10 +210,10 @@ class Manifest(Document):
 
     def _known_channels(self) -> list[list[str]]:
         """The channels of each of the edition's algorithms."""
-        if self.own_edition is None and self.edition not in known_editions():
+        if self.own_edition is None and self.edition not in list_editions():
             return [list(CHANNELS)]
         own = self.own_edition
-        edition = load_edition(self.edition) if own is None else edition_from(own, f"{MANIFEST}.own_edition")
+        edition = load_edition(self.edition) if own is None else parse_edition(own, f"{MANIFEST}.own_edition")
         return [list(channels) for channels in dict.fromkeys(one.channels for one in edition.algorithms)]
 
     @property
@@ -281,7 +281,7 @@ def package_identity(package: Path) -> PackageIdentity:
     )
 
 
-def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
+def resolve_edition(name_or_file: str | None, package: Path | None) -> Edition:
     """The edition that `--edition` names, else that of the package, a folder or a `.tar.gz`, else the default one.
 
     Raises:
@@ -291,12 +291,12 @@ def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
         return load_edition(name_or_file or DEFAULT_EDITION)
     manifest = _manifest_object(_manifest_bytes(package))
     edition, own = manifest.get("edition"), manifest.get("own_edition")
-    if edition in known_editions():
+    if edition in list_editions():
         return load_edition(edition)
     if not isinstance(own, dict):
-        expected = f"one of {', '.join(known_editions())}, or its file as --edition"
+        expected = f"one of {', '.join(list_editions())}, or its file as --edition"
         raise ModelPackageError(MANIFEST, f"found edition {edition!r}", expected)
-    return edition_from(own, f"{MANIFEST}.own_edition")
+    return parse_edition(own, f"{MANIFEST}.own_edition")
 
 
 def edition_hint(edition: Edition, option: str | None, package: Path | None) -> str:
@@ -375,7 +375,7 @@ def check_code(manifest: Manifest, code: Code, *, is_given: bool) -> list[Findin
 
 def edition_entries(edition: Edition) -> dict[str, Any]:
     """The manifest's entries for an edition, with the document of an edition of your own."""
-    is_own = edition.content is not None and edition.name not in known_editions()
+    is_own = edition.content is not None and edition.name not in list_editions()
     return {"edition": edition.name, **({"own_edition": edition.content} if is_own else {})}
 
 
@@ -388,13 +388,13 @@ def check_edition(manifest: Manifest, edition: Edition, algorithm: Algorithm | N
         raise ModelPackageError(MANIFEST, f"found channels {', '.join(manifest.channels)}", expected)
     if manifest.own_edition is None or edition.content is None:
         return
-    mine, theirs = declared_part(manifest.own_edition), declared_part(edition.content)
+    mine, theirs = remove_scoring(manifest.own_edition), remove_scoring(edition.content)
     if mine != theirs:
         found = f"found edition {edition.name!r} with another declaration (sha256 {content_digest(mine)})"
         raise ModelPackageError(MANIFEST, found, f"that of --edition (sha256 {content_digest(theirs)})")
 
 
-def verified_files(root: Path, manifest: Manifest) -> dict[str, Path]:
+def verify_files(root: Path, manifest: Manifest) -> dict[str, Path]:
     """Paths of all files that a manifest lists, by name.
 
     A file that the package lacks may lie in the default edition's package beside it, with which the shipped packages

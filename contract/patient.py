@@ -18,11 +18,11 @@ from contract.editions.clinical import (
     ClinicalVariable,
     ImpossibleValueError,
     is_missing,
-    normalised_key,
+    normalise_key,
     positive_number,
 )
 from contract.errors import Finding, InputError
-from contract.io.files import MAX_JSON_BYTES, parse_json, read_text, without_trailing_commas
+from contract.io.files import MAX_JSON_BYTES, parse_json, read_text, remove_trailing_commas
 
 _IGNORED_KEYS: Final = frozenset({"PatientID"})
 # CHUV-001, or CHUV001 in capitals: names such as case001 hold no centre.
@@ -79,7 +79,7 @@ def read_ehr(path: Path, clinical: Sequence[ClinicalVariable], suv_factor: Seque
         content = parse_json(text, path.name, accept_nan=True)
     except InputError as problem:
         try:
-            content = parse_json(without_trailing_commas(text), path.name, accept_nan=True)
+            content = parse_json(remove_trailing_commas(text), path.name, accept_nan=True)
         except InputError:
             raise problem from None
         warnings = (Finding(path.name, "a comma before a closing bracket", "standard JSON", "the comma is ignored"),)
@@ -97,19 +97,19 @@ def parse_ehr(
     Keys match regardless of case, blanks, `-` and `_`. An unknown key is ignored with a warning, an impossible value
     counts as missing with a warning; warnings name `source`.
     """
-    known = {normalised_key(spelling): variable for variable in clinical for spelling in variable.spellings}
-    factor_keys = {normalised_key(spelling) for spelling in suv_factor}
+    known = {normalise_key(spelling): variable for variable in clinical for spelling in variable.spellings}
+    factor_keys = {normalise_key(spelling) for spelling in suv_factor}
     values: dict[str, ClinicalValue] = dict.fromkeys(variable.name for variable in clinical)
     warnings: list[Finding] = []
     unreadable: set[str] = set()
     factor = None
     for key, raw in content.items():
-        if normalised_key(key) in factor_keys:
+        if normalise_key(key) in factor_keys:
             value, fault = _factor(raw, source, key)
             factor = value if factor is None else factor
             warnings += fault
             continue
-        variable = known.get(normalised_key(key))
+        variable = known.get(normalise_key(key))
         if variable is None:
             if key not in _IGNORED_KEYS:
                 warnings.append(Finding(source, f"unknown key {str(key)[:60]!r}", action="ignored"))
@@ -164,7 +164,7 @@ def centres_of(patients: Iterable[str], given: Mapping[str, str]) -> dict[str, s
     return {patient: centre for patient, centre in centres.items() if centre}
 
 
-def listed(names: Collection[str], most: int = 3) -> str:
+def format_names(names: Collection[str], most: int = 3) -> str:
     """The first names and the number of the others, for messages."""
     others = len(names) - most
     return ", ".join(list(names)[:most]) + (f" and {others} more" if others > 0 else "")
@@ -184,7 +184,7 @@ def difference_of_ids(found: Iterable[str], expected: Iterable[str]) -> str:
 
 
 def _difference(one: str, other: str) -> str:
-    if normalised_key(one) == normalised_key(other):
+    if normalise_key(one) == normalise_key(other):
         return "in upper and lower case" if one.lower() == other.lower() else "in signs such as - and _"
     long, short = (one, other) if len(one) > len(other) else (other, one)
     ending, prefix = long[len(short) :], long[: len(long) - len(short)]

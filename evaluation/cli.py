@@ -20,7 +20,7 @@ from contract.options import (
     require_paths,
 )
 from evaluation.metrics.rules import DIRECTIONS
-from evaluation.options import add_bootstrap, add_workers, chosen_task
+from evaluation.options import add_bootstrap, add_workers, find_task
 from evaluation.results.documents import remove_earlier
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     from evaluation.editions.profile import load_profile  # imports NumPy, which `--help` does not need
 
-    task = chosen_task(parser, load_profile(options.edition), options.task)
+    task = find_task(parser, load_profile(options.edition), options.task)
     with lock_output(options.output):
         return _evaluate(options, task)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import named_algorithm, whole_number
+from contract.options import find_algorithm, whole_number
 from contract.platform import compose, is_system_name
 from contract.processes import usable_cpus
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -59,12 +59,12 @@ def folders_by_team(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -
     return folders
 
 
-def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
+def find_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
     """The task that `--task` names; a task that the edition does not know ends with exit status 2.
 
     Raises HecktorError: the edition does not score the task.
     """
-    named_algorithm(parser, profile.edition.algorithm, name)
+    find_algorithm(parser, profile.edition.algorithm, name)
     return profile.task(name)
 
 

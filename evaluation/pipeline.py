@@ -31,7 +31,7 @@ from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.request import EvaluationRequest, boxes_for
 from evaluation.results import metrics_json
 from evaluation.results.documents import IN_BOX, MetricsJson, remove_earlier
-from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort, measured_answer
+from evaluation.results.scored import ScoredAnswer, ScoredCohort, join_answers, measure_answer
 from evaluation.rows import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
@@ -116,7 +116,7 @@ def _evaluate_group(
         with _fault_of(team, faults):
             given, findings = submitted[team]
             answers = [
-                scored_answer(task, name, references[name], given[name], rows[name][place], named=request.rows)
+                score_answer(task, name, references[name], given[name], rows[name][place], named=request.rows)
                 for name in task.answers
             ]
             _check_defined(task, answers)
@@ -207,7 +207,7 @@ def read_submissions(
     return submissions, tuple(dict.fromkeys((*findings, *of_answers)))
 
 
-def scored_answer(
+def score_answer(
     task: TaskProfile,
     name: str,
     reference: Reference[Any],
@@ -220,7 +220,7 @@ def scored_answer(
     profile = task.answers[name]
     of_answer = f" of {name}" if task.has_several_answers else ""
     _check_missing(rows, profile.rules.missing, of_answer, named=named)
-    return ScoredAnswer(**vars(measured_answer(profile, rows)), reference=reference, submission=submission)
+    return ScoredAnswer(**vars(measure_answer(profile, rows)), reference=reference, submission=submission)
 
 
 def _check_defined(task: TaskProfile, answers: Sequence[ScoredAnswer]) -> None:
@@ -253,7 +253,7 @@ def report_of(
     rows: bool = True,
 ) -> MetricsJson:
     """The metrics.json of scored answers; `findings` become its first warnings, `boxes` are told by their checksum."""
-    cohort = joined_cohort(answers, task.metrics)
+    cohort = join_answers(answers, task.metrics)
     estimates = _estimate(task, cohort, seed, bootstraps)
     draws = {"seed": seed, "bootstraps": bootstraps, "redraws": estimates.redraws}
     report = MetricsJson(
@@ -274,7 +274,7 @@ def report_of(
         ),
         results=cohort.rows_as_json(),
     )
-    return report if rows else metrics_json.without_rows(report)
+    return report if rows else metrics_json.remove_rows(report)
 
 
 def _estimate(task: TaskProfile, cohort: ScoredCohort, seed: int, bootstraps: int) -> Estimates:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.errors import Finding, HecktorError, printable
-from contract.patient import listed
+from contract.patient import format_names
 from contract.platform import PREDICTIONS_JSON, compose, is_added_by_system, is_system_name
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
@@ -72,7 +72,9 @@ def _paths_by_team(folder: Path) -> tuple[dict[str, Path], dict[str, HecktorErro
         else:
             faults[path.name] = HecktorError(what, f"found {path.name}", _EXPECTED)
     if left_out:
-        finding = Finding(what, f"found {listed(left_out, 10)}", _EXPECTED, "hidden files and notes are not scored")
+        finding = Finding(
+            what, f"found {format_names(left_out, 10)}", _EXPECTED, "hidden files and notes are not scored"
+        )
         sys.stderr.write(f"warning: {printable(str(finding))}\n")
     if not paths_of and not faults:
         raise HecktorError(what, "found nothing", _EXPECTED)

@@ -60,10 +60,10 @@ class Demo:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; existing patients of the cohort are reused."""
     demo = _demo(_parser().parse_args(argv))
-    from algorithm.network.resident import shipped_package  # imports scipy, which --help does not need
+    from algorithm.network.resident import find_shipped_package  # imports scipy, which --help does not need
 
     with lock_output(demo.output):
-        _run(demo, shipped_package(demo.edition.name))
+        _run(demo, find_shipped_package(demo.edition.name))
     return 0
 
 

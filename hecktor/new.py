@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.documents import NAME_PATTERN
-from contract.editions import known_editions
+from contract.editions import list_editions
 from contract.errors import OutputError
 from contract.io.files import whole_folder, write_text
 from contract.io.locks import lock_output
@@ -72,7 +72,7 @@ def _check_edition(name: str) -> None:
     if not re.fullmatch(NAME_PATTERN, name):
         expected = f"lower-case letters, digits, - and _, such as {_EXAMPLE}"
         raise OutputError(name, "a name that an edition cannot have", expected)
-    if name in known_editions():
+    if name in list_editions():
         raise OutputError(name, "the name of an edition of the package", f"another name, such as {_EXAMPLE}")
 
 

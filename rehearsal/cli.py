@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, in_a_file
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, write_edition_file
 from contract.errors import GroundTruthError, HecktorError, printable
 from contract.io.files import list_folder
 from contract.options import (
     Parser,
     add_code_option,
     add_edition_options,
-    named_algorithm,
+    find_algorithm,
     positive_number,
     require_folders,
     require_paths,
     whole_number,
 )
-from contract.packages import chosen_edition, edition_hint
+from contract.packages import edition_hint, resolve_edition
 from contract.processes import usable_cpus
 from rehearsal.platform.images import API_METHODS, is_archive
 from rehearsal.runners.containers import ContainerRunner
@@ -43,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     require_folders(options, "--cases", "--ground-truth", "--code")
     require_paths(options, "--model")
-    edition = chosen_edition(options.edition, options.model)
+    edition = resolve_edition(options.edition, options.model)
     hint = edition_hint(edition, options.edition, options.model)
-    task = named_algorithm(parser, edition.algorithm, options.task, hint)
+    task = find_algorithm(parser, edition.algorithm, options.task, hint)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.ground_truth is not None:
         _check_ground_truth(options.ground_truth)
     _refuse_unused(parser, options, is_scored)
-    edition = in_a_file(edition, options.output / "edition.json")
+    edition = write_edition_file(edition, options.output / "edition.json")
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
     rehearsal = Rehearsal(

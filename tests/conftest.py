@@ -207,7 +207,7 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
     import torch
     from safetensors.torch import save_file
 
-    from algorithm.network.backbones import untrained_network
+    from algorithm.network.backbones import build_untrained_network
     from algorithm.network.networks import own_tensors
 
     plans = tiny_plans()
@@ -219,7 +219,7 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
     write_json(root / "plans.json", plans)
     for fold, configuration in enumerate(folds):
         torch.manual_seed(fold)
-        network = untrained_network(plans["configurations"][configuration], 2, 3)
+        network = build_untrained_network(plans["configurations"][configuration], 2, 3)
         weights = {name: tensor.detach().clone().contiguous() for name, tensor in own_tensors(network)}
         save_file(weights, str(root / f"fold_{fold}.safetensors"))
     write_json(root / "heads" / "rfs.json", head_json(("gtvp_volume_ml", 0.1), ("age_years", 0.02)))

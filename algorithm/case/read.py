@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.inputs import CaseFiles, Notices, input_path, single_image
-from algorithm.case.units import PADDING_HU, implausible_hu, in_suv, is_a_ct
+from algorithm.case.units import PADDING_HU, convert_to_suv, implausible_hu, is_a_ct
 from contract import labels
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, find_single_image, finite, labelled, read_header, read_volume
+from contract.images.volumes import Volume, find_single_image, finite, read_header, read_label_array, read_volume
 from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 from contract.platform import is_system_name
 
@@ -151,7 +151,7 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
         if name in channels:
             registered.append(_clean_mr(image, path.name, notices))
             continue
-        earlier = labelled(image, path.name)
+        earlier = read_label_array(image, path.name)
         parts = [(earlier.array == label).astype(np.uint8) for label in labels.FOREGROUND]
         registered += [Volume(part, image.geometry) for part in parts]
     return Case(scan, None, Patient(), is_mr=True, registered=tuple(registered), earlier=earlier)
@@ -223,7 +223,7 @@ class _Reader:
                 mask = read_volume(path)
                 if differences := mask.geometry.differences(ct):
                     raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
-                contours = labelled(mask, path.name)
+                contours = read_label_array(mask, path.name)
         return contours
 
     def _contours_path(self, source: CaseSource) -> Path | None:
@@ -309,7 +309,7 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: 
         apart = f"does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()})"
         notices.note(Finding(name, apart, action=CT_ALONE))
         return None
-    cleaned, findings = in_suv(cleaned, ct, name, suv_factor)
+    cleaned, findings = convert_to_suv(cleaned, ct, name, suv_factor)
     for finding in findings:
         notices.note(finding)
     return cleaned
@@ -327,7 +327,7 @@ def reaches_into(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
     return bool(np.all(np.minimum(corners.max(0), upper_mm) > np.maximum(corners.min(0), lower_mm)))
 
 
-def covered_height(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> float:
+def compute_covered_height(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> float:
     """Share of the height (z) of a box (corners x, y, z, LPS) that `grid` covers; 0 if they share no volume."""
     if not reaches_into(grid, lower_mm, upper_mm):
         return 0.0

@@ -64,7 +64,7 @@ class TissueUptake:
         return self.median / self.expected_suv
 
 
-def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> tuple[Volume, list[Finding]]:
+def convert_to_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> tuple[Volume, list[Finding]]:
     """The PET, scaled to SUV if its values can only be Bq/ml, and findings about implausible values.
 
     `factor` is the case's own from Bq/ml to SUV; without one, or if it cannot be right, the scale is estimated. A PET

@@ -50,7 +50,7 @@ class Patients(Protocol):
 
 
 @dataclass(frozen=True)
-class OnePatient:
+class SinglePatient:
     """`Patients` of one case."""
 
     features: Features
@@ -73,13 +73,13 @@ class Term(Document):
     sd: PositiveNumber
     weights: Annotated[tuple[Number, ...], Field(min_length=1)]
 
-    def standardised(self, values: Floats) -> Floats:
+    def standardise(self, values: Floats) -> Floats:
         """Values of the feature, shape (n,), NaN where missing, in training standard deviations, clipped to +-4."""
         known = np.where(np.isfinite(values), values, self.fill)
-        return np.clip((transformed(known, self.transform) - self.mean) / self.sd, -CLIP_SD, CLIP_SD)
+        return np.clip((transform_values(known, self.transform) - self.mean) / self.sd, -CLIP_SD, CLIP_SD)
 
 
-def transformed(values: Floats, transform: Transform) -> Floats:
+def transform_values(values: Floats, transform: Transform) -> Floats:
     """`values`, shape (n,), or log(1 + value), where negative values count as 0.
 
     The logarithm is the C library's: numpy's differs in the last bit between processors.
@@ -147,7 +147,7 @@ class LinearHead(_Head):
         values = patients.values([term.feature for term in self.terms])
         total = np.tile(np.array(self.intercepts), (len(values), 1))
         for term, column in zip(self.terms, values.T, strict=True):
-            total += np.multiply.outer(term.standardised(column), term.weights)
+            total += np.multiply.outer(term.standardise(column), term.weights)
         return total if self.classes else total[:, 0]
 
     @property
@@ -291,7 +291,7 @@ class EnsembleHead(_Head):
         return np.asarray(used | ~used.any(0))
 
     def unavailable(self, features: Features) -> tuple[str, ...]:
-        used = self._available(OnePatient(features))[:, 0]
+        used = self._available(SinglePatient(features))[:, 0]
         return tuple(one.name for one, is_used in zip(self.experts, used, strict=True) if not is_used)
 
     def missing(self, features: Features) -> tuple[Term, ...]:

@@ -239,7 +239,11 @@ def _as_float(value: Any) -> float | None:
 
 def custom_features(code: Code | None) -> list[FeatureHook]:
     """The classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
-    return [] if code is None else [FeatureHook(code, name.partition(_SEPARATOR)[0]) for name in code.offered(FEATURES)]
+    return (
+        []
+        if code is None
+        else [FeatureHook(code, name.partition(_SEPARATOR)[0]) for name in code.find_classes(FEATURES)]
+    )
 
 
 def folders_of(heads: Iterable[Head]) -> list[str]:

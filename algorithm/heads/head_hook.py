@@ -159,7 +159,7 @@ def with_code(head: Head, code: Code, folder: Path) -> Head:
     return replace_custom(head, lambda custom: custom.bound(_Predictor(custom, code, folder)))
 
 
-def before_code(head: Head) -> Head:
+def without_user_code(head: Head) -> Head:
     """The head before entrants' code has run: each custom head fails."""
 
     def fail(hook: str, _patients: Patients) -> Floats:

@@ -20,17 +20,17 @@ from algorithm.heads.features.intensity import (
     dose_on,
     dose_volume,
     glycolysis,
+    measure_thresholds,
     statistics,
-    thresholded,
 )
 from algorithm.heads.features.location import distances, neighbours, nodal, spread_mm
-from algorithm.heads.features.structure import Structure, components, shape, structure_of, without_specks
+from algorithm.heads.features.structure import Structure, components, remove_specks, shape, structure_of
 from algorithm.heads.values import stage_features
 from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import DEFAULT_SMALLEST, SmallestLesions
+from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
 from contract.patient import Patient
 
 _Image = npt.NDArray[np.float32]
@@ -44,7 +44,7 @@ def image_features(
     pet: _Image | None,
     grid: Geometry,
     dose: Volume | None = None,
-    smallest: SmallestLesions = DEFAULT_SMALLEST,
+    smallest: MinLesionSizes = DEFAULT_SMALLEST,
 ) -> dict[str, float | None]:
     """Features of GTVp, GTVn and both together.
 
@@ -63,7 +63,7 @@ def image_features(
         lesion's volumes and glycolysis are 0.
     """
     whole = {"gtvp": structure_of(mask == labels.GTVP, grid), "gtvn": structure_of(mask == labels.GTVN, grid)}
-    mask = without_specks(mask, grid, smallest)
+    mask = remove_specks(mask, grid, smallest)
     primary, nodes = structure_of(mask == labels.GTVP, grid), components(mask == labels.GTVN, grid)
     lesions = components(mask > 0, grid)
     gray = None if dose is None else dose_on(dose, grid)
@@ -91,7 +91,7 @@ def image_feature_names() -> frozenset[str]:
     return frozenset(whole) | frozenset(image_features(np.zeros_like(mask), image, None, grid))
 
 
-def features_version(smallest: SmallestLesions) -> str:
+def features_version(smallest: MinLesionSizes) -> str:
     """Digest of names, definitions and limits: stored features of another version are measured again."""
     made_from = f"{_DEFINITIONS} {sorted(image_feature_names())} {smallest}"
     return hashlib.sha256(made_from.encode()).hexdigest()
@@ -116,7 +116,7 @@ def _structure(structure: Structure | None, ct: _Image, pet: _Image | None) -> d
         "volume_ml": 0.0 if structure is None else structure.volume_ml,
         "tlg": glycolysis(structure, pet),
         **statistics(structure, pet),
-        **thresholded(structure, pet),
+        **measure_thresholds(structure, pet),
         **density(structure, ct),
     }
 

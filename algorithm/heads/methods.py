@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from contract.editions import Algorithm, Answer, Edition
+from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.answers import KINDS, Kind
 from contract.editions.inputs import MR, Modality
 from contract.errors import HecktorError, ModelPackageError
@@ -29,7 +29,7 @@ class Method:
     head_suffix: str = ""
     needs: Modality | None = None
 
-    def head_name(self, answer: Answer) -> str:
+    def head_name(self, answer: AnswerSpec) -> str:
         """Name of the model package's head for a risk or class answer.
 
         Raises:
@@ -46,7 +46,7 @@ class Method:
             return False
         return all(answer.kind in self.kinds or self._has_fallback(answer) for answer in algorithm.answers)
 
-    def _has_fallback(self, answer: Answer) -> bool:
+    def _has_fallback(self, answer: AnswerSpec) -> bool:
         return self.segmenter is not None and answer.fallback is not None
 
 

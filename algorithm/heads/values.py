@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from algorithm.heads.documents import Cubes, Faults, Features, Head, OnePatient
+from algorithm.heads.documents import Cubes, Faults, Features, Head, SinglePatient
 from algorithm.heads.parts import Survival
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import RULES, ClassValue
 from contract.errors import ModelPackageError
 
 
-def check_head(answer: Answer, head: Head, name: str) -> None:
+def check_head(answer: AnswerSpec, head: Head, name: str) -> None:
     """Check that a head can give an answer.
 
     Raises:
@@ -55,7 +55,7 @@ class HeadAnswer:
 
 
 def head_answer(
-    answer: Answer,
+    answer: AnswerSpec,
     head: Head,
     features: Features,
     cubes: Cubes | None = None,
@@ -76,7 +76,7 @@ def head_answer(
         ModelPackageError: the head's code fails.
     """
     classes = [value for value in answer.classes if value not in excluded]
-    scores = head.scores(OnePatient(features, cubes), faults)[0]
+    scores = head.scores(SinglePatient(features, cubes), faults)[0]
     if head.classes:
         by_class = dict(zip(head.classes, scores.tolist(), strict=True))
         return HeadAnswer(max(classes, key=lambda value: by_class[str(value)]), by_class)
@@ -90,7 +90,7 @@ def head_answer(
     return HeadAnswer(score, score)
 
 
-def _time_note(answer: Answer, survival: Survival, score: float) -> str:
+def _time_note(answer: AnswerSpec, survival: Survival, score: float) -> str:
     horizon, median = survival.horizon_days, survival.median(score)
     shown = f"after {horizon:.0f} days" if median is None else f"{median:.0f} days"
     return (
@@ -118,10 +118,12 @@ def absent_structures(features: Features) -> frozenset[str]:
     return frozenset(name for name, (key, value) in _ABSENT.items() if key in features and features[key] == value)
 
 
-def classes_left(answer: Answer, absent: Collection[str], *, segmented: bool = True) -> tuple[ClassValue, ...]:
+def find_possible_classes(
+    answer: AnswerSpec, absent: Collection[str], *, segmented: bool = True
+) -> tuple[ClassValue, ...]:
     """The classes that remain possible for an answer if the mask lacks the structures in `absent`.
 
-    The class of an absent structure in `Answer.without` is the only one left; that of a present one is left out. T4 is
+    The class of an absent structure in `AnswerSpec.without` is the only one left; that of a present one is left out. T4 is
     left out without a primary, unless nothing was `segmented`.
     """
     for structure, value in answer.without.items():
@@ -133,7 +135,7 @@ def classes_left(answer: Answer, absent: Collection[str], *, segmented: bool = T
     return tuple(value for value in answer.classes if value not in excluded)
 
 
-def staged(rule: str, features: Features) -> str | None:
+def derive_stage(rule: str, features: Features) -> str | None:
     """The stage that a rule of `contract.editions.answers.RULES` gives.
 
     None if the features do not show it: T without a primary tumour, N without a mask. Imaging shows neither T0 nor the
@@ -147,7 +149,7 @@ def staged(rule: str, features: Features) -> str | None:
 
 def stage_features(features: Features) -> dict[str, float | None]:
     """The stage number of each rule, by the rule's name; None if the features do not determine it."""
-    stages = {rule: staged(rule, features) for rule in RULES}
+    stages = {rule: derive_stage(rule, features) for rule in RULES}
     return {rule: None if stage is None else float(stage[1:]) for rule, stage in stages.items()}
 
 

@@ -52,14 +52,14 @@ class LesionMeasures:
     suv_max: _Measures
 
 
-def postprocessed(segmentation: Segmentation, rules: PostprocessingRules) -> Segmentation:
+def apply_postprocessing(segmentation: Segmentation, rules: PostprocessingRules) -> Segmentation:
     """The segmentation with the logits of the postprocessed mask.
 
     The mask on the CT's grid is still the interpolated argmax: the foreground of a removed lesion falls as far below
     the background as it lay above.
     """
     logits, result = apply_rules(segmentation.logits, pet_in_suv(segmentation.pet), segmentation.grid, rules)
-    return replace(segmentation, logits=logits, postprocessed=result)
+    return replace(segmentation, logits=logits, apply_postprocessing=result)
 
 
 def pet_in_suv(pet: _Float | None) -> _Float | None:
@@ -72,7 +72,7 @@ def apply_rules(
     logits: _Float, pet: _Float | None, grid: Geometry, rules: PostprocessingRules
 ) -> tuple[_Float, Postprocessed]:
     """The logits (label, z, y, x) of the postprocessed mask, and the removed lesions; `pet` is in SUV."""
-    moved = at_threshold(logits, rules.foreground_threshold)
+    moved = shift_threshold(logits, rules.foreground_threshold)
     lesions = measure_lesions(moved, pet, grid)
     reasons = removal_reasons(lesions, rules)
     removed = np.array([False, *map(bool, reasons)])[lesions.numbers]
@@ -83,7 +83,7 @@ def apply_rules(
     return (_without(moved, removed) if rows else moved), result
 
 
-def at_threshold(logits: _Float, threshold: float) -> _Float:
+def shift_threshold(logits: _Float, threshold: float) -> _Float:
     """Logits (label, z, y, x) whose argmax is the mask at a threshold of the foreground; 0.5 gives the same logits."""
     if threshold == 0.5:
         return logits

@@ -49,7 +49,7 @@ _Mask = npt.NDArray[np.bool_]
 Restore = Callable[[_Float, Geometry], _Labels]
 
 
-class SegmentedBy(StrEnum):
+class MaskSource(StrEnum):
     """The source of the mask of a case's answers."""
 
     HEADER = "header"  # an empty mask on the grid of the CT, which is not read yet
@@ -62,10 +62,10 @@ class SegmentedBy(StrEnum):
 
 
 # Masks that replace a network's: of PET/CT, of MR with a mask of the earlier visit, of other MR.
-FALLBACK_MASKS: Final = (SegmentedBy.PET_THRESHOLD, SegmentedBy.EARLIER_MASK, SegmentedBy.EMPTY_MASK)
+FALLBACK_MASKS: Final = (MaskSource.PET_THRESHOLD, MaskSource.EARLIER_MASK, MaskSource.EMPTY_MASK)
 
 
-class Heads(Enum):
+class HeadMode(Enum):
     """The source of the risks and classes of a case's answers."""
 
     DECLARED = auto()  # values of the training or the declaration: nothing is measured yet
@@ -120,7 +120,7 @@ class Segmentation:
     plan: str = ""
     device: str = ""
     restore: Restore | None = None
-    postprocessed: Postprocessed | None = None
+    apply_postprocessing: Postprocessed | None = None
 
     @property
     def is_first_of_several(self) -> bool:
@@ -150,17 +150,17 @@ class Segmentation:
 
 
 @dataclass(frozen=True)
-class Segmented:
+class CaseSegmentation:
     """A case with its segmentation and region, both None for a method that segments nothing and before it is read.
 
     `heads` says what answers its risks and classes.
     """
 
     case: Case
-    by: SegmentedBy
+    by: MaskSource
     segmentation: Segmentation | None = None
     region: Region | None = None
-    heads: Heads = Heads.OURS
+    heads: HeadMode = HeadMode.OURS
 
 
 def argmax(logits: _Float) -> npt.NDArray[np.uint8]:
@@ -206,7 +206,9 @@ def expected_dsc(logits: npt.NDArray[np.float32]) -> dict[str, float | None]:
     }
 
 
-def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]) -> Segmentation:
+def segment_by_contours(
+    case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]
+) -> Segmentation:
     """The contours on the grid that training uses to measure features of reference masks, `spacing_mm` (x, y, z).
 
     The grid covers the region and all contours.
@@ -223,11 +225,11 @@ def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[
     return Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)
 
 
-def fallback_of(case: Case) -> SegmentedBy:
+def fallback_of(case: Case) -> MaskSource:
     """The source of the mask of `threshold_segmentation` for a case."""
     if not case.is_mr:
-        return SegmentedBy.PET_THRESHOLD
-    return SegmentedBy.EMPTY_MASK if case.earlier is None else SegmentedBy.EARLIER_MASK
+        return MaskSource.PET_THRESHOLD
+    return MaskSource.EMPTY_MASK if case.earlier is None else MaskSource.EARLIER_MASK
 
 
 def threshold_segmentation(case: Case, region: Region) -> Segmentation:

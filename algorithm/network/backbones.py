@@ -91,7 +91,7 @@ def _class_name(architecture: Mapping[str, Any]) -> str:
     return str(architecture["network_class_name"]).rsplit(".", 1)[-1]
 
 
-def checked_architecture(configuration: Mapping[str, Any]) -> dict[str, Any]:
+def check_architecture(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """The `architecture` of a configuration, an object whose numbers are within bounds. Raises `ModelPackageError`."""
     architecture = configuration["architecture"]
     if not isinstance(architecture, dict):
@@ -203,7 +203,7 @@ BACKBONES: Final[Mapping[str, Backbone]] = {
 }
 
 
-def untrained_network(
+def build_untrained_network(
     configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
 ) -> nn.Module:
     """The network of an nnU-Net configuration, with PyTorch's random weights; `classes` counts the background.
@@ -212,7 +212,7 @@ def untrained_network(
     Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
     """
     try:
-        architecture = checked_architecture(configuration)
+        architecture = check_architecture(configuration)
         seen = architecture.get("sees")
         if seen is not None and seen not in _SEEN:
             raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")

@@ -119,7 +119,7 @@ def device_named(name: str) -> torch.device:
     return torch.device("cuda", 0) if available and name != "cpu" else torch.device("cpu")
 
 
-def unexpected_cpu(name: str, device: torch.device) -> tuple[Finding, ...]:
+def find_unexpected_cpu(name: str, device: torch.device) -> tuple[Finding, ...]:
     """A finding if `auto` takes the CPU though torch was built for a card."""
     if name != "auto" or device.type != "cpu" or torch.version.cuda is None:
         return ()

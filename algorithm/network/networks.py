@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.custom import CustomNetwork
 from algorithm.network.devices import first_line
 from algorithm.network.package import HOOK, ModelPackage, is_custom
@@ -197,7 +197,9 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     """The network of one fold without its weights and without deep supervision."""
-    return untrained_network(package.configuration_of(fold), len(package.channel_sources), len(package.manifest.labels))
+    return build_untrained_network(
+        package.configuration_of(fold), len(package.channel_sources), len(package.manifest.labels)
+    )
 
 
 def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

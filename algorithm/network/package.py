@@ -24,12 +24,12 @@ import numpy as np
 from algorithm.heads.documents import Head, read_head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
-from algorithm.network.backbones import checked_architecture
-from contract.code import Code, installed_code
+from algorithm.network.backbones import check_architecture
+from contract.code import Code, find_installed_code
 from contract.documents import is_integer, is_number
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
-from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verified_files
+from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verify_files
 from contract.platform import is_added_by_system
 
 PLANS: Final = "plans.json"
@@ -101,7 +101,7 @@ class ModelPackage:
         images = {self.manifest.channels[number] for number in self.channel_sources}
         return images == {"PET"} or self.configuration_of(fold)["architecture"].get("sees") == "PET"
 
-    def in_half_precision(self, fold: int) -> bool:
+    def uses_half_precision(self, fold: int) -> bool:
         """True if this fold's network computes in half precision where the device has it: an entrant's may not."""
         return bool(self.configuration_of(fold)["architecture"].get("half_precision", True))
 
@@ -153,13 +153,13 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
         ModelPackageError: it is damaged, or no model package.
     """
     manifest = read_manifest(root)
-    files = verified_files(root, manifest)
+    files = verify_files(root, manifest)
     plans = _read_plans(files, manifest)
     if manifest.resampling == "nnunet":
         _check_resampling(plans["configurations"][manifest.configuration])
     _check_one_image(plans, manifest)
     folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
-    found = installed_code() if code is None else code
+    found = find_installed_code() if code is None else code
     heads = {
         Path(name).stem: with_code(read_head(read_json(path, error=ModelPackageError), name), found, root / HEADS)
         for name, path in files.items()
@@ -263,7 +263,7 @@ def _check_configuration(plans: Mapping[str, Any], name: str, channels: Sequence
     if not isinstance(chosen, dict):
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
-    checked_architecture(chosen)
+    check_architecture(chosen)
     if is_custom(chosen):
         _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "an entrant's own network")
     for key, whole in (("spacing", ""), ("patch_size", ", whole ones")):

@@ -23,7 +23,7 @@ import torch
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError
-from algorithm.masks.postprocessing import postprocessed
+from algorithm.masks.postprocessing import apply_postprocessing
 from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
 from algorithm.network.custom import HookFailedError
 from algorithm.network.devices import first_line, is_device_failure
@@ -37,8 +37,8 @@ from algorithm.network.tiles import (
     PassPlan,
     TooSlowError,
     backends,
+    list_passes,
     pass_plans,
-    planned_passes,
     slide,
     sum_bytes,
 )
@@ -127,7 +127,7 @@ class Passes:
         members: dict[str, _Member] = {}
         for fold, name in enumerate(package.manifest.configurations):
             if name not in members:
-                at = backends(self.device, size, package.in_half_precision(fold))
+                at = backends(self.device, size, package.uses_half_precision(fold))
                 members[name] = _Member(name, package.patch_of(fold), at)
         self._members = [members[name] for name in package.manifest.configurations]  # by fold
         self._plan = next(pass_plans(self.image.shape, self.image.focus))
@@ -278,7 +278,7 @@ def segment(
         StoppedError: the deadline stopped the first pass.
     """
     package = networks.package
-    planned = planned_passes(package)[:most_passes]
+    planned = list_passes(package)[:most_passes]
     passes = [one for one in planned if case.pet is not None or not package.sees_pet_alone(one.fold)]
     if without := len(planned) - len(passes):
         action = f"{without} of {len(planned)} passes left out"
@@ -296,7 +296,7 @@ def segment(
         made = progress.done, progress.planned, progress.plan, progress.backend
         raw = Segmentation(progress.logits, ct, pet, seen.grid, *made, seen.restore)
         rules = package.manifest.postprocessing
-        return raw if rules is None else postprocessed(raw, rules)
+        return raw if rules is None else apply_postprocessing(raw, rules)
 
     for progress in Passes(image, passes, networks, deadline, device, notices).progress():
         LOGGER.info("pass %d of %d: %.1f s", progress.done, progress.planned, deadline.clock() - begun_s)

@@ -21,7 +21,7 @@ from algorithm.network.package import CUSTOM_FUNCTION, ModelPackage
 from algorithm.network.tiles import Box
 from algorithm.region.grids import (
     box_corners,
-    cropped_over,
+    crop_to_box,
     first_voxel,
     grid_over,
     oriented,
@@ -190,7 +190,7 @@ class ScanPart:
         ct = oriented(case.scan)
         self._readers = [_stored(ct), *(_interpolated(one) for one in case.channels[1:])]
         self._scan = _nonzero_part(ct.geometry, self._readers)
-        self.part = cropped_over(self._scan, region.lower_mm, region.upper_mm)
+        self.part = crop_to_box(self._scan, region.lower_mm, region.upper_mm)
         self.grid = whole_lattice(self.part, package.spacing_mm)
 
     def channels(self) -> _Float:

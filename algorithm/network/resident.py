@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from algorithm.network.package import ModelPackage, load_package
 from contract import platform
-from contract.code import given_code
+from contract.code import resolve_code
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import Finding, ModelPackageError
 from contract.packages import (
@@ -35,7 +35,7 @@ DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
 INSTALL_MODELS: Final = "pip install ./models in the source tree"
 
 
-def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
+def find_uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
     """The folder of the uploaded package, None if nothing was uploaded.
 
     A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
@@ -43,7 +43,7 @@ def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
     return folder if folder.is_dir() and any(folder.iterdir()) else None
 
 
-def shipped_package(edition: str = DEFAULT_EDITION) -> Path:
+def find_shipped_package(edition: str = DEFAULT_EDITION) -> Path:
     """The edition's package that is shipped with the code, for rehearsals. Raises `ModelPackageError` without one."""
     shipped = DEFAULT_PACKAGES / edition
     if not shipped.is_dir():
@@ -54,7 +54,7 @@ def shipped_package(edition: str = DEFAULT_EDITION) -> Path:
     return shipped
 
 
-class Resident:
+class LoadedPackage:
     """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed.
 
     `code` are the folders of `--code`, in which what the package names of an entrant's own is found; without any it is
@@ -63,7 +63,7 @@ class Resident:
 
     def __init__(self, model_dir: Path, device: str, code: Sequence[Path] = ()) -> None:
         self._model_dir, self._device_name = model_dir, device
-        self._code, self._code_is_given = given_code(code), bool(code)
+        self._code, self._code_is_given = resolve_code(code), bool(code)
         self.findings: tuple[Finding, ...] = ()
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
@@ -92,11 +92,11 @@ class Resident:
             self._load_first()
 
     def _load_first(self) -> None:
-        from algorithm.network.devices import first_line, is_device_failure, unexpected_cpu
+        from algorithm.network.devices import find_unexpected_cpu, first_line, is_device_failure
 
         device = self.device
         if not self.findings:
-            self.findings = unexpected_cpu(self._device_name, device)
+            self.findings = find_unexpected_cpu(self._device_name, device)
         try:
             self.networks.of(0, device)
         except (RuntimeError, MemoryError) as problem:

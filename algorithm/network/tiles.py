@@ -130,15 +130,15 @@ class Pass:
     axes: tuple[int, ...] = ()
 
 
-def mirrored_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
+def list_mirrored_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
     """All passes, most valuable first: the folds as they are, then one mirror after the other, each over all folds."""
     mirrors = [mirror for count in range(len(axes) + 1) for mirror in itertools.combinations(sorted(axes), count)]
     return tuple(Pass(fold, mirror) for mirror in mirrors for fold in range(folds))
 
 
-def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
+def list_passes(package: ModelPackage) -> tuple[Pass, ...]:
     """All passes of a package: each of its folds, mirrored along each combination of its `mirror_axes`."""
-    return mirrored_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
+    return list_mirrored_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def slide(
     margins = [(have - want) // 2 for have, want in zip(padded.shape[1:], inner.shape[1:], strict=True)]
     middle = (slice(start, start + size) for start, size in zip(margins, inner.shape[1:], strict=True))
     in_box = total[(slice(None), *middle)].cpu().contiguous().numpy()
-    return PassResult(on_whole_grid(in_box, plan.box, tuple(data.shape[1:])), full_precision_tiles)
+    return PassResult(paste_logits(in_box, plan.box, tuple(data.shape[1:])), full_precision_tiles)
 
 
 def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None:
@@ -251,7 +251,7 @@ def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None
         raise TooSlowError(tile_s)
 
 
-def on_whole_grid(logits: _Float, box: Box, shape: tuple[int, ...]) -> _Float:
+def paste_logits(logits: _Float, box: Box, shape: tuple[int, ...]) -> _Float:
     """Logits of a whole grid of (z, y, x) voxels, given those of a box of it: background outside the box."""
     if logits.shape[1:] == shape:
         return logits

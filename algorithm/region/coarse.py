@@ -110,7 +110,7 @@ def _part_with_most(parts: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> _Mask
     return np.asarray(parts == 1 + int(amounts[1:].argmax()))
 
 
-def without_cold(coarse: Coarse) -> _Mask:
+def remove_cold_parts(coarse: Coarse) -> _Mask:
     """The body without parts that show no uptake, such as a mattress; all of it without a PET."""
     return np.asarray(coarse.body & not_cold(coarse))
 

@@ -183,7 +183,7 @@ def whole_lattice(scan: Geometry, spacing_mm: _Triple) -> Geometry:
     return Geometry(voxels(np.array(count)), triple(step * scan.spacing_mm), triple(origin), scan.direction)
 
 
-def cropped_over(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> Geometry:
+def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> Geometry:
     """The voxels of a grid that reach into a box, at least one; corners (x, y, z) in LPS millimetres."""
     matrix = grid.physical_to_index_matrix()
     index = box_corners(lower_mm, upper_mm) @ matrix[:3, :3].T + matrix[:3, 3] + 0.5
@@ -203,7 +203,7 @@ def upright_grid(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
     upright = _upright(scan)
     if upright is None:
         return grid_over(lower_mm, upper_mm, spacing_mm)
-    return cropped_over(whole_lattice(upright, spacing_mm), lower_mm, upper_mm)
+    return crop_to_box(whole_lattice(upright, spacing_mm), lower_mm, upper_mm)
 
 
 def oriented(volume: Volume) -> Volume:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, median_uptake, without_cold
+from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, median_uptake, remove_cold_parts
 from algorithm.region.grids import triple
 from algorithm.region.landmarks import HOT_MEDIANS, Brain, find_brain, lung_apex_mm
 from contract.images.volumes import Volume
@@ -91,7 +91,7 @@ class Region:
         return (by_brain or self.found_by == WHOLE_SCAN) and not self.is_empty
 
     @property
-    def without_landmark(self) -> bool:
+    def has_no_landmark(self) -> bool:
         """True if neither brain nor lungs were found."""
         return self.found_by in (OUTLINE, FIELD_OF_VIEW)
 
@@ -204,7 +204,7 @@ def _without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vec
 
 
 def _living(coarse: Coarse) -> npt.NDArray[np.bool_]:
-    body = without_cold(coarse)
+    body = remove_cold_parts(coarse)
     return body if body.any() else np.ones_like(body)
 
 
@@ -232,7 +232,7 @@ def beneath_head(coarse: Coarse, brain: Brain) -> _Mask:
 
     Raised arms are other parts, also where they touch the neck.
     """
-    body, index = without_cold(coarse), coarse.index_of(brain.centre_mm)
+    body, index = remove_cold_parts(coarse), coarse.index_of(brain.centre_mm)
     result = np.zeros_like(body)
     if not body[index[0]].any():
         return result

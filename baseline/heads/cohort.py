@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from algorithm.heads.documents import Cubes, Features
-from algorithm.heads.values import absent_structures, classes_left
+from algorithm.heads.values import absent_structures, find_possible_classes
 from baseline.release.cases import ReleaseCase, event_key
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.errors import MetricError
 from evaluation.metrics.classification import auc_metric, binary_metrics, many_classes_metrics
 from evaluation.metrics.overlap import WeightedMetric
@@ -111,7 +111,7 @@ def feature_table(rows: Sequence[Features]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), index=range(len(rows)), dtype=np.float64)
 
 
-def outcomes_of(answer: Answer, cases: Sequence[ReleaseCase]) -> Outcomes:
+def outcomes_of(answer: AnswerSpec, cases: Sequence[ReleaseCase]) -> Outcomes:
     """Outcomes of patients for whom every column of the answer is known."""
     rows = [{event_key(answer): case.outcome(answer)} for case in cases]
     if answer.kind == "risk":
@@ -120,7 +120,7 @@ def outcomes_of(answer: Answer, cases: Sequence[ReleaseCase]) -> Outcomes:
     return outcomes_in(answer, rows)
 
 
-def outcome_rows(answer: Answer, outcomes: Outcomes) -> list[dict[str, Any]]:
+def outcome_rows(answer: AnswerSpec, outcomes: Outcomes) -> list[dict[str, Any]]:
     """The outcomes as records of `cross_validation.json`, one for each patient."""
     if answer.kind == "risk":
         pairs = zip(outcomes.times_days.tolist(), outcomes.positive.tolist(), strict=True)
@@ -128,7 +128,7 @@ def outcome_rows(answer: Answer, outcomes: Outcomes) -> list[dict[str, Any]]:
     return [{answer.name: answer.classes[value]} for value in outcomes.values]
 
 
-def outcomes_in(answer: Answer, rows: Sequence[Mapping[str, Any]]) -> Outcomes:
+def outcomes_in(answer: AnswerSpec, rows: Sequence[Mapping[str, Any]]) -> Outcomes:
     """The outcomes in the records that `outcome_rows` made."""
     if answer.kind == "risk":
         times = np.array([row[f"{answer.name}_days"] for row in rows], dtype=np.float64)
@@ -137,24 +137,24 @@ def outcomes_in(answer: Answer, rows: Sequence[Mapping[str, Any]]) -> Outcomes:
     return Outcomes(values, classes=tuple(map(str, answer.classes)))
 
 
-def possible_classes(answer: Answer, rows: Sequence[Features]) -> Flags:
+def possible_classes(answer: AnswerSpec, rows: Sequence[Features]) -> Flags:
     """`HeadCohort.possible` of an answer, by the features of each patient's mask."""
-    left = [classes_left(answer, absent_structures(row)) for row in rows]
+    left = [find_possible_classes(answer, absent_structures(row)) for row in rows]
     possible = np.array([[value in one for value in answer.classes] for one in left], dtype=np.bool_)
     return np.zeros((0, 0), dtype=np.bool_) if possible.all() else possible
 
 
-def weighted_c_index(outcomes: Outcomes, risks: Floats) -> WeightedMetric:
+def make_weighted_c_index(outcomes: Outcomes, risks: Floats) -> WeightedMetric:
     """Harrell's C-index of risks (higher for earlier recurrence) as a function of case weights."""
     return c_index_metric(SurvivalCohort(outcomes.times_days, outcomes.positive, risks), "non_concordant")
 
 
-def weighted_balanced_accuracy(outcomes: Outcomes, answers: Flags) -> WeightedMetric:
+def make_weighted_balanced_accuracy(outcomes: Outcomes, answers: Flags) -> WeightedMetric:
     """Balanced accuracy of binary answers as a function of case weights."""
     return binary_metrics(outcomes.positive, answers == outcomes.positive)["balanced_accuracy"]
 
 
-def weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMetric:
+def make_weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMetric:
     """Balanced accuracy of class numbers, the mean recall of the classes that occur, as a function of case weights."""
     codes = answers.astype(np.intp)
     metrics = many_classes_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
@@ -167,7 +167,7 @@ def c_index(outcomes: Outcomes, risks: Floats) -> float:
     Raises:
         MetricError: no two patients are comparable.
     """
-    value = _of_everyone(weighted_c_index(outcomes, risks), len(risks))
+    value = _of_everyone(make_weighted_c_index(outcomes, risks), len(risks))
     if np.isnan(value):
         raise MetricError("C-index", f"no comparable pair among {len(risks)} patients")
     return value
@@ -175,12 +175,12 @@ def c_index(outcomes: Outcomes, risks: Floats) -> float:
 
 def balanced_accuracy(outcomes: Outcomes, answers: Flags) -> float:
     """Mean of sensitivity and specificity; NaN without both classes."""
-    return _of_everyone(weighted_balanced_accuracy(outcomes, answers), len(answers))
+    return _of_everyone(make_weighted_balanced_accuracy(outcomes, answers), len(answers))
 
 
 def class_accuracy(outcomes: Outcomes, answers: Numbers) -> float:
     """Mean recall of the classes that occur; NaN for a single class."""
-    return _of_everyone(weighted_class_accuracy(outcomes, answers), len(answers))
+    return _of_everyone(make_weighted_class_accuracy(outcomes, answers), len(answers))
 
 
 def area_under_curve(outcomes: Outcomes, scores: Floats) -> float:

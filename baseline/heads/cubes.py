@@ -28,7 +28,7 @@ _Cubes = npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True)
-class CubesOf:
+class PatientCubes:
     """Cubes of some patients, shape (patients, channels, z, y, x); indexing by patients copies only theirs."""
 
     cubes: _Cubes

@@ -27,7 +27,7 @@ from contract.documents import Document, parse_document
 from contract.editions import Edition
 from contract.editions.answers import ClassValue
 from contract.errors import MetricError, ModelPackageError
-from contract.packages import SmallestLesions
+from contract.packages import MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
 # Heads on clinical variables alone.
@@ -65,7 +65,7 @@ class HeadRecord(FittedHead):
     never saw the patient, the reference's, or the user's own.
     """
 
-    smallest_lesions: SmallestLesions
+    smallest_lesions: MinLesionSizes
     masks: str
 
 

@@ -14,7 +14,7 @@ from baseline.heads.models.kinds import Target
 from baseline.work import WorkFolders
 from contract.code import split_reference
 from contract.documents import Document, parse_document
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 
 # Heads of another version are outdated.
@@ -124,7 +124,7 @@ class TargetRecord(Document):
         """The kinds that the cohort allowed."""
         return {kind: record for kind, record in self.kinds.items() if record.why_not is None}
 
-    def outcomes(self, answer: Answer) -> Outcomes:
+    def outcomes(self, answer: AnswerSpec) -> Outcomes:
         """The outcomes of the patients."""
         return outcomes_in(answer, [row.__pydantic_extra__ for row in self.patients])
 
@@ -176,7 +176,7 @@ def read_cross_validation(work: WorkFolders) -> CrossValidation:
     return parse_document(work.read(work.cross_validation_json), CrossValidation, work.cross_validation_json.name)
 
 
-def stored_cross_validation(work: WorkFolders) -> CrossValidation | None:
+def load_cross_validation(work: WorkFolders) -> CrossValidation | None:
     """The cross-validations of the heads; None without any, or for those of another version with other keys."""
     content = work.read(work.cross_validation_json) if work.cross_validation_json.is_file() else None
     is_other = isinstance(content, dict) and content.get("format_version") != FORMAT_VERSION
@@ -196,7 +196,7 @@ def summary(heads: Mapping[str, FittedHead], document: CrossValidation, targets:
             value = scored.value(record.metric)
             shown = scored.why_not or "undefined" if value is None else f"{record.metric} {value:z.3f}"
             lines.append(f"{name}, {kind.replace('_', ' ')}: {shown}{_recalls(scored)}")
-        if text := left_out_text(record, heads.get(name)):
+        if text := describe_left_out(record, heads.get(name)):
             lines.append(f"{name}: {text}")
     return "\n".join(lines)
 
@@ -210,7 +210,7 @@ def unused_text(record: FittedHead) -> str:
     return f"features left out: {'; '.join(parts)}" if parts else ""
 
 
-def left_out_text(record: TargetRecord, shipped: FittedHead | None) -> str:
+def describe_left_out(record: TargetRecord, shipped: FittedHead | None) -> str:
     """The features that both estimates of a target do without, and those that its head uses; empty if there are none.
 
     `shipped` is None without a head.

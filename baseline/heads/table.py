@@ -23,8 +23,8 @@ from baseline.heads.models.terms import Transforms, unchanged
 from baseline.heads.record import CrossValidation
 from baseline.heads.record import summary as metrics_summary
 from contract.code import Code
-from contract.editions import Answer
-from contract.editions.answers import ClassAnswer, RiskAnswer
+from contract.editions import AnswerSpec
+from contract.editions.answers import ClassSpec, RiskSpec
 from contract.errors import HecktorError
 
 _FRAME: Final = "table"
@@ -146,14 +146,14 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         raise HecktorError(_FRAME, found, "a row for each patient, and a feature at least")
     if time is not None and event is not None:
         outcomes = _survival(frame, time, event)
-        answer: Answer = RiskAnswer(**_declared("risk"), direction="time", columns={"time": time, "event": event})
+        answer: AnswerSpec = RiskSpec(**_declared("risk"), direction="time", columns={"time": time, "event": event})
     else:
         classes, outcomes = _classes(frame, str(target))
-        answer = ClassAnswer(**_declared("class"), classes=classes, columns={"class": str(target)})
+        answer = ClassSpec(**_declared("class"), classes=classes, columns={"class": str(target)})
     centres = None if centre is None else tuple(map(str, _column(frame, centre, "a centre in each row")))
     cohort = _cohort(frame, used, centres, outcomes)
     own = Code.of(code)
-    goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.offered(HEAD)))
+    goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.find_classes(HEAD)))
     own.check_used()
     fitted = fit_target(goal, cohort, np.random.default_rng(seed))
     document = cross_validations([(goal, cohort)], seed, {}, jobs)
@@ -246,7 +246,7 @@ def _declared(kind: str) -> dict[str, Any]:
     return {"name": kind, "kind": kind, "slug": kind, "title": kind, "path": f"{kind}.json"}
 
 
-def _target(answer: Answer, transforms: Transforms) -> Target:
+def _target(answer: AnswerSpec, transforms: Transforms) -> Target:
     if answer.kind == "risk":
         signs = Family("signs", fit_signs, SIGNS, transforms, least_scarce=LEAST_FOR_ALL)
         cox = Family("Cox", fit_cox, RIDGE, transforms, fit_shipped=fit_shipped_cox)

@@ -91,7 +91,7 @@ def end_workers(augmenters: Iterable[MultiThreadedAugmenter]) -> None:
 
 
 @contextmanager
-def seeded_workers(epoch: int) -> Iterator[list[MultiThreadedAugmenter]]:
+def seed_workers(epoch: int) -> Iterator[list[MultiThreadedAugmenter]]:
     """Let the loaders that nnU-Net makes in the block draw from seeds of their own; yields the list of these loaders.
 
     Their workers take turns, whatever their speed. All seeds derive from torch's seed of this process and from `epoch`,

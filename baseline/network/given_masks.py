@@ -22,7 +22,7 @@ from contract import labels
 from contract.errors import HecktorError, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, image_suffix, list_images, read_header, read_volume, write_mask
-from contract.patient import difference_of_ids, listed
+from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose
 
 # Increment when the same masks and images give other features.
@@ -78,7 +78,7 @@ def measure_masks(
     return _stored(work, {name: row for name, row in rows.items() if row is not None}, keys)
 
 
-def averaged_masks(work: WorkFolders, trainings: Sequence[WorkFolders]) -> dict[str, Path]:
+def average_masks(work: WorkFolders, trainings: Sequence[WorkFolders]) -> dict[str, Path]:
     """Masks by the mean of several trainings' out-of-fold probabilities; files by patient ID.
 
     All working directories are prepared from the same patients at the same spacing.
@@ -144,7 +144,7 @@ def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, P
         else:
             others.append(name)
     if missing := sorted(wanted - paths.keys()):
-        found = f"no mask of {listed(missing, _MOST_NAMES)} in {folder.name}"
+        found = f"no mask of {format_names(missing, _MOST_NAMES)} in {folder.name}"
         expected = f"ID.nii.gz or ID.mha of all {len(wanted)} prepared patients"
         raise InputError("--masks", found, expected + difference_of_ids(others, missing))
     return paths

@@ -48,7 +48,7 @@ def package_jobs(work: WorkFolders) -> list[TrainingJob]:
     return [TrainingJob(fold, backbone) for backbone in read_plan(work).backbones for fold in folds]
 
 
-def chosen_jobs(work: WorkFolders, fold: int | None, backbone: str | None) -> list[TrainingJob]:
+def select_jobs(work: WorkFolders, fold: int | None, backbone: str | None) -> list[TrainingJob]:
     """The package's jobs, or those of one fold (possibly a left-out centre) or of one backbone.
 
     Raises:
@@ -95,7 +95,7 @@ def train_jobs(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine)
         HecktorError: a training failed, or was interrupted.
     """
     with interruptible():
-        if len(jobs) == 1 or (machine.threads == 1 and chosen_device(machine.device) == "cpu"):
+        if len(jobs) == 1 or (machine.threads == 1 and resolve_device(machine.device) == "cpu"):
             for job in jobs if len(jobs) == 1 else unfinished(work, jobs):
                 train_job(work, job, machine)
         else:
@@ -237,7 +237,7 @@ def usable_machine(machine: Machine) -> Machine:
     """
     from torch import cuda
 
-    machine = replace(machine, device=chosen_device(machine.device))
+    machine = replace(machine, device=resolve_device(machine.device))
     if machine.compile and machine.device == "cpu":
         raise HecktorError("--compile", "found on the CPU", "a GPU and --device cuda")
     if machine.compile and machine.deterministic:
@@ -251,7 +251,7 @@ def usable_machine(machine: Machine) -> Machine:
     return machine
 
 
-def chosen_device(name: str) -> str:
+def resolve_device(name: str) -> str:
     """`cpu` or `cuda`; `auto` is CUDA if a card answers."""
     from torch import cuda
 

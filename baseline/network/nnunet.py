@@ -107,7 +107,7 @@ def train_network(
     with redirect_stdout(io.StringIO()):  # nnU-Net names the device
         trainer = trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
     trainer.use_plan(plan, backbone, device)
-    with explained_failures(f"fold {fold} ({backbone})"):
+    with explain_failures(f"fold {fold} ({backbone})"):
         if latest.is_file():
             trainer.load_checkpoint(str(latest))
         trainer.run_training()
@@ -131,7 +131,7 @@ def check_trainer(plan: NetworkPlan) -> None:
 
 
 @contextmanager
-def explained_failures(job: str, if_full: str | None = None, if_lost: str = _EXPECTED_CARD) -> Iterator[None]:
+def explain_failures(job: str, if_full: str | None = None, if_lost: str = _EXPECTED_CARD) -> Iterator[None]:
     """Turn a device that is full or lost, or a failing torch.compile, into a HecktorError; a bug keeps its trace.
 
     `if_full` and `if_lost` are what the error about `job` expects in either case; `if_full` is by default less memory
@@ -204,7 +204,7 @@ def _ddp_process(
     backend = "gloo" if machine.device == "cpu" else "nccl"
     end_by_sigterm()
     try:
-        with explained_failures(f"fold {fold} ({backbone})"):
+        with explain_failures(f"fold {fold} ({backbone})"):
             if machine.device != "cpu":
                 cuda.set_device(rank)  # fails if another process has the card for itself
             distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)

@@ -24,19 +24,19 @@ from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
 from algorithm.network.preprocessing import normalise, scan_channels
-from algorithm.network.tiles import NetworkImage, Pass, planned_passes
+from algorithm.network.tiles import NetworkImage, Pass, list_passes
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
 from baseline.cache import Sources, cache, keys_of, load_cached, map_items
 from baseline.preparation import smallest_lesions_of
 from baseline.release.cases import ReleaseCase, image_path, image_paths
-from baseline.release.data_set import prepared_ct_and_pet, read_dose, read_training_case
+from baseline.release.data_set import read_dose, read_prepared_ct_and_pet, read_training_case
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
 from contract.io.files import atomic_path
-from contract.packages import SmallestLesions
+from contract.packages import MinLesionSizes
 
 _Float = npt.NDArray[np.float32]
 _Scans = Callable[[], tuple[Case, Region]]
@@ -107,7 +107,7 @@ def segment_out_of_fold(
             with as_inference(device):
                 segmentation = _segment(case, run.fold(name), networks, work, device)
             grid = read_header(case.ct).geometry
-            write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)
+            write_mask(work.raw_mask(name), segmentation.mask_on(grid), grid)
             write_probabilities(work.probabilities(name), softmax(segmentation.logits), segmentation.mask())
             rows[name] = features_of(case, segmentation, smallest)
             cache(work.features(name), keys[name], {"version": version, "features": rows[name]})
@@ -116,7 +116,7 @@ def segment_out_of_fold(
 
 def is_segmented(work: WorkFolders, name: str) -> bool:
     """True if a patient has an unfiltered mask and probabilities."""
-    return work.unfiltered_mask(name).is_file() and work.probabilities(name).is_file()
+    return work.raw_mask(name).is_file() and work.probabilities(name).is_file()
 
 
 def write_probabilities(path: Path, probabilities: _Float, mask: npt.NDArray[np.uint8]) -> None:
@@ -144,11 +144,11 @@ def _segment(
     case: ReleaseCase, fold: int | None, networks: Networks, work: WorkFolders, device: torch.device
 ) -> Segmentation:
     """The mean of the fold's passes, or of all networks' without a fold, as in inference."""
-    ct, usable_pet = prepared_ct_and_pet(work.raw, case)
+    ct, usable_pet = read_prepared_ct_and_pet(work.raw, case)
     images = tuple(read_volume(path, "float32").array for path in image_paths(work.raw, case))
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
     data = normalise(images, networks.package, _scan(scans, networks.package))
-    passes = planned_passes(networks.package) if fold is None else _passes(fold, networks)
+    passes = list_passes(networks.package) if fold is None else _passes(fold, networks)
     progress = Passes(NetworkImage.of(data), passes, networks, Deadline(_NO_LIMIT_S), device).run()
     if progress.done < len(passes):  # an answer to a patient may be the best so far, a mask for the heads may not
         found = f"{progress.done} of {len(passes)} passes, the lines above say why"
@@ -171,13 +171,13 @@ def _passes(fold: int, networks: Networks) -> list[Pass]:
 
 def features_of_mask(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Features:
     """Image features of a mask on the grid of the prepared images."""
-    ct, usable_pet = prepared_ct_and_pet(work.raw, case)
+    ct, usable_pet = read_prepared_ct_and_pet(work.raw, case)
     on_grid = mask.array if mask.geometry == ct.geometry else resample_mask(mask, ct.geometry)
     segmentation = Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry)
     return features_of(case, segmentation, smallest_lesions_of(work))
 
 
-def features_of(case: ReleaseCase, segmentation: Segmentation, smallest: SmallestLesions) -> Features:
+def features_of(case: ReleaseCase, segmentation: Segmentation, smallest: MinLesionSizes) -> Features:
     """Image features on the segmentation's grid, with the planned dose if the release has a usable one; none of MR."""
     if case.is_mr:
         return {}

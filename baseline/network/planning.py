@@ -15,7 +15,7 @@ from algorithm.network.backbones import BACKBONES
 from baseline.cache import digest
 from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment
-from baseline.network.plans import NetworkPlan, differences, read_plan, store_plan, stored_plan
+from baseline.network.plans import NetworkPlan, differences, load_plan, read_plan, store_plan
 from baseline.network.progress import end_at_once
 from baseline.preparation import DEFAULT_MM, as_text, read_preparation
 from baseline.release.cases import read_cases
@@ -61,11 +61,11 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
         raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
     check_trainer(plan)
     _check_images(work, plan)
-    plan = at_prepared_spacing(work, plan)
+    plan = with_prepared_spacing(work, plan)
     plan = plan.changed(starting_weights_digest=_digest(work, plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
-        stored = stored_plan(work)
+        stored = load_plan(work)
         if stored.key == key:
             if stored.plan != plan:  # the same starting weights elsewhere
                 store_plan(work, key, plan)
@@ -122,7 +122,7 @@ def digest_of_contents(path: Path) -> str:
     return digest({file.relative_to(path).as_posix(): file_entry(file)["sha256"] for file in files})
 
 
-def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
+def with_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
     """The plan with the spacing of the prepared images, with a warning if these were prepared without its preset."""
     prepared = read_preparation(work).spacing_mm
     if prepared == DEFAULT_MM != plan.spacing_mm:

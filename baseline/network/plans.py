@@ -9,7 +9,7 @@ from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.errors import HecktorError
 from contract.io.files import write_json
-from contract.patient import listed
+from contract.patient import format_names
 
 Network = Literal["shallow", "plain", "resenc-m", "resenc-l"]
 Optimiser = Literal["sgd", "adamw"]
@@ -121,14 +121,14 @@ PRESETS: Final = {
 }
 
 
-def stored_plan(work: WorkFolders) -> StoredPlan:
+def load_plan(work: WorkFolders) -> StoredPlan:
     """The plan in `plan.json` with its key. Raises `HecktorError` if there is none."""
     return parse_document(work.read(work.plan_json), StoredPlan, work.plan_json.name, error=HecktorError)
 
 
 def read_plan(work: WorkFolders) -> NetworkPlan:
     """The options of the plan in `plan.json`."""
-    return stored_plan(work).plan
+    return load_plan(work).plan
 
 
 def store_plan(work: WorkFolders, key: str, plan: NetworkPlan) -> None:
@@ -140,7 +140,7 @@ def differences(trained: NetworkPlan, plan: NetworkPlan) -> str:
     """The options that differ from those of a plan by which networks were trained, each with both values."""
     before, now = _options(trained), _options(plan)
     changed = [f"{name} {before[name]}, now {now[name]}" for name in before if before[name] != now[name]]
-    return listed(changed) or "other images or splits"
+    return format_names(changed) or "other images or splits"
 
 
 def _options(plan: NetworkPlan) -> dict[str, str]:

@@ -21,8 +21,8 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 from torch import nn
 
-from algorithm.network.backbones import BACKBONES, untrained_network
-from baseline.network.batches import absent_pet, end_workers, seeded_workers, with_absent_pets
+from algorithm.network.backbones import BACKBONES, build_untrained_network
+from baseline.network.batches import absent_pet, end_workers, seed_workers, with_absent_pets
 from baseline.network.checkpoint import load_starting_weights
 from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.network.progress import SAVE_EVERY, epoch_line, epoch_seconds
@@ -75,7 +75,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
     ) -> nn.Module:
         """Build the network as inference does, with nnU-Net's initial weights if it defines them."""
         configuration = configuration_manager.configuration
-        network = untrained_network(configuration, channels, classes, deep_supervision=deep_supervision)
+        network = build_untrained_network(configuration, channels, classes, deep_supervision=deep_supervision)
         if hasattr(network, "initialize"):
             network.apply(network.initialize)  # type: ignore[arg-type]
         return network
@@ -125,7 +125,7 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
 
     def get_dataloaders(self) -> Any:
         """nnU-Net's loaders, with seeds of their own for the augmentation workers."""
-        with seeded_workers(self.current_epoch) as self.augmenters:
+        with seed_workers(self.current_epoch) as self.augmenters:
             return super().get_dataloaders()
 
     def run_training(self) -> None:

@@ -15,18 +15,18 @@ from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
-from baseline.own_features import fitted_hooks
+from baseline.own_features import load_fitted_hooks
 from baseline.package.card import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import CustomMember, EnsembleMember, custom_member
-from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
-from baseline.package.order import TrainedOrder, axes_of, ordered_plans, trained_order, turned_axes
-from baseline.postprocessing.record import packed_rules
+from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, read_trained_plans
+from baseline.package.order import TrainedOrder, axes_of, read_trained_order, reorder_plans, transpose_axes
+from baseline.postprocessing.record import pack_rules
 from baseline.preparation import edition_of
 from baseline.release.cases import head_answers
 from baseline.work import WorkFolders
 from contract.code import Code
-from contract.editions import Edition, content_digest, declared_part, load_edition
+from contract.editions import Edition, content_digest, load_edition, remove_scoring
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
 from contract.packages import HEADS, edition_entries
@@ -128,9 +128,9 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = _edition(request).for_training(request.task)
     channels = edition.algorithms[0].channels
     code = Code.of(request.code or ())
-    heads, of_heads = ({}, {}) if request.heads is None else packed_heads(request.heads, edition, code)
+    heads, of_heads = ({}, {}) if request.heads is None else pack_heads(request.heads, edition, code)
     masks_of_heads, about_masks = _masks_of_heads(request, of_heads.pop("training", {}))
-    rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
+    rules, about_rules = pack_rules(request.postprocessing, request.heads, edition)
     custom = custom_member(code, request.network, request.weights or (), channels)
     check_custom_heads(heads.values(), code)
     named = {*folders_of(heads.values()), *folders_of_code(heads.values())}
@@ -139,7 +139,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     resampling = _resampling(trained, request.normalised_over)
     code.check_used()
     training = [one.as_json(request.checkpoint) for one in trained]
-    mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
+    mirror_axes = [set(transpose_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
     members: list[EnsembleMember | CustomMember] = [one.member(request.trust_checkpoint) for one in trained]
     names = [one.results.name for one in trained]
     if custom is not None:
@@ -165,7 +165,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             **({"code": digests} if digests else {}),
             "training": (training[0] if len(training) == 1 else {"members": training}) | masks_of_heads,
         },
-        features=[] if request.heads is None else fitted_hooks(request.heads.parent, heads.values(), code),
+        features=[] if request.heads is None else load_fitted_hooks(request.heads.parent, heads.values(), code),
         code=code,
         custom_folder=None if request.heads is None else request.heads.parent / HEADS,
     )
@@ -217,9 +217,9 @@ def _trained(
     results = read_results(folder, request.folds, request.checkpoint)
     first = _read_checkpoint(next(iter(results.checkpoints.values())), results, request.trust_checkpoint)
     # What a checkpoint records is what it was trained with, whatever became of the files beside it.
-    plans = trained_plans(first.plans or results.plans, first.configuration)
-    order = trained_order(first.dataset or results.dataset, channels, lesions, names)
-    return _Trained(results, first, ordered_plans(plans, order), order)
+    plans = read_trained_plans(first.plans or results.plans, first.configuration)
+    order = read_trained_order(first.dataset or results.dataset, channels, lesions, names)
+    return _Trained(results, first, reorder_plans(plans, order), order)
 
 
 def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpoint:
@@ -247,14 +247,14 @@ def _edition(request: PackageRequest) -> Edition:
     edition = load_edition(request.edition)
     if trained is None or trained.name != edition.name or trained.content is None or edition.content is None:
         return edition
-    given, fitted = (content_digest(declared_part(one)) for one in (edition.content, trained.content))
+    given, fitted = (content_digest(remove_scoring(one)) for one in (edition.content, trained.content))
     if given != fitted:
         found = f"found {edition.name!r} with another declaration (sha256 {given})"
         raise ModelPackageError("--edition", found, f"that of the training of --heads (sha256 {fitted})")
     return edition
 
 
-def packed_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
+def pack_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
     """Heads by name, and their entries of the manifest, from a JSON object of heads or a training's `heads.json`.
 
     `code` measures the entrant's own features that the heads name; it must be given for them.
@@ -266,7 +266,7 @@ def packed_heads(path: Path, edition: Edition, code: Code | None = None) -> tupl
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(answer_of))}")
     records = read_fitted_heads(content, path.name)
     heads = {name: one.head if isinstance(one, HeadRecord) else one for name, one in records.items()}
-    hooks = fitted_hooks(path.parent, heads.values(), code or Code({}))
+    hooks = load_fitted_hooks(path.parent, heads.values(), code or Code({}))
     measured = image_feature_names() | frozenset(clinical_names(edition.clinical))
     features = measured.union(*(one.units for one in hooks))
     for name, head in heads.items():

@@ -16,7 +16,7 @@ from typing import Any, Final
 from baseline.heads.fitting import HeadRecord, masks_of, read_heads
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, left_out_text, read_cross_validation
+from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, describe_left_out, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import current_record
@@ -232,7 +232,7 @@ def _head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head
         for kind, scored in record.kinds.items()
         if scored.why_not
     ]
-    return section(3, target.title, " ".join(filter(None, [shipped, *missing, left_out_text(record, head)])))
+    return section(3, target.title, " ".join(filter(None, [shipped, *missing, describe_left_out(record, head)])))
 
 
 def _estimate(record: Record) -> str:

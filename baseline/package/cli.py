@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from baseline.package.options import lesion_numbers, named_numbers, package_output
+from baseline.package.options import lesion_numbers, package_output, parse_named_numbers
 from baseline.work import require_nnunet_results
 from contract.code import Code
 from contract.editions import DEFAULT_EDITION
@@ -127,7 +127,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--channels",
-        type=named_numbers,
+        type=parse_named_numbers,
         action="append",
         metavar="CT=0,PET=1",
         help="numbers of the channels in the training, if dataset.json has other names; once "

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import own_tensors
 from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_custom
 from baseline.network.checkpoint import Checkpoint
@@ -23,9 +23,9 @@ from baseline.package.order import (
     OWN_ORDER,
     TrainedOrder,
     axes_of,
-    ordered_weights,
-    turned_configuration,
-    turned_tensor,
+    reorder_weights,
+    transpose_configuration,
+    transpose_tensor,
 )
 from contract import labels
 from contract.code import Code, split_reference
@@ -106,7 +106,7 @@ def _merged_plans(members: Sequence[EnsembleMember | CustomMember]) -> tuple[dic
             own_name, turned = member.reference, member.configuration
         else:
             own_name = member.configuration
-            turned = turned_configuration(member.plans["configurations"][own_name], axes_of(member.plans))
+            turned = transpose_configuration(member.plans["configurations"][own_name], axes_of(member.plans))
             if member.plans[INTENSITIES] != first[INTENSITIES]:
                 turned = {**turned, INTENSITIES: member.plans[INTENSITIES]}
         # Different plans may use one name for different configurations.
@@ -147,14 +147,14 @@ def _write_folds(
 
 def _untrained(configuration: Mapping[str, Any], channels: int) -> nn.Module:
     seen = len(configuration.get("channels", range(channels)))
-    return untrained_network(configuration, seen, len(labels.NAMES))
+    return build_untrained_network(configuration, seen, len(labels.NAMES))
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:
     axes = axes_of(member.plans)
-    trained = {name: turned_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
+    trained = {name: transpose_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
     _check_fit(checkpoint.name, trained, network)
-    trained = ordered_weights(trained, network, member.order)
+    trained = reorder_weights(trained, network, member.order)
     # A checkpoint holds a shared tensor under each of its names; only the first one is written.
     weights = {name: _compact(trained[name]).contiguous().clone() for name, _ in own_tensors(network)}
     for name, tensor in weights.items():

@@ -15,7 +15,7 @@ from baseline.release.cases import read_cases
 from baseline.work import NNUNET_RESULTS, WorkFolders, require_nnunet_results
 from contract.errors import InputError, ModelPackageError
 from contract.io.files import read_json
-from contract.patient import difference_of_ids, listed
+from contract.patient import difference_of_ids, format_names
 from contract.platform import compose, is_system_name
 
 # Readers that keep the stored order of voxels; others turn them.
@@ -73,7 +73,7 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
     return NnunetResults(f"{folder.parent.name}-{folder.name}", configuration, plans, dataset, checkpoints)
 
 
-def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
+def read_trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The plans with only the configuration `name`, its inherited values filled in."""
     configuration, intensities = resolved(plans, name, "plans.json")
     for key in ("inherits_from", "next_stage"):
@@ -205,9 +205,9 @@ def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None)
             "one of each prepared patient (`nnUNetv2_train DATASET CONFIGURATION FOLD --val`, run in the environment "
             "of that training and not in this one, writes a fold's; docs/own-model.md#fit-heads-on-your-nnu-net)"
         )
-        found = f"no mask of {listed(absent, _MOST_NAMES)}"
+        found = f"no mask of {format_names(absent, _MOST_NAMES)}"
         raise InputError(f"{name}/fold_*/validation", found, expected + difference_of_ids(others, absent))
-    rest = f"; {listed(others, _MOST_NAMES)} not prepared, left out" if others else ""
+    rest = f"; {format_names(others, _MOST_NAMES)} not prepared, left out" if others else ""
     origin = f"masks of nnU-Net's own validation, {name}/fold_*/validation{rest}"
     return FoldMasks({patient: masks[patient] for patient in sorted(wanted)}, lesion_numbers(dataset, lesions), origin)
 

@@ -16,7 +16,7 @@ def package_output(text: str) -> Path:
     return Path(text)
 
 
-def named_numbers(text: str) -> dict[str, int]:
+def parse_named_numbers(text: str) -> dict[str, int]:
     """Read different numbers by name, such as CT=1,PET=0; argparse.ArgumentTypeError for any other text."""
     pairs = [part.strip().partition("=")[::2] for part in text.split(",")]
     numbers = {name: int(value) for name, value in pairs if name and value.isdecimal()}
@@ -28,7 +28,7 @@ def named_numbers(text: str) -> dict[str, int]:
 def lesion_numbers(text: str) -> tuple[int, ...]:
     """Read a different number from 1 for GTVp and GTVn; argparse.ArgumentTypeError for any other text."""
     try:
-        numbers = named_numbers(text)
+        numbers = parse_named_numbers(text)
     except argparse.ArgumentTypeError:
         numbers = {}
     if numbers.keys() != set(LESIONS) or min(numbers.values()) < 1:

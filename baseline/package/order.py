@@ -66,7 +66,7 @@ class TrainedOrder:
 OWN_ORDER: Final = TrainedOrder()
 
 
-def trained_order(
+def read_trained_order(
     dataset: Mapping[str, Any],
     channels: Mapping[str, int] | None,
     lesions: tuple[int, ...] | None,
@@ -98,7 +98,7 @@ def lesion_numbers(dataset: Mapping[str, Any], chosen: tuple[int, ...] | None) -
     return tuple(numbers[name] for name in LESIONS)
 
 
-def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
+def reorder_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
     """Plans whose normalisation and intensities are in the order of the edition's channels, with those that it sees."""
     if not order.sees_all:
         configurations = {name: {**one, "channels": list(order.sees)} for name, one in plans["configurations"].items()}
@@ -110,7 +110,7 @@ def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, An
     return {**plans, "configurations": configurations, INTENSITIES: intensities}
 
 
-def ordered_weights(
+def reorder_weights(
     weights: Mapping[str, torch.Tensor], network: nn.Module, order: TrainedOrder
 ) -> dict[str, torch.Tensor]:
     """Weights by name, input channels and outputs permuted; `network` is the one to which they belong."""
@@ -200,7 +200,7 @@ def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(axis) for axis in axes)
 
 
-def turned_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:
+def transpose_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:
     """The configuration with spacing, patch, kernels and strides in (z, y, x)."""
     architecture, arguments = configuration["architecture"], configuration["architecture"]["arch_kwargs"]
     spatial = {key: _turned(configuration[key], axes) for key in _SPATIAL if key in configuration}
@@ -209,14 +209,14 @@ def turned_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]
     return {**configuration, **spatial, "architecture": {**architecture, "arch_kwargs": {**arguments, **stages}}}
 
 
-def turned_tensor(tensor: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+def transpose_tensor(tensor: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
     """A kernel (out, in, axes of the network's grid) as (out, in, z, y, x); other tensors unchanged."""
     if tensor.ndim != 5:
         return tensor
     return tensor.permute(0, 1, *(2 + axes.index(axis) for axis in IDENTITY))
 
 
-def turned_axes(of_network: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def transpose_axes(of_network: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """Axes of the network's grid as axes of (z, y, x), ascending."""
     return tuple(sorted(axes[axis] for axis in of_network))
 

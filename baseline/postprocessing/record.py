@@ -104,7 +104,7 @@ def rules_in_use(work: WorkFolders) -> dict[str, Any] | None:
     return None if record is None or record.why_not else record.rules.as_json()
 
 
-def packed_rules(given: Path | None, heads: Path | None, edition: Edition) -> tuple[dict[str, Any], list[str]]:
+def pack_rules(given: Path | None, heads: Path | None, edition: Edition) -> tuple[dict[str, Any], list[str]]:
     """The rules in a `postprocessing.json` or in a plain object of rules, and notes for the package's author.
 
     `heads` is the JSON file of the heads; they may have been fitted on masks after rules that are not packed.

@@ -34,7 +34,7 @@ from baseline.postprocessing.volumes import (
 )
 from baseline.preparation import edition_of, smallest_lesions_of
 from baseline.release.cases import ReleaseCase, label_path, read_cases
-from baseline.release.data_set import prepared_ct_and_pet
+from baseline.release.data_set import read_prepared_ct_and_pet
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract import labels
@@ -129,7 +129,7 @@ def _record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs: int
     cohort = MaskCohort([tables[case.patient_id] for case in scored], score)
     if not any(patient.nodes for patient in cohort.patients):
         return record("no reference has a GTVn", weights=dict(score.weights))
-    return record(**fitted_volumes(cohort, read_splits(work)))
+    return record(**fit_volumes(cohort, read_splits(work)))
 
 
 def _why_not(scored: Sequence[ReleaseCase]) -> str:
@@ -171,11 +171,11 @@ def read_logits(work: WorkFolders, patient_id: str) -> _Float:
 
 def read_images(work: WorkFolders, case: ReleaseCase) -> tuple[Volume, _Float | None]:
     """The patient's prepared CT, and its PET in SUV; an empty PET counts as absent."""
-    ct, pet = prepared_ct_and_pet(work.raw, case)
+    ct, pet = read_prepared_ct_and_pet(work.raw, case)
     return ct, pet_in_suv(pet)
 
 
-def fitted_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
+def fit_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
     """The rules of all patients, and the gains with folds and with centres left out, as parts of the record.
 
     Rules are stored only if both gains, the expected ones for patients that did not choose them, are large enough.
@@ -220,7 +220,7 @@ def _filter(
     if all(rules == NO_RULES for rules in rules_of.values()):
         work.masks.mkdir(parents=True, exist_ok=True)
         for case in cases:
-            shutil.copyfile(work.unfiltered_mask(case.patient_id), work.mask(case.patient_id))
+            shutil.copyfile(work.raw_mask(case.patient_id), work.mask(case.patient_id))
         return dict(features)
     changed = dict(map_items(partial(filter_patient, work=work, rules_of=rules_of), cases, jobs, "postprocess"))
     return {name: row if (new := changed.get(name)) is None else new for name, row in features.items()}
@@ -240,9 +240,9 @@ def filter_patient(
     filtered, result = apply_rules(logits, pet, ct.geometry, rules_of[name])
     if not result.removed:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(work.unfiltered_mask(name), target)
+        shutil.copyfile(work.raw_mask(name), target)
         return name, None
-    unfiltered = read_volume(work.unfiltered_mask(name), np.uint8)
+    unfiltered = read_volume(work.raw_mask(name), np.uint8)
     write_mask(target, follow(unfiltered, result.places, ct.geometry), unfiltered.geometry)
     return name, features_of(case, Segmentation(filtered, ct.array, pet, ct.geometry), smallest_lesions_of(work))
 

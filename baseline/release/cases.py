@@ -19,14 +19,14 @@ from baseline.release.clinical import Values, read_values
 from baseline.release.folders import (
     PatientFolders,
     ReleaseFiles,
+    find_missing_outcomes,
     read_layout,
     unmatched,
     without_mask,
-    without_outcomes,
 )
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
-from contract.editions import Answer, Edition
+from contract.editions import AnswerSpec, Edition
 from contract.editions.clinical import CENTRE
 from contract.editions.inputs import CT_AND_PET, MR
 from contract.io.files import write_json
@@ -80,11 +80,11 @@ class ReleaseCase:
         """The images and masks that the networks see."""
         return tuple(path for path in (self.ct, self.pet, *self.registered.values()) if path is not None)
 
-    def has(self, answer: Answer) -> bool:
+    def has(self, answer: AnswerSpec) -> bool:
         """True if every column of a risk or class is known for this patient."""
         return all(column in self.outcomes for column in answer.columns.values())
 
-    def outcome(self, answer: Answer) -> Any:
+    def outcome(self, answer: AnswerSpec) -> Any:
         """Event of a risk or value of a class; None if it is missing."""
         return self.outcomes.get(answer.columns["event" if answer.kind == "risk" else "class"])
 
@@ -138,17 +138,17 @@ def label_path(raw: Path, case: ReleaseCase) -> Path:
     return raw / "labelsTr" / f"{case.patient_id}.nii.gz"
 
 
-def head_answers(edition: Edition) -> tuple[Answer, ...]:
+def head_answers(edition: Edition) -> tuple[AnswerSpec, ...]:
     """The risks and classes of an edition, in order."""
     return tuple(answer for algorithm in edition.algorithms for answer in algorithm.heads)
 
 
-def event_key(answer: Answer) -> str:
+def event_key(answer: AnswerSpec) -> str:
     """Key of an outcome in our records: the event's column in small letters, or the name of a class."""
     return answer.columns["event"].lower() if answer.kind == "risk" else answer.name
 
 
-def outcome_counts(answer: Answer, cases: Sequence[ReleaseCase]) -> dict[str, int]:
+def outcome_counts(answer: AnswerSpec, cases: Sequence[ReleaseCase]) -> dict[str, int]:
     """Patients with a known outcome, and of them those with the event, or with each class but the last."""
     known = [case.outcome(answer) for case in cases if case.has(answer)]
     if answer.kind == "risk":
@@ -184,7 +184,7 @@ def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = 
     values = {task: read_values(table, edition) for task, table in readable.items()}
     centres = _centres(layout, values, edition)
     problems = [*layout.problems, *unmatched(layout, readable, centres), *without_mask(layout)]
-    problems += without_outcomes(layout, readable, edition, allow_missing)
+    problems += find_missing_outcomes(layout, readable, edition, allow_missing)
     cases = []
     for patient, folders in sorted(layout.patients.items()):
         rows = {task: of_task.get(patient, {}) for task, of_task in values.items()}

@@ -15,8 +15,8 @@ from algorithm.case.units import (
     LARGEST_PLAUSIBLE_SUV,
     MOST_FACTOR_RATIO,
     PADDING_HU,
+    convert_to_suv,
     factor_fault,
-    in_suv,
     missing_intercept,
     tissue_uptake,
 )
@@ -76,7 +76,7 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
             if check is not None and not any(problem.is_error for problem in not_finite):
                 problems += check(volumes[role], reporter)
             if role == "mask" and "PET" in volumes:
-                problems += about_mirrored(volumes["mask"], volumes["PET"], reporter)
+                problems += check_mirrored(volumes["mask"], volumes["PET"], reporter)
             if scan := volumes.get("MR" if case.is_mr else "CT"):
                 problems += _check_position(role, volumes[role].geometry, scan.geometry, reporter)
     return tuple(problems)
@@ -131,10 +131,10 @@ def _scaled_pet(
     pet: Volume, ct: Volume | None, case: ReleaseCase, estimate_suv: bool, report: ProblemReporter
 ) -> tuple[Volume, list[Problem]]:
     """The PET as preparation would scale it, with warnings; one in Bq/ml that cannot be scaled stays as it is."""
-    pet, about_factor = scaled_by_factor(pet, ct, case.suv_factor, report.file)
+    pet, about_factor = scale_by_factor(pet, ct, case.suv_factor, report.file)
     warnings = [] if about_factor is None else [report.finding("suv-factor", about_factor)]
     if estimate_suv and ct is not None and float(pet.array.max()) > LARGEST_PLAUSIBLE_SUV:
-        pet, about_scale = in_suv(pet, ct, report.file)
+        pet, about_scale = convert_to_suv(pet, ct, report.file)
         warnings += [report.finding("suv", finding) for finding in about_scale]
     return pet, warnings
 
@@ -171,7 +171,7 @@ def _check_mask(mask: Volume, report: ProblemReporter) -> Iterator[Problem]:
         yield report.warning("labels", "an empty mask", "a GTVp or a GTVn")
 
 
-def about_mirrored(mask: Volume, pet: Volume, report: ProblemReporter) -> Iterator[Problem]:
+def check_mirrored(mask: Volume, pet: Volume, report: ProblemReporter) -> Iterator[Problem]:
     """A warning if the mask, mirrored in its image, would cover far more uptake.
 
     Not along z, where brain and bladder are as hot as a lesion. Tumours near the middle give no warning.
@@ -251,7 +251,7 @@ def with_suv_factors(release: Release, path: Path) -> Release:
     return replace(release, cases=cases, problems=(*release.problems, *table.problems))
 
 
-def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name: str) -> tuple[Volume, Finding | None]:
+def scale_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name: str) -> tuple[Volume, Finding | None]:
     """The PET in SUV if its values can only be Bq/ml and the factor is plausible; and what was done with the factor.
 
     The finding is None without a factor. `ct`, in HU, gives the scale that muscle and fat suggest.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from contract.editions import Algorithm, Answer, Edition
+from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.clinical import ImpossibleValueError
 from contract.release.tables import ERROR, WARNING, ReleaseTable, Row
 
@@ -104,7 +104,7 @@ def _clinical_stage(read: CellReader) -> CellReader:
     return read_stage
 
 
-def _class(answer: Answer) -> CellReader:
+def _class(answer: AnswerSpec) -> CellReader:
     """Read a class by its value or a declared word; a stage also in other spellings, an undeclared TX as missing."""
     words = {str(value).lower(): value for value in answer.classes} | dict(answer.words)
     expected = "0 or 1" if answer.classes == (False, True) else " or ".join(map(str, answer.classes))

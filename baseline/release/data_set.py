@@ -21,13 +21,13 @@ from algorithm.region.grids import resample_mask, upright_grid
 from algorithm.region.localise import Region, localise
 from baseline.cache import Sources, cache, keys_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase, image_path, image_paths, label_path
-from baseline.release.checks import scaled_by_factor
+from baseline.release.checks import scale_by_factor
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import Finding
 from contract.images.volumes import Volume, read_volume, write_volume
 from contract.io.files import write_json
-from contract.packages import DEFAULT_SMALLEST, SmallestLesions
+from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
 
 # Increment when the same images and options give other prepared images.
 _PREPARE_VERSION = 4
@@ -66,7 +66,7 @@ class DataSet:
     removed: tuple[str, ...]
 
 
-def prepared_ct_and_pet(raw: Path, case: ReleaseCase) -> tuple[Volume, npt.NDArray[np.float32] | None]:
+def read_prepared_ct_and_pet(raw: Path, case: ReleaseCase) -> tuple[Volume, npt.NDArray[np.float32] | None]:
     """The prepared CT and the values of its PET, None for an empty one; of MR the scan and None."""
     ct, *others = (read_volume(path, "float32") for path in image_paths(raw, case))
     return ct, others[0].array if not case.is_mr and others[0].array.any() else None
@@ -148,7 +148,7 @@ def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Regio
     """
     images = read_training_images(case, notices)
     region = localise(images)
-    if region.is_empty or region.without_landmark:
+    if region.is_empty or region.has_no_landmark:
         notices.note(Finding(case.ct.name, "neither a brain nor lungs", "a head or neck in view, the head up (+z)"))
     return images, region
 
@@ -161,7 +161,7 @@ def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
     if case.pet is None:
         return mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
-    scaled, finding = scaled_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
+    scaled, finding = scale_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
     if finding is not None:
         notices.note(finding)
     return Case(ct, clean_pet(scaled, ct, case.pet.name, notices), case.patient)
@@ -209,7 +209,7 @@ def _share_inside(reference: Volume, region: Region) -> float:
     return float(inside.mean())
 
 
-def smallest_lesions(prepared: Iterable[PreparedCase]) -> SmallestLesions:
+def smallest_lesions(prepared: Iterable[PreparedCase]) -> MinLesionSizes:
     """The smallest parts of a mask that count as a lesion, from the reference's lesions on the network's grid.
 
     A quarter of the volume that 99% of a label's lesions reach, at least a sphere of 5 mm and at most one of 10 mm;
@@ -225,4 +225,4 @@ def smallest_lesions(prepared: Iterable[PreparedCase]) -> SmallestLesions:
         return round(float(np.clip(_SHARE_OF_REFERENCE * np.percentile(known, _SMALLEST_PERCENTILE), least, most)), 3)
 
     gtvp, gtvn = labels.LESIONS
-    return SmallestLesions(gtvp_ml=limit(gtvp, DEFAULT_SMALLEST.gtvp_ml), gtvn_ml=limit(gtvn, DEFAULT_SMALLEST.gtvn_ml))
+    return MinLesionSizes(gtvp_ml=limit(gtvp, DEFAULT_SMALLEST.gtvp_ml), gtvn_ml=limit(gtvn, DEFAULT_SMALLEST.gtvn_ml))

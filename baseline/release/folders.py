@@ -11,7 +11,7 @@ from typing import Final
 
 from contract.editions import Edition
 from contract.errors import InputError
-from contract.patient import listed
+from contract.patient import format_names
 from contract.platform import compose, is_system_name
 from contract.release.layout import MASK, TASK_FOLDERS, ReleaseFolder, find_file, patient_file, require_release
 from contract.release.tables import ERROR, WARNING, Problem, ReleaseTable, columns_of
@@ -174,7 +174,7 @@ def _rows_without_images(
         yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
 
 
-def without_outcomes(
+def find_missing_outcomes(
     layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], edition: Edition, allowed: Collection[str]
 ) -> Iterator[Problem]:
     """Answers whose outcome a table lacks: an error if no other table has it, unless the answer is `allowed`."""
@@ -199,7 +199,7 @@ def without_outcomes(
 
 def _unread(table: ReleaseTable, edition: Edition) -> str:
     names = [name for name in table.columns if name and name not in columns_of(edition)]
-    return f" (unknown columns: {listed(names)})" if names else ""
+    return f" (unknown columns: {format_names(names)})" if names else ""
 
 
 def without_mask(layout: ReleaseFiles) -> list[Problem]:

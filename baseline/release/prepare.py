@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from baseline.cache import Sources, cache, digest, keys_of, load_cached, map_items
-from baseline.preparation import Preparation, PrepareOptions, chosen_spacing
+from baseline.preparation import Preparation, PrepareOptions, resolve_spacing
 from baseline.release.cases import Release, ReleaseCase, head_answers, outcome_counts, read_release, write_cases
 from baseline.release.checks import check_images, with_suv_factors
 from baseline.release.problems import as_json, in_order, patients_with_errors, write_problems
 from baseline.release.splits import load_or_make_splits
 from baseline.work import WorkFolders
-from contract.documents import installed_version
-from contract.editions import Answer, Edition, load_edition
+from contract.documents import find_version
+from contract.editions import AnswerSpec, Edition, load_edition
 from contract.errors import InputError
 from contract.io.files import write_json
 from contract.release.tables import Problem
@@ -133,7 +133,7 @@ def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: Work
     from baseline.release.data_set import write_data_set
 
     start = time.perf_counter()
-    spacing_mm = chosen_spacing(work, options)
+    spacing_mm = resolve_spacing(work, options)
     options = replace(options, spacing_mm=spacing_mm, release=str(Path(options.release).absolute()))
     answers = head_answers(options.training_edition())
     cases = sound_cases(checked.release, checked.problems, options.keep_going)
@@ -168,10 +168,10 @@ def _preparation(
     options: PrepareOptions,
     checked: CheckedRelease,
     cases: Sequence[ReleaseCase],
-    answers: Sequence[Answer],
+    answers: Sequence[AnswerSpec],
     data: DataSet,
 ) -> Preparation:
-    versions = {name: installed_version(name, "not installed") for name in _PACKAGES}
+    versions = {name: find_version(name, "not installed") for name in _PACKAGES}
     from baseline.release.data_set import smallest_lesions
 
     return Preparation(

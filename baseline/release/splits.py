@@ -18,10 +18,10 @@ from pydantic import model_validator
 from baseline.release.cases import ReleaseCase, event_key
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document, read_document
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.errors import HecktorError, InputError
 from contract.io.files import write_json
-from contract.patient import listed
+from contract.patient import format_names
 
 FORMAT_VERSION: Final[Literal[1]] = 1
 # Number of random deals, of which the one with the most even outcomes is used.
@@ -68,7 +68,7 @@ class Splits(Document):
         return (*(f"fold {number}" for number in range(len(self.folds))), *(f"without {name}" for name in self.centres))
 
 
-def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: int, seed: int) -> Splits:
+def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[AnswerSpec], folds: int, seed: int) -> Splits:
     """Deal the patients into `folds`, balanced by the outcomes of `answers`, and group them by centre.
 
     The result depends only on patients and seed.
@@ -78,7 +78,7 @@ def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: 
     if not 2 <= folds <= len(cases):
         limit = "2" if len(cases) == 2 else f"2 to {len(cases)}"
         raise InputError("--folds", f"found {folds}", f"{limit}: the release has {len(cases)} patients")
-    dealt = balanced_folds(cases, answers, folds, np.random.default_rng(seed))
+    dealt = make_balanced_folds(cases, answers, folds, np.random.default_rng(seed))
     centres: dict[str, list[str]] = defaultdict(list)
     for case in sorted(cases, key=lambda case: (case.centre, case.patient_id)):
         centres[case.centre].append(case.patient_id)
@@ -87,8 +87,12 @@ def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: 
     return Splits(seed=seed, folds=dealt, centres=by_centre if len(by_centre) > 1 else {}, balance=balance)
 
 
-def balanced_folds(
-    cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: int, rng: np.random.Generator, deals: int = DEALS
+def make_balanced_folds(
+    cases: Sequence[ReleaseCase],
+    answers: Sequence[AnswerSpec],
+    folds: int,
+    rng: np.random.Generator,
+    deals: int = DEALS,
 ) -> Folds:
     """Distribute the patients over `folds` so that centre and outcomes are spread evenly.
 
@@ -135,7 +139,7 @@ def _unevenness(order: Sequence[_Stratum], strata: Mapping[_Stratum, Sequence[st
 
 
 def load_or_make_splits(
-    path: Path, cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: int, seed: int
+    path: Path, cases: Sequence[ReleaseCase], answers: Sequence[AnswerSpec], folds: int, seed: int
 ) -> Splits:
     """The splits stored in `path`, or new ones that are then stored there."""
     if not path.is_file():
@@ -150,7 +154,7 @@ def load_or_make_splits(
     known, now = set(chain.from_iterable(splits.folds)), {case.patient_id for case in cases}
     if known != now:
         new, gone, none = sorted(now - known), sorted(known - now), "none"
-        found = f"{len(new)} new patients ({listed(new) or none}) and {len(gone)} missing ones ({listed(gone) or none})"
+        found = f"{len(new)} new patients ({format_names(new) or none}) and {len(gone)} missing ones ({format_names(gone) or none})"
         raise InputError(path.name, f"{found}, {advice}")
     centre_of = {case.patient_id: case.centre for case in cases}
     for centre, members in splits.centres.items():
@@ -181,7 +185,7 @@ def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str,
     return entries
 
 
-def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> Balance:
+def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequence[AnswerSpec]) -> Balance:
     members = [case for case in cases if case.patient_id in set(fold)]
     return {
         "patients": len(members),

@@ -14,7 +14,7 @@ from baseline.preparation import edition_of
 from baseline.release.cases import ReleaseCase, head_answers, image_path, read_cases
 from baseline.report.masks import link, write_references
 from baseline.work import WorkFolders
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.errors import OutputError
 from contract.images.volumes import Volume, read_header, write_volume
 from contract.io.files import whole_folder, write_csv
@@ -63,7 +63,7 @@ def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = Fals
         return sorted(path.name for path in folder.iterdir())
 
 
-def _answered(record: TargetRecord | None, answer: Answer, model: str) -> _Rows:
+def _answered(record: TargetRecord | None, answer: AnswerSpec, model: str) -> _Rows:
     """The nested held-out answers of the heads or of a comparator by patient, as cells of a table."""
     nested = None if record is None else record.nested if model == HEADS else record.nested.comparators.get(model)
     if record is None or nested is None:
@@ -71,7 +71,7 @@ def _answered(record: TargetRecord | None, answer: Answer, model: str) -> _Rows:
     return dict(zip([row.id for row in record.patients], _rows(answer, nested), strict=False))
 
 
-def _rows(answer: Answer, nested: ModelAnswers) -> list[dict[str, Any]]:
+def _rows(answer: AnswerSpec, nested: ModelAnswers) -> list[dict[str, Any]]:
     if answer.kind == "risk":
         # A column of times holds later recurrences as higher values.
         column, sign = ("risk", 1.0) if answer.direction == "risk" else (answer.columns["time"], -1.0)

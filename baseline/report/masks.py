@@ -13,7 +13,7 @@ from algorithm.case.inputs import Notices
 from baseline.postprocessing.volumes import mask_metric_titles, mask_task
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
-from contract.editions import Answer, Edition, edition_from, in_a_file
+from contract.editions import AnswerSpec, Edition, parse_edition, write_edition_file
 from contract.errors import HecktorError
 from contract.images.volumes import image_suffix
 from contract.io.files import write_csv
@@ -72,7 +72,7 @@ def require_all_scored(metrics: MetricsJson, answers: str) -> None:
 def write_references(
     folder: Path,
     cases: Sequence[ReleaseCase],
-    heads: Sequence[Answer] = (),
+    heads: Sequence[AnswerSpec] = (),
     answered: Mapping[str, Set[str]] | None = None,
 ) -> Path:
     """Link the reference masks and write centres and outcomes, in the layout that the evaluation reads.
@@ -107,7 +107,7 @@ def mask_edition(edition: Edition, file: Path) -> str:
     task = profile_of(edition).task(mask_task(edition))
     mask = task.algorithm.mask
     if mask is None or not task.has_several_answers:
-        return in_a_file(edition, file).source
+        return write_edition_file(edition, file).source
     declared = edition.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"algorithms_of"})
     (algorithm,) = (one for one in declared["algorithms"] if one["name"] == task.algorithm.name)
     answers = [answer for answer in algorithm["answers"] if answer["name"] == mask.name]
@@ -129,14 +129,14 @@ def mask_edition(edition: Edition, file: Path) -> str:
         "task_aliases": {},
         "scoring": {task.algorithm.name: content},
     }
-    return in_a_file(edition_from(declared), file).source
+    return write_edition_file(parse_edition(declared), file).source
 
 
 def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
     """Pictures of the patients with the lowest mean DSC of GTVp and GTVn, the lowest first; none of MR."""
     case_of = {case.patient_id: case for case in cases if not case.is_mr}
     row_of = {row["case"]: row for row in rows if row["case"] in case_of}
-    worst = [(case_of[name], row_of[name]) for _, name in by_mean_dsc([*row_of.values()])[:WORST]]
+    worst = [(case_of[name], row_of[name]) for _, name in sort_by_mean_dsc([*row_of.values()])[:WORST]]
     return [
         WorstCase(
             case.patient_id,
@@ -147,7 +147,7 @@ def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[
     ]
 
 
-def by_mean_dsc(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+def sort_by_mean_dsc(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
     """Mean DSC and patient ID of the evaluation's rows, the lowest first, without rows that have no DSC."""
     return sorted((dsc, row["case"]) for row in rows if (dsc := mean_dsc(row)) is not None)
 

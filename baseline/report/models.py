@@ -10,7 +10,13 @@ import numpy as np
 from scipy import stats
 
 from algorithm.heads.documents import Head
-from baseline.heads.cohort import Flags, Outcomes, weighted_balanced_accuracy, weighted_c_index, weighted_class_accuracy
+from baseline.heads.cohort import (
+    Flags,
+    Outcomes,
+    make_weighted_balanced_accuracy,
+    make_weighted_c_index,
+    make_weighted_class_accuracy,
+)
 from baseline.heads.cross_validation import coefficients_of
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
@@ -96,11 +102,11 @@ def metric_of(
         return list(values) if patients is None else [values[place] for place in patients]
 
     if target.answer.kind == "risk":
-        return weighted_c_index(outcomes, np.asarray(chosen(answers.score), np.float64))
+        return make_weighted_c_index(outcomes, np.asarray(chosen(answers.score), np.float64))
     if target.answer.is_binary:
-        return weighted_balanced_accuracy(outcomes, np.asarray(chosen(answers.positive), np.bool_))
+        return make_weighted_balanced_accuracy(outcomes, np.asarray(chosen(answers.positive), np.bool_))
     numbers = [target.answer.classes.index(one) for one in chosen(answers.given)]
-    return weighted_class_accuracy(outcomes, np.array(numbers))
+    return make_weighted_class_accuracy(outcomes, np.array(numbers))
 
 
 def estimate_on_references(

@@ -24,7 +24,7 @@ from evaluation.statistics.bootstrap import Estimate
 from reporting.analyses.analysis import Analysis
 from reporting.page.charts import figure
 from reporting.page.html import Cell, Row, choice, paragraph, table
-from reporting.report.cases import CasePicture, about_pictures
+from reporting.report.cases import CasePicture, describe_pictures
 
 Content = Cell | str | float | Estimate | None
 
@@ -52,7 +52,7 @@ def signed(value: float | None) -> Cell:
 
 def worst_cases_html(cases: Sequence[WorstCase], addresses: Mapping[str, str]) -> str:
     """Cards of the worst cases with their pictures, whose addresses are relative to the page."""
-    about = about_pictures([CasePicture(*one) for one in addresses.items()], {NETWORK: COLOUR})
+    about = describe_pictures([CasePicture(*one) for one in addresses.items()], {NETWORK: COLOUR})
     return about + "".join(_card(case, addresses[case.case]) for case in cases)
 
 

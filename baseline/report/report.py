@@ -10,7 +10,7 @@ from baseline.cache import key_of
 from baseline.fit import check_heads
 from baseline.heads.fitting import read_heads
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import read_cross_validation, stored_cross_validation
+from baseline.heads.record import load_cross_validation, read_cross_validation
 from baseline.postprocessing.record import current_record
 from baseline.postprocessing.volumes import mask_metric_titles
 from baseline.preparation import edition_of, read_preparation
@@ -67,7 +67,7 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
     if absent:
         raise HecktorError(f"out_of_fold/masks/{absent[0]}", "not found", "`hecktor train heads` before")
     sources = [*masks, *(case.mask for case in scored), work.cross_validation_json, work.heads_json]
-    optional = work.of_reference_masks().cross_validation_json, work.postprocessing_json
+    optional = work.for_reference_masks().cross_validation_json, work.postprocessing_json
     sources += [path if path.is_file() else None for path in optional]
     return key_of(work, sources, {"version": FORMAT_VERSION})
 
@@ -81,7 +81,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     targets = [
         estimate_target(target, records[target.name], DEFAULT_BOOTSTRAPS, splits.seed) for target in targets_of(edition)
     ]
-    heads, on_references = read_heads(work), stored_cross_validation(work.of_reference_masks())
+    heads, on_references = read_heads(work), load_cross_validation(work.for_reference_masks())
     references = {} if on_references is None else on_references.targets
     sections = []
     for one in targets:

@@ -12,7 +12,7 @@ import numpy as np
 from baseline.heads.cohort import Outcomes
 from baseline.heads.fitting import HeadRecord
 from baseline.heads.models.kinds import Target, direction_in_words
-from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, left_out_text
+from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, describe_left_out
 from baseline.report import page
 from baseline.report.models import (
     BEHIND,
@@ -27,7 +27,7 @@ from baseline.report.models import (
     estimate_on_references,
     high_risk,
 )
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from evaluation.statistics.bootstrap import Estimate
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.classes import calibration, confusion
@@ -75,7 +75,7 @@ def target_section(
     about = f"{len(record.patients)} patients. 95% intervals over {bootstraps} bootstrap samples. {NOT_INCLUDED}"
     about += f" {_OUT_OF_FOLD}"
     reasons = [f"No {KINDS[kind]}: {one.why_not}." for kind, one in record.kinds.items() if one.why_not]
-    notes = filter(None, [about, *reasons, left_out_text(record, shipped)])
+    notes = filter(None, [about, *reasons, describe_left_out(record, shipped)])
     text = paragraph(" ".join(notes)) + _shipped(target, shipped)
     plain: dict[str, Any] = {
         "models": {name: {what: vars(one) for what, one in model.items()} for name, model in models.items()}
@@ -172,7 +172,7 @@ def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
     return [page.listing("Features", table("Weights, and their stability over the outer folds", heads, rows), about)]
 
 
-def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
+def answer_figures(answer: AnswerSpec, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
     """The evaluation's figures of an answer, for each kind of cross-validation in place of a team.
 
     Survival of the patients above and up to the median risk of their outer fold, calibration of two classes, or
@@ -188,7 +188,7 @@ def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Ana
     return [_by_kind(analysis) for analysis in analyses]
 
 
-def _rows(answer: Answer, outcomes: Outcomes, scored: KindRecord) -> list[dict[str, Any]]:
+def _rows(answer: AnswerSpec, outcomes: Outcomes, scored: KindRecord) -> list[dict[str, Any]]:
     """Rows as the evaluation has them; a risk is 1 above the median of the outer fold and 0 up to it."""
     if answer.kind == "risk":
         sign = -1.0 if answer.direction == "time" else 1.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from safetensors.torch import save_file
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import own_tensors
 from algorithm.network.package import PLANS
 from algorithm.network.resident import DEFAULT_PACKAGES
@@ -74,7 +74,7 @@ def write_random_package(root: Path, name: str, edition: str, *, quick: bool = F
     folds = [f"fold_{fold}.safetensors" for fold in range(2 if quick else FOLDS)]
     for fold, file_name in enumerate(folds):
         torch.manual_seed(fold)
-        network = untrained_network(plans["configurations"][CONFIGURATION], len(CHANNELS), len(labels.NAMES))
+        network = build_untrained_network(plans["configurations"][CONFIGURATION], len(CHANNELS), len(labels.NAMES))
         pass_pet_through(network)
         save_file({key: tensor.detach().half().contiguous() for key, tensor in own_tensors(network)}, root / file_name)
     files = {path.relative_to(root).as_posix(): file_entry(path) for path in root.rglob("*") if path.is_file()}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.devices import as_inference, device_named
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
@@ -20,7 +20,7 @@ from algorithm.network.tiles import cpu_has_bfloat16, synchronise
 from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from benchmarks.device.packages import PLAN_NAMES
 from contract import labels
-from contract.documents import installed_version
+from contract.documents import find_version
 from contract.packages import CHANNELS
 from contract.processes import usable_cpus
 
@@ -35,7 +35,7 @@ def machine(job: CheckJob) -> None:
     """Card, driver and versions; no card is no failure here."""
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
     figures: dict[str, Any] = {"cards": cards, "cpus": usable_cpus(), "python": platform.python_version()}
-    figures |= {name: installed_version(name) for name in _VERSIONS}
+    figures |= {name: find_version(name) for name in _VERSIONS}
     figures |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version() if cards else None}
     for number in range(cards):
         facts = torch.cuda.get_device_properties(number)
@@ -109,7 +109,7 @@ def flops_per_tile(configuration: Mapping[str, Any]) -> float:
     """Multiplications and additions of the convolutions on one tile, counted without computing them."""
     patch = [int(n) for n in configuration["patch_size"]]
     with torch.device("meta"):
-        network = untrained_network(configuration, len(CHANNELS), len(labels.NAMES))
+        network = build_untrained_network(configuration, len(CHANNELS), len(labels.NAMES))
         tile = torch.empty((1, len(CHANNELS), *patch))
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
         network(tile)

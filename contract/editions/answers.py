@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, is_integer, is_member, is_text, tag_by, unique
-from contract.editions.clinical import normalised_key, refuse_missing
+from contract.editions.clinical import normalise_key, refuse_missing
 from contract.editions.inputs import REFERENCE_FILE, RelativePath, ReleaseFile, Socket
 from contract.labels import FOREGROUND, NAMES
 
@@ -68,7 +68,7 @@ class _WithoutClasses:
     is_binary: ClassVar[bool] = False
 
 
-class MaskAnswer(_WithoutClasses, _Answer):
+class MaskSpec(_WithoutClasses, _Answer):
     """A mask; its fallback is always the PET threshold.
 
     Attributes:
@@ -126,7 +126,7 @@ class _HeadAnswer(_Answer):
         columns = info.data.get("columns", {})
         if columns and not set(aliases) <= set(columns):
             raise ValueError(f"spellings for some of {', '.join(columns)}")
-        unique(normalised_key(text) for text in (*columns.values(), *(one for of in aliases.values() for one in of)))
+        unique(normalise_key(text) for text in (*columns.values(), *(one for of in aliases.values() for one in of)))
         return aliases
 
     @property
@@ -135,7 +135,7 @@ class _HeadAnswer(_Answer):
         return {column: self.aliases.get(role, ()) for role, column in self.columns.items()}
 
 
-class RiskAnswer(_WithoutClasses, _HeadAnswer):
+class RiskSpec(_WithoutClasses, _HeadAnswer):
     """A risk; its columns are those of "time" and "event".
 
     Attributes:
@@ -166,7 +166,7 @@ class RiskAnswer(_WithoutClasses, _HeadAnswer):
         return "Float"
 
 
-class ClassAnswer(_HeadAnswer):
+class ClassSpec(_HeadAnswer):
     """A class; its column is that of "class".
 
     Attributes:
@@ -241,10 +241,8 @@ class ClassAnswer(_HeadAnswer):
         return len(self.classes) == 2
 
 
-Answer: TypeAlias = Annotated[
-    Annotated[MaskAnswer, Tag("(mask)")]
-    | Annotated[RiskAnswer, Tag("(risk)")]
-    | Annotated[ClassAnswer, Tag("(class)")],
+AnswerSpec: TypeAlias = Annotated[
+    Annotated[MaskSpec, Tag("(mask)")] | Annotated[RiskSpec, Tag("(risk)")] | Annotated[ClassSpec, Tag("(class)")],
     Discriminator(
         tag_by("kind"),
         custom_error_type="answer_kind",

@@ -209,7 +209,7 @@ def centre_code(text: str) -> str:
     return number[1] if number else text
 
 
-def normalised_key(key: object) -> str:
+def normalise_key(key: object) -> str:
     """The key in lower case without blanks, `-`, `_` and other signs, for comparison."""
     return "".join(letter for letter in compose(str(key)).lower() if letter.isalnum())
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, unique
-from contract.editions.answers import MASK_LABELS, Answer, ClassAnswer, MaskAnswer, RiskAnswer
+from contract.editions.answers import MASK_LABELS, AnswerSpec, ClassSpec, MaskSpec, RiskSpec
 from contract.editions.inputs import CONTOURS, CT, CT_AND_PET, MR, Input, Modality
 
 IMAGE_PREFIX: Final = "hecktor-"
@@ -25,14 +25,14 @@ class Algorithm(Document):
     input_names: Annotated[UniqueTexts, Field(alias="inputs", min_length=1)]
     optional_input_names: UniqueTexts = Field(default=(), alias="optional_inputs")
     time_limit_s: Annotated[float, Field(gt=0)]
-    answers: Annotated[tuple[Answer, ...], Field(min_length=1)]
+    answers: Annotated[tuple[AnswerSpec, ...], Field(min_length=1)]
     image: Name = Field(default_factory=lambda fields: f"{IMAGE_PREFIX}{fields.get('name', '')}")
     _number: int = PrivateAttr(1)
     _sockets: Mapping[str, Input] = PrivateAttr(default_factory=dict)
 
     @field_validator("answers")
     @classmethod
-    def _check_answers(cls, answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    def _check_answers(cls, answers: tuple[AnswerSpec, ...]) -> tuple[AnswerSpec, ...]:
         unique(answer.name for answer in answers)
         unique(answer.slug for answer in answers)
         unique(answer.path for answer in answers)
@@ -128,12 +128,12 @@ class Algorithm(Document):
         return f"{IMAGE_PREFIX}evaluation-{self.image.removeprefix(IMAGE_PREFIX)}"
 
     @property
-    def mask(self) -> MaskAnswer | None:
+    def mask(self) -> MaskSpec | None:
         """The mask among the answers, or None."""
         return next((answer for answer in self.answers if answer.kind == "mask"), None)
 
     @property
-    def heads(self) -> tuple[RiskAnswer | ClassAnswer, ...]:
+    def heads(self) -> tuple[RiskSpec | ClassSpec, ...]:
         """Answers of a prediction head: risks and classes."""
         return tuple(answer for answer in self.answers if answer.kind != "mask")
 
@@ -142,7 +142,7 @@ class Algorithm(Document):
         """True if every risk and class has a fallback: then no fault of a case ends without all the answers."""
         return bool(self.heads) and all(answer.fallback is not None for answer in self.heads)
 
-    def answer(self, name: str) -> Answer:
+    def answer(self, name: str) -> AnswerSpec:
         """The answer called `name`.
 
         Raises:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, check_texts, parse_document, unique
-from contract.editions.clinical import ClinicalVariable, normalised_key
+from contract.editions.clinical import ClinicalVariable, normalise_key
 from contract.editions.declaration import Algorithm
 from contract.editions.inputs import CT, EHR, MR, PET, Input
 from contract.errors import HecktorError
@@ -104,7 +104,7 @@ class Edition(Document):
     @field_validator("suv_factor")
     @classmethod
     def _check_keys(cls, suv_factor: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        unique([*_keys(info.data.get("clinical", ())), *{normalised_key(text) for text in suv_factor}])
+        unique([*_keys(info.data.get("clinical", ())), *{normalise_key(text) for text in suv_factor}])
         return suv_factor
 
     @field_validator("algorithms")
@@ -127,7 +127,7 @@ class Edition(Document):
             unique([*names, *(alias for aliases in by_task.values() for alias in aliases)])
         return by_task
 
-    def loaded_from(self, source: str, place: str, content: dict[str, Any] | None = None) -> Edition:
+    def with_origin(self, source: str, place: str, content: dict[str, Any] | None = None) -> Edition:
         """The edition with its origin, see the properties of these names."""
         copy = self.model_copy()
         copy._source, copy._place, copy._content = source, place, content
@@ -174,7 +174,7 @@ class Edition(Document):
         algorithm = self.algorithm(task)
         scoring = {name: one for name, one in self.scoring.items() if name == algorithm.name}
         copy = self.model_copy(update={"algorithms": (algorithm,), "scoring": scoring})
-        return copy.loaded_from(self.source, self.place, self.content)
+        return copy.with_origin(self.source, self.place, self.content)
 
     def algorithm(self, name: str | None = None) -> Algorithm:
         """The algorithm of that name, number or alias; aliases precede numbers. None selects the only scored one.
@@ -197,10 +197,10 @@ class Edition(Document):
 
 def _keys(clinical: Iterable[ClinicalVariable]) -> list[str]:
     """The keys of all variables in the form in which they are compared, each spelling of a variable once."""
-    return [key for variable in clinical for key in {normalised_key(text) for text in variable.spellings}]
+    return [key for variable in clinical for key in {normalise_key(text) for text in variable.spellings}]
 
 
-def known_editions() -> tuple[str, ...]:
+def list_editions() -> tuple[str, ...]:
     """Names of the editions that come with the package."""
     return tuple(sorted(path.stem for path in _SHIPPED.glob("*.json")))
 
@@ -211,21 +211,21 @@ def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
     Raises:
         HecktorError: no such edition or file, or a document that breaks the schema; the message names the place.
     """
-    if name_or_path in known_editions():
+    if name_or_path in list_editions():
         return _shipped(name_or_path)
     path = Path(name_or_path)
     if path.suffix != ".json":
-        choices = ", ".join(known_editions())
+        choices = ", ".join(list_editions())
         raise HecktorError("edition", f"found {name_or_path!r:.60}", f"one of {choices} or the JSON file of an edition")
     return _own(read_json(path, error=HecktorError), path.name, str(path.absolute()))
 
 
-def edition_from(content: Mapping[str, Any], place: str = "own_edition") -> Edition:
+def parse_edition(content: Mapping[str, Any], place: str = "own_edition") -> Edition:
     """The edition of a document that embeds it, see `Edition.content`. Raises as `load_edition`."""
     return _own(content, place, "")
 
 
-def in_a_file(edition: Edition, file: Path) -> Edition:
+def write_edition_file(edition: Edition, file: Path) -> Edition:
     """The edition with a source for another command: one that a document embeds is written to `file`."""
     if edition.source:
         return edition
@@ -233,7 +233,7 @@ def in_a_file(edition: Edition, file: Path) -> Edition:
     return load_edition(str(file))
 
 
-def declared_part(content: Mapping[str, Any]) -> dict[str, Any]:
+def remove_scoring(content: Mapping[str, Any]) -> dict[str, Any]:
     """An edition's document without its scoring."""
     return {key: value for key, value in content.items() if key not in _OF_SCORING}
 
@@ -247,7 +247,7 @@ def content_digest(content: Mapping[str, Any] | None) -> str:
 
 @cache
 def _shipped(name: str) -> Edition:
-    return _parsed(_shipped_content(name), f"{name}.json").loaded_from(name, f"{name}.json")
+    return _parsed(_shipped_content(name), f"{name}.json").with_origin(name, f"{name}.json")
 
 
 @cache
@@ -259,8 +259,8 @@ def _own(content: Any, place: str, source: str) -> Edition:
     check_texts(content, place, HecktorError, _MAX_TEXT_LETTERS)
     edition = _parsed(content, place)
     text = {key: value for key, value in content.items() if key != _SCHEMA}
-    if edition.name not in known_editions():
-        return edition.loaded_from(source, place, text)
+    if edition.name not in list_editions():
+        return edition.with_origin(source, place, text)
     if text != _shipped_content(edition.name):
         found = f"found {edition.name!r}, an edition of the package with other contents"
         raise HecktorError(f"{place}.name", found, "a name of its own")
@@ -280,7 +280,7 @@ def _taken(content: Mapping[str, Any], place: str) -> dict[str, Any]:
         return {}
     if stated := [key for key in _DECLARED if key in content]:
         raise HecktorError(f"{place}.{stated[0]}", "found beside `algorithms_of`", "one of them")
-    declaring = [one for one in known_editions() if "algorithms" in _shipped_content(one)]
+    declaring = [one for one in list_editions() if "algorithms" in _shipped_content(one)]
     if name not in declaring:
         raise HecktorError(f"{place}.algorithms_of", f"found {name!r:.60}", f"one of {', '.join(declaring)}")
     return {key: value for key, value in _shipped_content(name).items() if key in _DECLARED}

@@ -235,7 +235,7 @@ def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
         raise RuntimeError(fault.found) from None
 
 
-def labelled(mask: Volume, name: str) -> Volume:
+def read_label_array(mask: Volume, name: str) -> Volume:
     """A mask that was read, as uint8; `name` is its file's. Raises `InputError` for a label that is unknown."""
     if others := [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]:
         raise InputError(name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
@@ -254,12 +254,12 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
         OutputError: another shape, another label, or the file cannot be written.
     """
     if image_suffix(path) == ".mha":
-        write_bytes(path, packed_mask(path.name, mask, geometry))
+        write_bytes(path, encode_mask(path.name, mask, geometry))
     else:
         write_volume(path, Volume(_compact(path.name, mask, geometry), geometry))
 
 
-def packed_mask(name: str, mask: _Array, geometry: Geometry) -> bytes:
+def encode_mask(name: str, mask: _Array, geometry: Geometry) -> bytes:
     """Content of an `.mha` file with a label mask, as `write_mask` writes it; `name` is for errors (`OutputError`)."""
     return metaimage.packed(_compact(name, mask, geometry), geometry)
 

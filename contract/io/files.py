@@ -282,7 +282,7 @@ def _no_formula(value: Any) -> Any:
     return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
-def without_apostrophe(text: str) -> str:
+def remove_apostrophe(text: str) -> str:
     """A text of a table for people without the apostrophes that `csv_text` put into it."""
     return _MARKED_FORMULA.sub("", text)
 
@@ -392,7 +392,7 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
         raise error(name, f"not valid JSON ({problem})", "a JSON document") from None
 
 
-def without_trailing_commas(text: str) -> str:
+def remove_trailing_commas(text: str) -> str:
     """JSON text without commas before a closing bracket, which strict JSON refuses; texts in quotes are unchanged."""
     return _TEXT_OR_TRAILING_COMMA.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from contract.editions.clinical import is_missing, normalised_key
+from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import InputError
-from contract.patient import difference_of_ids, listed
+from contract.patient import difference_of_ids, format_names
 from contract.release.tables import WARNING, CsvCells, ReleaseTable, find_difference, read_cells, usable_rows
 
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
@@ -43,8 +43,8 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
         raise InputError(path.name, found, f"PatientID and {FACTOR}, or {WEIGHT} and {DOSE}")
     id_column, place = columns
     for name, column in (("PatientID", id_column), *place.items()):
-        key = normalised_key(cells.columns[column])
-        same = [other for other, title in enumerate(cells.columns) if normalised_key(title) == key]
+        key = normalise_key(cells.columns[column])
+        same = [other for other, title in enumerate(cells.columns) if normalise_key(title) == key]
         number = find_difference(cells, same, is_id=column == id_column)
         if number is not None:
             raise InputError(path.name, f"column {name} appears twice, with different values in row {number}", "one")
@@ -58,9 +58,9 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
         if factor := _factor({name: row[column] for name, column in place.items()}, patient, table):
             factors[patient] = factor
     if not matching:
-        found = f"found rows of {listed(unknown)}" if unknown else "found no row"
+        found = f"found rows of {format_names(unknown)}" if unknown else "found no row"
         difference = difference_of_ids(unknown, sorted(patients))
-        expected = f"patients of the release, {listed(sorted(patients))}" + difference
+        expected = f"patients of the release, {format_names(sorted(patients))}" + difference
         raise InputError(path.name, found, expected)
     if unknown:
         found = f"{len(unknown)} patients who are not in the release: {', '.join(unknown)}"
@@ -70,9 +70,9 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
 
 def _columns(cells: CsvCells) -> tuple[int, dict[str, int]] | None:
     """The column of the IDs, and those of the factor, weight and dose as far as present; None without enough."""
-    names = [normalised_key(name) for name in cells.columns]
+    names = [normalise_key(name) for name in cells.columns]
     ids = [names.index(name) for name in _IDS if name in names]
-    wanted = {name: normalised_key(name) for name in (FACTOR, WEIGHT, DOSE)}
+    wanted = {name: normalise_key(name) for name in (FACTOR, WEIGHT, DOSE)}
     place = {name: names.index(key) for name, key in wanted.items() if key in names}
     return (ids[0], place) if ids and (FACTOR in place or {WEIGHT, DOSE} <= set(place)) else None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Edition
-from contract.editions.clinical import is_missing, normalised_key
+from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import InputError
 from contract.io.files import decode_csv
 from contract.io.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
@@ -178,18 +178,18 @@ def _canonical(header: Sequence[str], edition: Edition) -> tuple[str, ...]:
     spellings = {spelling: variable.key for variable in edition.clinical for spelling in variable.spellings}
     spellings |= {name: name for name in columns_of(edition)}
     spellings |= {short: name for short, name in _SHORT_NAMES.items() if name in spellings}
-    known = {normalised_key(spelling): name for spelling, name in spellings.items()}
-    columns = tuple(known.get(normalised_key(name), name) for name in header)
+    known = {normalise_key(spelling): name for spelling, name in spellings.items()}
+    columns = tuple(known.get(normalise_key(name), name) for name in header)
     # A table may hold RFS and PFS: then they are two outcomes.
     others = {
-        normalised_key(spelling): name
+        normalise_key(spelling): name
         for algorithm in edition.algorithms
         for answer in algorithm.heads
         for name, aliases in answer.column_aliases.items()
         for spelling in aliases
         if name not in columns
     }
-    return tuple(others.get(normalised_key(name), name) for name in columns)
+    return tuple(others.get(normalise_key(name), name) for name in columns)
 
 
 def _columns_are_usable(cells: CsvCells, table: ReleaseTable, edition: Edition) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.documents import parse_document
-from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, AnswerSpec, Edition, load_edition
 from contract.editions.answers import Kind
 from contract.errors import HecktorError
 from contract.io.files import parse_json
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class AnswerProfile:
     """A declared answer with its rules; `prefix` precedes the names of its metrics."""
 
-    answer: Answer
+    answer: AnswerSpec
     rules: Rules
     prefix: str = ""
 
@@ -79,7 +79,7 @@ class TaskProfile:
         return options if self.has_several_answers else next(iter(options.values()))
 
 
-def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:
+def find_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:
     """The answer and the metric of every metric that the rules measure, by its full name."""
     known: dict[str, tuple[str, Metric]] = {}
     for name, profile in answers.items():
@@ -122,7 +122,7 @@ def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfil
         name: replace(one, rules=parse_rules({**one.rules.model_dump(), **changes[name]}, one.answer.kind, _OPTION))
         for name, one in profile.answers.items()
     }
-    check_measured(profile.metrics, known_metrics(answers, _OPTION), f"{_OPTION}.metrics")
+    check_measured(profile.metrics, find_metrics(answers, _OPTION), f"{_OPTION}.metrics")
     return replace(profile, answers=answers)
 
 
@@ -133,7 +133,7 @@ def _parsed(value: str) -> object:
         return value
 
 
-def checked_ranking(ranking: RankingProfile, metrics: Collection[str], where: str) -> RankingProfile:
+def check_ranking(ranking: RankingProfile, metrics: Collection[str], where: str) -> RankingProfile:
     """The ranking, if its official scheme exists and every scheme uses these metrics; `where` is its place."""
     for name, scheme in ranking.schemes.items():
         for metric in metrics_of_scheme(scheme):
@@ -153,7 +153,7 @@ def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, w
     changed = parse_document(
         ranking.model_dump(by_alias=True, exclude_unset=True) | changes, RankingProfile, where, error=HecktorError
     )
-    return replace(profile, ranking=checked_ranking(changed, profile.metrics, where))
+    return replace(profile, ranking=check_ranking(changed, profile.metrics, where))
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ def profile_of(edition: Edition) -> EvaluationProfile:
 
 def _task(edition: Edition, task: TaskScoring, algorithm: Algorithm, where: str) -> TaskProfile:
     answers = _answers(task.answers, algorithm, where)
-    metrics = ranked_metrics(task.metrics, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
-    ranking = checked_ranking(task.ranking, metrics, f"{where}.ranking")
+    metrics = ranked_metrics(task.metrics, find_metrics(answers, f"{where}.answers"), f"{where}.metrics")
+    ranking = check_ranking(task.ranking, metrics, f"{where}.ranking")
     return TaskProfile(edition.name, algorithm, answers, metrics, ranking, edition.content)
 
 
@@ -217,7 +217,7 @@ def _answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: st
     return answers
 
 
-def _of_kind(rules: Rules, answer: Answer, where: str) -> Rules:
+def _of_kind(rules: Rules, answer: AnswerSpec, where: str) -> Rules:
     if not isinstance(rules, RULES_OF_KIND[answer.kind]):
         raise HecktorError(where, "found the rules of another kind of answer", f"those of a {answer.kind}")
     return rules

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.images.volumes import image_suffix, list_images
-from contract.patient import listed
+from contract.patient import format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import case_of
 
@@ -61,4 +61,4 @@ def masks_nearby(folder: Path, cases: Collection[str] | None = None) -> str:
             names = {case_of(path.name) for path in list_masks(place).masks}
             count = len(names if cases is None else names.intersection(cases))
             found += [f"{count} in {name}"] if count else []
-    return f", but {listed(found)}" if found else ""
+    return f", but {format_names(found)}" if found else ""

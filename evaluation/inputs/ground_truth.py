@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from contract.editions.clinical import centre_code, is_missing
 from contract.errors import GroundTruthError
 from contract.io.files import list_folder, utf8_path
 from contract.io.tables import cell_meaning
-from contract.patient import difference_of_ids, listed
+from contract.patient import difference_of_ids, format_names
 from contract.predictions import case_of
 from contract.release.layout import csv_files
 from evaluation.inputs.folders import list_masks, masks_nearby
@@ -83,7 +83,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     masks: dict[str, Path] = {}
     files = list_masks(folder)
     if files.others:
-        found = f"found {listed([path.name for path in files.others], 5)}"
+        found = f"found {format_names([path.name for path in files.others], 5)}"
         expected = "masks <case>.mha, .nii.gz or .nii, beside tables and notes alone"
         raise GroundTruthError(f"ground truth {folder.name}", found, expected)
     for path in files.masks:
@@ -124,8 +124,8 @@ def _centres_beside(masks: Collection[str], table: Table, known: Mapping[str, st
 def check_common(what: str, names: Collection[str], cases: Collection[str]) -> None:
     """Raise GroundTruthError if none of the names is that of a case."""
     if not set(names).intersection(cases):
-        expected = f"some of {listed(sorted(cases))}{difference_of_ids(sorted(names), sorted(cases))}"
-        found = f"found cases {listed(sorted(names))}" if names else "found no case"
+        expected = f"some of {format_names(sorted(cases))}{difference_of_ids(sorted(names), sorted(cases))}"
+        found = f"found cases {format_names(sorted(names))}" if names else "found no case"
         raise GroundTruthError(what, found, expected)
 
 
@@ -137,7 +137,9 @@ def check_shared(cases_of: Mapping[str, Collection[str]]) -> None:
             check_common(name, cases, others)
 
 
-def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[FollowUp]:
+def read_follow_up(
+    source: Path, answer: AnswerSpec, centre_columns: Sequence[str] = CENTRE_COLUMNS
+) -> Reference[FollowUp]:
     """Follow-up time in days and recurrence from the CSV file with PatientID and the answer's `columns`.
 
     `source` is the file or a folder that holds it; `centre_columns` spell the centre's column, which may be absent.
@@ -156,7 +158,9 @@ def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] =
     return _read_targets(source, answer, parse, centre_columns)
 
 
-def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[ClassValue]:
+def read_classes(
+    source: Path, answer: AnswerSpec, centre_columns: Sequence[str] = CENTRE_COLUMNS
+) -> Reference[ClassValue]:
     """The class of each patient from the CSV file with PatientID and the answer's column, as `read_follow_up`."""
     column = answer.columns["class"]
 
@@ -171,7 +175,7 @@ def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = C
 
 def _read_targets(
     source: Path,
-    answer: Answer,
+    answer: AnswerSpec,
     parse: Callable[[Mapping[str, str], str], Target | None],
     centre_columns: Sequence[str],
     counts: Callable[[Mapping[str, str]], bool] = lambda _: True,
@@ -211,7 +215,7 @@ def _read_targets(
     )
 
 
-def _table_with(answer: Answer, columns: Sequence[str], centre_columns: Sequence[str], source: Path) -> Table:
+def _table_with(answer: AnswerSpec, columns: Sequence[str], centre_columns: Sequence[str], source: Path) -> Table:
     """Find and read the table with the answer's `columns`, in a spelling of the edition."""
 
     def read(path: Path) -> Table:
@@ -232,7 +236,7 @@ def _table_with(answer: Answer, columns: Sequence[str], centre_columns: Sequence
     return matching[0]
 
 
-def read_reference_table(path: Path, answers: Sequence[Answer], centre_columns: Sequence[str]) -> Table:
+def read_reference_table(path: Path, answers: Sequence[AnswerSpec], centre_columns: Sequence[str]) -> Table:
     """Read patients, centres and the answers' columns of a reference under the names of the edition.
 
     All spellings of a class mean the same. Those of a time are other outcomes, such as PFS beside RFS, and count where

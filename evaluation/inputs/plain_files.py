@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from contract.editions import Answer
-from contract.editions.clinical import normalised_key
+from contract.editions import AnswerSpec
+from contract.editions.clinical import normalise_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import image_suffix
 from contract.io.files import utf8_path
 from contract.io.tables import cell_meaning
-from contract.patient import difference_of_ids, listed
+from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import case_of
 from evaluation.inputs.folders import case_of_other, list_masks, masks_nearby
@@ -84,7 +84,7 @@ def _elsewhere(folder: Path, cases: Collection[str]) -> str:
     return masks_nearby(folder, cases)
 
 
-def value_columns(answer: Answer, direction: str | None = None) -> tuple[str, ...]:
+def value_columns(answer: AnswerSpec, direction: str | None = None) -> tuple[str, ...]:
     """Spellings of the column that holds a risk or class; `direction` takes the place of the answer's own.
 
     A risk must not stand under the name of a time, such as `RFS`, nor a time under `risk`. The last one is the column
@@ -99,17 +99,17 @@ def value_columns(answer: Answer, direction: str | None = None) -> tuple[str, ..
     names.append(PREDICTION_COLUMN)
     distinct: dict[str, str] = {}
     for name in names:
-        distinct.setdefault(normalised_key(name), name)
+        distinct.setdefault(normalise_key(name), name)
     return tuple(distinct.values())
 
 
-def time_columns(answer: Answer) -> tuple[str, ...]:
+def time_columns(answer: AnswerSpec) -> tuple[str, ...]:
     """Spellings of a column of times to recurrence."""
     return (answer.socket.title, answer.name, answer.columns["time"], *answer.aliases.get("time", ()))
 
 
 def read_risk_table(
-    path: Path, answer: Answer, direction: str, cases: Collection[str], not_evaluated: Collection[str]
+    path: Path, answer: AnswerSpec, direction: str, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
     """Risks, or times where `direction` is "time", from a table with `PatientID` and one of `value_columns`."""
     spellings = value_columns(answer, direction)
@@ -123,11 +123,11 @@ def read_risk_table(
     return _read_values(path, spellings, parse, cases, not_evaluated)
 
 
-def _refuse_times(path: Path, answer: Answer, spellings: Sequence[str]) -> None:
+def _refuse_times(path: Path, answer: AnswerSpec, spellings: Sequence[str]) -> None:
     """Raise PredictionError for a table with a column of times and none of risks, whose C-index would be turned."""
-    keys = {normalised_key(name): name for name in read_table(path, PredictionError, ()).header}
-    times = [keys[key] for key in map(normalised_key, time_columns(answer)) if key in keys]
-    if times and not keys.keys() & set(map(normalised_key, spellings)):
+    keys = {normalise_key(name): name for name in read_table(path, PredictionError, ()).header}
+    times = [keys[key] for key in map(normalise_key, time_columns(answer)) if key in keys]
+    if times and not keys.keys() & set(map(normalise_key, spellings)):
         raise PredictionError(
             path.name,
             f"column {times[0]}, a time, where a risk is scored",
@@ -135,7 +135,9 @@ def _refuse_times(path: Path, answer: Answer, spellings: Sequence[str]) -> None:
         )
 
 
-def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+def read_class_table(
+    path: Path, answer: AnswerSpec, cases: Collection[str], not_evaluated: Collection[str]
+) -> Submission:
     """Classes from a CSV file with the columns `PatientID`, one of `value_columns`, and `probability`.
 
     The probability, of the second of two classes, is optional as a column and in each row: an unusable one costs the
@@ -259,7 +261,7 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     absent = sorted(set(cases) - set(boxes))
     if absent:
         difference = difference_of_ids(sorted(set(boxes) - set(cases)), absent)
-        raise GroundTruthError(table.name, f"no bounding box of {listed(absent, 5)}", f"one a case{difference}")
+        raise GroundTruthError(table.name, f"no bounding box of {format_names(absent, 5)}", f"one a case{difference}")
     return boxes
 
 
@@ -277,7 +279,7 @@ def _box(row: Mapping[str, str], where: str) -> BoundingBox:
     return BoundingBox(low, high)
 
 
-def find_table(folder: Path, answers: Sequence[Answer]) -> tuple[Path, tuple[Finding, ...]]:
+def find_table(folder: Path, answers: Sequence[AnswerSpec]) -> tuple[Path, tuple[Finding, ...]]:
     """The table with the risks and classes among `answers`, and a finding if it has further columns."""
     columns = [ID_COLUMN, *(answer.columns["class" if answer.kind == "class" else "time"] for answer in answers)]
     wanted = f"one CSV file with the columns {', '.join(columns)}"
@@ -295,16 +297,16 @@ def find_table(folder: Path, answers: Sequence[Answer]) -> tuple[Path, tuple[Fin
 
 def _refuse_ambiguous(path: Path, wanted: str) -> None:
     for name in read_table(path, PredictionError, ()).header:
-        if normalised_key(name) == normalised_key(PREDICTION_COLUMN):
+        if normalise_key(name) == normalise_key(PREDICTION_COLUMN):
             raise PredictionError(path.name, f"column {name} in a table of several answers", wanted)
 
 
-def _further_columns(path: Path, answers: Sequence[Answer], columns: Sequence[str]) -> tuple[Finding, ...]:
+def _further_columns(path: Path, answers: Sequence[AnswerSpec], columns: Sequence[str]) -> tuple[Finding, ...]:
     optional = [PROBABILITY_COLUMN] if any(answer.is_binary for answer in answers) else []
     spellings = [ID_COLUMN, *optional, *(name for answer in answers for name in value_columns(answer))]
-    known = {*map(normalised_key, spellings)}
+    known = {*map(normalise_key, spellings)}
     header = dict.fromkeys(read_table(path, PredictionError, ()).header)
-    further = [name for name in header if name.strip() and normalised_key(name) not in known]
+    further = [name for name in header if name.strip() and normalise_key(name) not in known]
     if not further:
         return ()
     found = f"columns {', '.join(further)[:200]}"

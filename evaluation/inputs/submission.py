@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 
 from contract import platform
 from contract.documents import is_member, is_number
-from contract.editions import Algorithm, Answer, Socket
+from contract.editions import Algorithm, AnswerSpec, Socket
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, PredictionError, printable
 from contract.images.volumes import find_single_image, image_suffix
 from contract.io.files import read_json, utf8_path
-from contract.patient import difference_of_ids, listed
+from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
 
@@ -99,7 +99,7 @@ class Submission:
 
 
 def read_submission(
-    input_dir: Path, algorithm: Algorithm, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]
+    input_dir: Path, algorithm: Algorithm, answer: AnswerSpec, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
     """Match the jobs of `predictions.json`, beside `<job>/output/...`, to cases by the file name of their CT.
 
@@ -152,8 +152,8 @@ def matched(
 
 
 def _nothing_matched(what: str, plural: str, names: Collection[str], cases: Collection[str]) -> NothingMatchedError:
-    found = f"found {plural} of {listed(sorted(names))}" if names else f"found no {plural}"
-    expected = f"{plural} of the {len(cases)} cases {listed(sorted(cases))}"
+    found = f"found {plural} of {format_names(sorted(names))}" if names else f"found no {plural}"
+    expected = f"{plural} of the {len(cases)} cases {format_names(sorted(cases))}"
     difference = difference_of_ids(sorted(names), sorted(cases))
     return NothingMatchedError(what, found, expected + difference)
 
@@ -218,7 +218,7 @@ def read_risk(path: Path) -> float:
     raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
 
 
-def read_class(path: Path, answer: Answer) -> PredictedClass:
+def read_class(path: Path, answer: AnswerSpec) -> PredictedClass:
     """A predicted class: one of the answer's classes as JSON; of a boolean answer neither 0, 1 nor "true"."""
     value = _read_value(path)
     if is_member(value, answer.classes):
@@ -228,7 +228,7 @@ def read_class(path: Path, answer: Answer) -> PredictedClass:
     raise PredictionError(path.name, f"found {shown}", _class_names(answer))
 
 
-def _class_names(answer: Answer) -> str:
+def _class_names(answer: AnswerSpec) -> str:
     names = [json.dumps(value, ensure_ascii=False) for value in answer.classes]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 

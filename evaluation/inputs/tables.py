@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
-from contract.editions.clinical import is_missing, normalised_key
+from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.io.files import parse_json, read_csv_text, read_text
 from contract.io.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
@@ -63,7 +63,7 @@ def read_table(path: Path, error: type[HecktorError], columns: Collection[str] |
     The rows hold the cells of `columns`, whose case, blanks, `-` and `_` are ignored; None keeps every column that has
     a name. Other columns are not kept and may appear twice.
     """
-    keys = None if columns is None else {normalised_key(column) for column in columns}
+    keys = None if columns is None else {normalise_key(column) for column in columns}
     if path.suffix.lower() == ".json":
         text = read_text(path, "a JSON file", error=error, max_bytes=MAX_TABLE_BYTES)
         return _records(text, path.name, keys, error)
@@ -73,7 +73,7 @@ def read_table(path: Path, error: type[HecktorError], columns: Collection[str] |
 
 
 def _is_kept(column: str, keys: Collection[str] | None) -> bool:
-    return bool(column.strip()) and (keys is None or normalised_key(column) in keys)
+    return bool(column.strip()) and (keys is None or normalise_key(column) in keys)
 
 
 def _records(text: str, name: str, keys: Collection[str] | None, error: type[HecktorError]) -> Table:
@@ -224,8 +224,8 @@ def read_table_with(
 def _rename_columns(
     table: Table, spellings: Mapping[str, Sequence[str]], error: type[HecktorError], meaning: Callable[[str], object]
 ) -> Table:
-    name_of = {normalised_key(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
-    names = {column: name_of.get(normalised_key(column), column) for column in table.header}
+    name_of = {normalise_key(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
+    names = {column: name_of.get(normalise_key(column), column) for column in table.header}
     for name in spellings:
         same = [column for column in names if names[column] == name]
         for index, row in enumerate(table.rows if len(same) > 1 else ()):
@@ -261,7 +261,7 @@ def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
     return None if value is None else value == 1.0
 
 
-def class_value(text: str, answer: Answer, where: str, error: type[HecktorError]) -> ClassValue | None:
+def class_value(text: str, answer: AnswerSpec, where: str, error: type[HecktorError]) -> ClassValue | None:
     """One of the answer's classes, by its value or a declared spelling; None if the field is missing."""
     word = text.strip().lower()
     whole = _WHOLE.fullmatch(word)  # a table with gaps writes 1 as 1.0
@@ -273,7 +273,7 @@ def class_value(text: str, answer: Answer, where: str, error: type[HecktorError]
     return value
 
 
-def class_meaning(text: str, answer: Answer) -> object:
+def class_meaning(text: str, answer: AnswerSpec) -> object:
     """Return the class that a cell names or, where it names none, what else it says."""
     with suppress(HecktorError):
         value = class_value(text, answer, "", HecktorError)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from evaluation.metrics.classification import (
     Codes,
@@ -27,7 +27,7 @@ class ClassCohort:
     """The rows of a cohort (`ClassRow`) as arrays, shape (patients,)."""
 
     rows: Sequence[Any]
-    answer: Answer
+    answer: AnswerSpec
 
     @cached_property
     def positive(self) -> Booleans:
@@ -83,7 +83,7 @@ MANY_CLASSES_METRICS: tuple[Metric, ...] = (
 )
 
 
-def class_metrics(answer: Answer) -> tuple[Metric, ...]:
+def class_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
     """The metrics of an answer: of two classes, or of more with the recall of each."""
     if answer.is_binary:
         return BINARY_METRICS
@@ -94,11 +94,11 @@ def _recall(value: ClassValue, code: int) -> Metric:
     return _of_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code))
 
 
-def with_all_classes(answer: Answer) -> Answer:
+def with_all_classes(answer: AnswerSpec) -> AnswerSpec:
     """The answer with the classes that its declaration does not count."""
     return answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
 
 
-def counted_answer(answer: Answer, rules: ClassRules) -> Answer:
+def select_counted_classes(answer: AnswerSpec, rules: ClassRules) -> AnswerSpec:
     """The answer with the classes that count by the rules: all, or all that its declaration counts."""
     return with_all_classes(answer) if rules.not_counted == "class" else answer

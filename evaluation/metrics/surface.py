@@ -133,7 +133,7 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
 )
 
 
-def without_prediction() -> SurfaceRow:
+def make_missing_row() -> SurfaceRow:
     """The row of a case without a usable prediction."""
     return SurfaceRow(NO_PREDICTION, {metric.key: metric.worst for metric in SURFACE_METRICS})
 

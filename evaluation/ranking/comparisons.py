@@ -16,8 +16,8 @@ from evaluation.results.board import MetricTests, TeamPair
 from evaluation.results.task import TaskResults
 from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
-from evaluation.statistics.gains import PairedGains, gap, paired_gains, recall_gains
-from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_ranks
+from evaluation.statistics.gains import PairedGains, compute_gains, gap, recall_gains
+from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_rank_test
 
 BOOTSTRAP: Final = "bootstrap_difference"
 RECALLS: Final = "recall_difference"
@@ -103,7 +103,7 @@ def _bootstrap_gains(
 ) -> PairedGains:
     """Compute the gains from the draws; `values` are the teams' values so that higher is better."""
     metrics = [of_team[name] for of_team in results.metrics.values()]
-    return paired_gains(
+    return compute_gains(
         values,
         _signed(metric, np.stack([draws[team, name] for team in results.teams])),
         _signed(metric, np.stack([leave_one_out(one, len(results.cases)) for one in metrics])),
@@ -122,7 +122,7 @@ def _further_tests(name: str, metric: MetricProfile, results: TaskResults) -> di
 def _by_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
     """Of per-case values; a sample of one case gives that case's value."""
     each = np.eye(len(results.cases))
-    return signed_ranks(_signed(metric, np.stack([of_team[name](each) for of_team in results.metrics.values()])))
+    return signed_rank_test(_signed(metric, np.stack([of_team[name](each) for of_team in results.metrics.values()])))
 
 
 def _by_kang(results: TaskResults, answer: str) -> PairwiseTest:

@@ -10,11 +10,11 @@ import numpy as np
 
 from contract.errors import HecktorError
 from evaluation.editions.document import MetricProfile, Scheme
-from evaluation.editions.profile import TaskProfile, known_metrics
+from evaluation.editions.profile import TaskProfile, find_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons
-from evaluation.ranking.out_of_competition import EntryOutOfCompetition, mean_entry, placed_entries
+from evaluation.ranking.out_of_competition import UnrankedEntry, mean_entry, place_entries
 from evaluation.ranking.rank import TeamRanks, Values, rank_teams, scheme_ranks, values_of
 from evaluation.results.board import (
     IncompleteTeam,
@@ -98,7 +98,7 @@ def leaderboard(
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     *,
-    out_of_competition: Sequence[EntryOutOfCompetition] = (),
+    out_of_competition: Sequence[UnrankedEntry] = (),
     mean: bool = False,
 ) -> Leaderboard:
     """The leaderboard of one task; the first team is the winner.
@@ -123,7 +123,7 @@ def leaderboard(
         ties=profile.ranking.ties,
         metrics={name: metric.title for name, metric in profile.metrics.items()},
         teams=[_entry(ranked, index, ranks) for index in ranks.order],
-        out_of_competition=placed_entries([*out_of_competition, *mean_of_teams], results),
+        out_of_competition=place_entries([*out_of_competition, *mean_of_teams], results),
         incomplete=[IncompleteTeam(team=team, without=results.absent_metrics(team)) for team in results.incomplete],
         **_uncertainty(ranked, values, resampling),
         provenance={**about, **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition})},
@@ -182,7 +182,7 @@ def _of_further_metrics(ranked: TaskResults, bootstraps: int, seed: int) -> dict
     """
     profile, teams = ranked.profile, list(ranked.teams)
     further = {}
-    for name, (answer, metric) in known_metrics(profile.answers, "rank").items():
+    for name, (answer, metric) in find_metrics(profile.answers, "rank").items():
         functions = [of[name] for of in ranked.metrics.values() if metric.has_tau and name in of]
         column = np.array([whole_cohort(function, len(ranked.cases)) for function in functions])
         if name not in profile.metrics and len(functions) == len(teams) and not np.isnan(column).any():

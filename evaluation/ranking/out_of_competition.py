@@ -41,7 +41,7 @@ class OutOfCompetitionSource:
 
 
 @dataclass(frozen=True)
-class EntryOutOfCompetition:
+class UnrankedEntry:
     """An entry out of competition; `figures` holds the ranked metrics for which it has a value.
 
     `without_rows` marks values of a metrics.json that could not be checked.
@@ -66,11 +66,11 @@ def out_of_competition_source(text: str) -> OutOfCompetitionSource:
     return OutOfCompetitionSource(name.strip(), Path(path), reason.strip())
 
 
-def entry_of_metrics(source: OutOfCompetitionSource, results: TaskResults) -> EntryOutOfCompetition:
+def entry_of_metrics(source: OutOfCompetitionSource, results: TaskResults) -> UnrankedEntry:
     """The entry of a metrics.json that is among the `results`, under its name."""
     metrics = results.teams[source.team]
     figures = {name: metrics.aggregates[name] for name in results.profile.metrics if name in metrics.aggregates}
-    return EntryOutOfCompetition(source.team, source.reason, figures, without_rows=not metrics.results)
+    return UnrankedEntry(source.team, source.reason, figures, without_rows=not metrics.results)
 
 
 def is_of_observers(content: Any) -> bool:
@@ -78,9 +78,7 @@ def is_of_observers(content: Any) -> bool:
     return isinstance(content, Mapping) and content.get("study") == "observers"
 
 
-def observers_entry(
-    source: OutOfCompetitionSource, content: Mapping[str, Any], results: TaskResults
-) -> EntryOutOfCompetition:
+def observers_entry(source: OutOfCompetitionSource, content: Mapping[str, Any], results: TaskResults) -> UnrankedEntry:
     """The entry of an observers.json. Annotators have no reference of their own, so their cases are not compared.
 
     Raises HecktorError: the task has no masks, or an impossible figure.
@@ -99,10 +97,10 @@ def observers_entry(
     }
     check_ranges(same, profile, where)
     values = {name: figures for name, figures in same.items() if name in profile.metrics}
-    return EntryOutOfCompetition(source.team, source.reason, values)
+    return UnrankedEntry(source.team, source.reason, values)
 
 
-def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> EntryOutOfCompetition:
+def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> UnrankedEntry:
     """The mean of the ranked teams by each metric, with the percentiles of that mean where there are `draws`."""
     figures = {}
     for name, column in values.items():
@@ -110,10 +108,10 @@ def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> Ent
         if draws is not None:
             ends = interval(np.mean([draws[team, name] for team in teams], axis=0))
         figures[name] = MetricFigures.of(float(np.mean(column)), *ends)
-    return EntryOutOfCompetition(MEAN_OF_TEAMS, f"{len(teams)} ranked team{'s' * (len(teams) > 1)}", figures)
+    return UnrankedEntry(MEAN_OF_TEAMS, f"{len(teams)} ranked team{'s' * (len(teams) > 1)}", figures)
 
 
-def placed_entries(entries: Sequence[EntryOutOfCompetition], results: TaskResults) -> list[OutOfCompetitionEntry]:
+def place_entries(entries: Sequence[UnrankedEntry], results: TaskResults) -> list[OutOfCompetitionEntry]:
     """The entries for the leaderboard, the best first; `place` is the number of ranked teams above the entry."""
     placed = [
         OutOfCompetitionEntry(
@@ -131,7 +129,7 @@ def placed_entries(entries: Sequence[EntryOutOfCompetition], results: TaskResult
     return sorted(placed, key=lambda entry: entry.place)
 
 
-def place(entry: EntryOutOfCompetition, results: TaskResults) -> int:
+def place(entry: UnrankedEntry, results: TaskResults) -> int:
     """The number of ranked teams above an entry when this entry alone joins the official ranking.
 
     Equal teams stand above it. An entry without a value for a metric that decides the ranking stands below all teams.

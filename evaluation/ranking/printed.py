@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from contract.documents import installed_version
+from contract.documents import find_version
 from contract.errors import Finding, HecktorError
-from contract.io.files import without_apostrophe
+from contract.io.files import remove_apostrophe
 from evaluation.editions.document import metrics_of_scheme
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import Table, number, read_table, read_table_with
-from evaluation.ranking.out_of_competition import EntryOutOfCompetition, OutOfCompetitionSource, entry_of_metrics
+from evaluation.ranking.out_of_competition import OutOfCompetitionSource, UnrankedEntry, entry_of_metrics
 from evaluation.results.documents import METRICS_FORMAT, CaseCounts, MetricFigures, MetricsJson, Provenance
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import check_team_names
@@ -27,7 +27,7 @@ REASON: Final = "out_of_competition"
 WITHOUT_ROWS: Final = "printed values have no per-case rows, so significance is not tested either"
 
 
-def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[EntryOutOfCompetition], dict[str, str]]:
+def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[UnrankedEntry], dict[str, str]]:
     """The teams of a table of printed values, its rows out of competition, and its name and checksum.
 
     The columns are `team`, the metrics, and optionally `out_of_competition`; others are not used, with a warning.
@@ -53,7 +53,7 @@ def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[En
 
 
 def _name(row: Mapping[str, str], where: str) -> str:
-    name = without_apostrophe(row[TEAM].strip())
+    name = remove_apostrophe(row[TEAM].strip())
     if not name:
         raise HecktorError(where, "no team", "its name")
     return name
@@ -65,7 +65,7 @@ def _metrics(row: Mapping[str, str], profile: TaskProfile, where: str) -> Metric
     check_ranges(figures, profile, where)
     origin = Provenance(
         format=METRICS_FORMAT,
-        version=installed_version("hecktor"),
+        version=find_version("hecktor"),
         task=profile.algorithm.name,
         edition=profile.edition,
         options={},
@@ -102,7 +102,7 @@ def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]
     columns = [column for column in dict.fromkeys(table.header) if column not in {TEAM, ""}]
     if TEAM not in table.header or not columns:
         raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", "a column team and descriptors")
-    names = [without_apostrophe(row[TEAM].strip()) for row in table.rows]
+    names = [remove_apostrophe(row[TEAM].strip()) for row in table.rows]
     for index, name in enumerate(names):
         if name not in teams or name in names[:index]:
             found = f"team {name!r:.100}{' twice' if name in teams else ''}"

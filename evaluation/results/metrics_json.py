@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.documents import installed_version
+from contract.documents import find_version
 from contract.errors import Finding, HecktorError
 from contract.io.files import read_json
-from contract.patient import listed
+from contract.patient import format_names
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
@@ -108,7 +108,7 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
     centre_of = cohort.centres
     without = [case for case in cohort.cases if case not in centre_of]
     if without:
-        found = f"none known for {listed(without)}" if centre_of else "none known"
+        found = f"none known for {format_names(without)}" if centre_of else "none known"
         expected = "a column CenterID, or IDs such as CHUV-001"
         lines.append(Finding("centres", found, expected, "left out of the figures by centre"))
     return lines
@@ -120,7 +120,7 @@ def _describe_incomplete(answer: ScoredAnswer) -> list[Finding]:
     for case, what in sorted(answer.reference.incomplete.items()):
         cases_of.setdefault(what, []).append(case)
     return [
-        Finding(f"reference of {answer.profile.answer.name}", f"{what} for {listed(cases)}", "both", "not scored")
+        Finding(f"reference of {answer.profile.answer.name}", f"{what} for {format_names(cases)}", "both", "not scored")
         for what, cases in cases_of.items()
     ]
 
@@ -180,7 +180,7 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
         more["weighted_sums"] = sums
     return Provenance(
         format=METRICS_FORMAT,
-        version=installed_version("hecktor"),
+        version=find_version("hecktor"),
         task=task.algorithm.name,
         edition=task.edition,
         options={**task.options, **more_options},
@@ -196,7 +196,7 @@ def case_set_digest(cases: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(set(cases))).encode(errors="replace")).hexdigest()
 
 
-def without_rows(report: MetricsJson) -> MetricsJson:
+def remove_rows(report: MetricsJson) -> MetricsJson:
     """A metrics.json for submitters: aggregates and numbers of cases, no row, name, centre or digest.
 
     A digest of the names would tell who has a target to anyone who knows the names of all patients.

@@ -30,7 +30,7 @@ class MeasuredAnswer:
     measurement: RowMetrics
 
 
-def measured_answer(profile: AnswerProfile, rows: Sequence[CaseRow]) -> MeasuredAnswer:
+def measure_answer(profile: AnswerProfile, rows: Sequence[CaseRow]) -> MeasuredAnswer:
     """The rows of an answer, the rows that count by its rule for missing cases, and their metrics."""
     counted = [row for row in rows if is_counted(row.error, profile.rules.missing)]
     return MeasuredAnswer(profile, rows, counted, profile.scorer.measure(counted))
@@ -110,7 +110,7 @@ class ScoredCohort:
         return centres_of(self.cases, in_tables)
 
 
-def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
+def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
     """The answers over the union of the cases that count; `ranked` defines the weighted sums."""
     cases = cases_of(answers)
     return ScoredCohort(tuple(answers), cases, metrics_over(cases, answers, weighted_sums(ranked)))

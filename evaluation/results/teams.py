@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from contract.editions import content_digest, edition_from, known_editions
+from contract.editions import content_digest, list_editions, parse_edition
 from contract.errors import HecktorError
-from contract.patient import listed
+from contract.patient import format_names
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
 from evaluation.metrics.rules import SURFACES_OF
 from evaluation.results.board import file_in_folder, team_name
@@ -56,7 +56,7 @@ def load_teams(
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
     read = {name: _read(source, name) for name, source in pairs}
     first, where = next(iter(read.values()))
-    profile = stated_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
+    profile = find_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
     results = comparable_teams(profile.task(task or first.provenance.task), read, same_rules=edition is not None)
     lacking = [source for one, source in read.values() if not one.results]
     if lacking and not without_rows:
@@ -155,20 +155,20 @@ def _read(source: Source, name: str) -> tuple[MetricsJson, str]:
     return source if isinstance(source, tuple) else (parse_metrics(source, name), name)
 
 
-def stated_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, where: str) -> EvaluationProfile:
+def find_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, where: str) -> EvaluationProfile:
     """The profile of the edition that a file states, by `name` or with its text `own`, or else the given `edition`.
 
     Raises HecktorError: the file, `where` in messages, states an edition that is neither given nor of the package, or
     one of the given name with other contents.
     """
     if edition is None and own is not None:
-        embedded = edition_from(own, f"{where}: own_edition")
+        embedded = parse_edition(own, f"{where}: own_edition")
         if embedded.name != name:
             raise HecktorError(where, f"edition {name!r:.60} with the text of {embedded.name}", "that of its own")
         return profile_of(embedded)
     # A path in the results could name an edition of the team's own.
-    if edition is None and name not in known_editions():
-        expected = f"one of {', '.join(known_editions())}, or its file as --edition"
+    if edition is None and name not in list_editions():
+        expected = f"one of {', '.join(list_editions())}, or its file as --edition"
         raise HecktorError(where, f"edition {name!r:.60}", expected)
     profile = load_profile(edition or name)
     stated = profile.edition
@@ -186,7 +186,7 @@ def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) ->
     if stated.task != task:
         raise HecktorError(name, f"metrics of task {stated.task!r}", f"{task!r}")
     # An edition of one's own may rank any results, an edition of the package none of another one's.
-    if stated.edition != profile.edition and {stated.edition, profile.edition} <= set(known_editions()):
+    if stated.edition != profile.edition and {stated.edition, profile.edition} <= set(list_editions()):
         raise HecktorError(name, f"metrics of edition {stated.edition!r}", f"{profile.edition!r}")
     for team, other in others:
         who = f"{name} and {team}"
@@ -216,7 +216,7 @@ def _check_same_cases(teams: Mapping[str, MetricsJson], who: str) -> None:
         return
     of_teams = [{row["case"] for row in one.results} for one in teams.values()]
     only = [sorted(cases - others) for cases, others in (of_teams, of_teams[::-1])]
-    named = [f"{listed(cases)} only in {team}" for team, cases in zip(teams, only, strict=True) if cases]
+    named = [f"{format_names(cases)} only in {team}" for team, cases in zip(teams, only, strict=True) if cases]
     if not all(of_teams):
         raise HecktorError(who, "scored on different cases", "the same cases")
     if named:  # otherwise the rows of one belie its checksum, which its validation names

@@ -10,15 +10,15 @@ from typing import Any, Final, cast
 import numpy as np
 
 from contract.errors import HecktorError
-from contract.patient import listed
+from contract.patient import format_names
 from evaluation.editions.document import MetricProfile
-from evaluation.editions.profile import AnswerProfile, TaskProfile, known_metrics, parse_rules
+from evaluation.editions.profile import AnswerProfile, TaskProfile, find_metrics, parse_rules
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Rules
 from evaluation.results.board import IdenticalAnswers
 from evaluation.results.documents import MetricFigures, MetricsJson, Provenance, check_document
 from evaluation.results.metrics_json import aggregates, case_set_digest
-from evaluation.results.scored import MeasuredAnswer, cases_of, measured_answer, metrics_over, weighted_sums
+from evaluation.results.scored import MeasuredAnswer, cases_of, measure_answer, metrics_over, weighted_sums
 from evaluation.rows import CaseRow
 from evaluation.rows.scorer import whole_cohort
 from evaluation.statistics.bootstrap import Estimate, estimate
@@ -40,7 +40,7 @@ def check_ranges(figures: Mapping[str, MetricFigures], profile: TaskProfile, sou
 
     Raises HecktorError: naming the file, `source`, and the metric.
     """
-    known = {name: metric.bounds for name, (_, metric) in known_metrics(profile.answers, profile.edition).items()}
+    known = {name: metric.bounds for name, (_, metric) in find_metrics(profile.answers, profile.edition).items()}
     for name, metric in profile.metrics.items():
         if metric.terms:
             ends = [[weight * end for end in known[term]] for term, weight in metric.terms.items() if weight]
@@ -76,7 +76,7 @@ def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[M
     the case or metric.
     """
     answers = {
-        name: measured_answer(one, _rows(metrics, name, profile, source)) for name, one in profile.answers.items()
+        name: measure_answer(one, _rows(metrics, name, profile, source)) for name, one in profile.answers.items()
     }
     digest = case_set_digest(row.case for answer in answers.values() for row in answer.rows)
     if digest != metrics.provenance.case_set_sha256:
@@ -86,7 +86,7 @@ def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[M
     whole = {name: whole_cohort(metric, len(cases)) for name, metric in measured.items()}
     values = {name: None if math.isnan(value) else value for name, value in whole.items()}
     found = values | {name: weighted_sum(values, terms) for name, terms in metrics.provenance.weighted_sums.items()}
-    names = {*known_metrics(profile.answers, source), *found}
+    names = {*find_metrics(profile.answers, source), *found}
     stated = {name: one.figure() for name, one in metrics.aggregates.items() if name in names}
     check_figures(stated, found, source, "its rows give")
     # Of the rows to the last digit; sums in another order differ by rounding.
@@ -158,7 +158,7 @@ def check_same_reference(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) ->
             pair = of_first[name].rows, answer.rows
             odd = sorted(set.symmetric_difference(*({row.case for row in rows} for rows in pair)))
             if odd:
-                raise HecktorError(who, f"scored on different cases of {name}: {listed(odd)}", "the same cases")
+                raise HecktorError(who, f"scored on different cases of {name}: {format_names(odd)}", "the same cases")
             reference_of = answer.profile.scorer.reference_of
             for one, two in zip(*pair, strict=True):
                 if reference_of(one) != reference_of(two):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from contract.editions import Answer
-from evaluation.metrics.classes import counted_answer
+from contract.editions import AnswerSpec
+from evaluation.metrics.classes import select_counted_classes
 from evaluation.metrics.rules import MaskRules, RiskRules, Rules
 from evaluation.rows.classes import ClassRow, ClassScorer
 from evaluation.rows.comparison import MaskScorer
@@ -16,8 +16,12 @@ from evaluation.rows.scorer import Scorer
 CaseRow: TypeAlias = MaskRow | RiskRow | ClassRow
 
 
-def scorer_of(answer: Answer, rules: Rules) -> Scorer:
+def scorer_of(answer: AnswerSpec, rules: Rules) -> Scorer:
     """The scorer of an answer by these rules."""
     if isinstance(rules, MaskRules):
         return MaskScorer(rules)
-    return RiskScorer(answer, rules) if isinstance(rules, RiskRules) else ClassScorer(counted_answer(answer, rules))
+    return (
+        RiskScorer(answer, rules)
+        if isinstance(rules, RiskRules)
+        else ClassScorer(select_counted_classes(answer, rules))
+    )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import AfterValidator, Field, create_model, model_validator
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
@@ -20,7 +20,7 @@ from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
 from evaluation.metrics.classes import ClassCohort, class_metrics
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
-from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, read_submitted_value, whole_cohort
 
 
 class ClassRow(ScoredRow):
@@ -43,7 +43,7 @@ class ClassRow(ScoredRow):
         return self
 
 
-def row_type(answer: Answer) -> type[ClassRow]:
+def row_type(answer: AnswerSpec) -> type[ClassRow]:
     """The class of the rows of an answer: its classes alone, under the answer's name."""
     return _row_type(answer.row_key, tuple((type(value), value) for value in answer.classes), answer.is_binary)
 
@@ -67,7 +67,7 @@ def _row_type(key: str, classes: tuple[tuple[type, ClassValue], ...], is_binary:
 
 
 def class_row(
-    answer: Answer,
+    answer: AnswerSpec,
     case: str,
     actual: ClassValue,
     predicted: ClassValue | None,
@@ -87,7 +87,7 @@ def class_row(
 class ClassScorer:
     """Scores the classes of one answer."""
 
-    answer: Answer
+    answer: AnswerSpec
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[ClassValue]:
         return read_classes(source, self.answer, centre_columns)
@@ -110,7 +110,7 @@ class ClassScorer:
         return [[self._row(answer, targets[answer.case]) for answer in one.answers] for one in submissions]
 
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
-        predicted, error, failed = submitted_value(answer, partial(read_class, answer=self.answer))
+        predicted, error, failed = read_submitted_value(answer, partial(read_class, answer=self.answer))
         if predicted is None:
             return class_row(self.answer, answer.case, actual, None, error=error, failed=failed)
         return class_row(self.answer, answer.case, actual, predicted.value, probability=predicted.probability)

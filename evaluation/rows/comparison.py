@@ -14,7 +14,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import Volume
-from contract.patient import listed
+from contract.patient import format_names
 from evaluation.execution import DEATH, Workers, map_cases
 from evaluation.inputs.grids import Resampled
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
@@ -25,9 +25,9 @@ from evaluation.metrics.lesions import compare_lesions, false_voxels
 from evaluation.metrics.masks import LABELS, MaskColumns, mask_metrics
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
-from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
+from evaluation.metrics.surface import Spacing, compare_surfaces, make_missing_row
 from evaluation.rows.mask import MaskRow, mask_row, row_type
-from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
+from evaluation.rows.mistakes import changed_overlaps, find_mask_changes, is_poor
 from evaluation.rows.scorer import RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
@@ -74,7 +74,7 @@ def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     reference_mask, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
     row = compare_masks(pair.answer.case, reference_mask, predicted, spacing_mm, pair.rules)
     if row.error is None and is_poor(row):
-        row = row.model_copy(update={"common_otherwise": common_otherwise(reference_mask, mask.array, region)})
+        row = row.model_copy(update={"changed_overlaps": changed_overlaps(reference_mask, mask.array, region)})
     return row.model_copy(update={"failed": row.error is not None and pair.answer.tried, "resampled": resampled})
 
 
@@ -99,7 +99,7 @@ def compare_masks(
         compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules),
         false_voxels(*primary, rules.connectivity),
         {
-            name: without_prediction()
+            name: make_missing_row()
             if error is not None
             else compare_surfaces(reference_mask == LABELS[name], predicted_mask == LABELS[name], spacing_mm, rules)
             for name in SURFACES_OF[rules.surfaces]
@@ -149,7 +149,7 @@ class MaskScorer:
         return RowMetrics(
             measured(self.metrics, MaskColumns(rows, self.rules)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
-            findings=_about_grids(rows) + about_changes(rows),
+            findings=_about_grids(rows) + find_mask_changes(rows),
         )
 
     def reference_of(self, row: MaskRow) -> tuple[object, ...]:
@@ -182,5 +182,5 @@ def _about_grids(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
     for is_beside in (True, False):
         if some := [(case, one) for case, one in moved if one.is_beside == is_beside]:
             (first, grids), cases = some[0], [case for case, _ in some]
-            findings.append(grids.finding(listed(cases), f"{first}: " if len(cases) > 1 else ""))
+            findings.append(grids.finding(format_names(cases), f"{first}: " if len(cases) > 1 else ""))
     return tuple(findings)

@@ -28,7 +28,7 @@ class MaskRow(ScoredRow):
 
     Without a usable prediction every predicted volume is 0. `false_positive` and `false_negative` count the voxels of
     components that the other mask does not touch. `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference
-    and `gtvn_lesion_dsc` its DSC with the matched lesion, None for a missed one. `resampled` and `common_otherwise`
+    and `gtvn_lesion_dsc` its DSC with the matched lesion, None for a missed one. `resampled` and `changed_overlaps`
     (voxels in common after a change of a poor mask, by the change) are not in metrics.json, whose warnings tell them.
     """
 
@@ -64,7 +64,7 @@ class MaskRow(ScoredRow):
     gtvn_lesion_voxels: list[Voxels]
     gtvn_lesion_dsc: list[Share | None]
     resampled: InstanceOf[Resampled] | None = Field(default=None, exclude=True)
-    common_otherwise: dict[str, int] = Field(default_factory=dict, exclude=True)
+    changed_overlaps: dict[str, int] = Field(default_factory=dict, exclude=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

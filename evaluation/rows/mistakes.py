@@ -29,7 +29,7 @@ def is_poor(row: MaskRow) -> bool:
     return 2 * _common(row) < _POOR * _both(row)
 
 
-def common_otherwise(reference: npt.NDArray[Any], predicted: npt.NDArray[Any], region: BoxRegion) -> Mapping[str, int]:
+def changed_overlaps(reference: npt.NDArray[Any], predicted: npt.NDArray[Any], region: BoxRegion) -> Mapping[str, int]:
     """Lesion voxels with the reference's label after each change of the prediction, by the change.
 
     `reference` is cut to the region; `predicted` is the whole image, about whose middle it is mirrored.
@@ -45,7 +45,7 @@ def common_otherwise(reference: npt.NDArray[Any], predicted: npt.NDArray[Any], r
     return common
 
 
-def about_changes(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
+def find_mask_changes(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
     """A warning if one change of all poor masks would raise a poor DSC of the cohort's summed volumes by 0.2."""
     usable = [row for row in rows if row.error is None]
     both = sum(_both(row) * row.voxel_volume_mm3 for row in usable)
@@ -53,7 +53,7 @@ def about_changes(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
         return ()
 
     def dsc(change: str) -> float:
-        common = (row.common_otherwise.get(change, _common(row)) * row.voxel_volume_mm3 for row in usable)
+        common = (row.changed_overlaps.get(change, _common(row)) * row.voxel_volume_mm3 for row in usable)
         return 2 * sum(common) / both
 
     as_given, change = dsc(""), max((_EXCHANGED, *_MIRRORED), key=dsc)

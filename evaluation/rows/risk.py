@@ -11,7 +11,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
@@ -19,7 +19,7 @@ from evaluation.inputs.submission import Submission, read_risk
 from evaluation.metrics.risks import RISK_METRICS, RiskCohort
 from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, Metric, RiskRules
 from evaluation.metrics.survival import SurvivalCohort
-from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, read_submitted_value, whole_cohort
 
 
 class RiskRow(ScoredRow):
@@ -56,7 +56,7 @@ def survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort
 class RiskScorer:
     """Scores the risks of one answer."""
 
-    answer: Answer
+    answer: AnswerSpec
     rules: RiskRules
     metrics: tuple[Metric, ...] = RISK_METRICS
     row: type[RiskRow] = RiskRow
@@ -70,7 +70,7 @@ class RiskScorer:
     def score(
         self, reference: Reference[FollowUp], submissions: Sequence[Submission], _workers: Workers
     ) -> list[Sequence[RiskRow]]:
-        read = partial(submitted_value, read=read_risk)
+        read = partial(read_submitted_value, read=read_risk)
         return [
             [risk_row(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
             for submission in submissions

@@ -94,7 +94,9 @@ class Scorer(Protocol):
         """The part of a row that must be equal for all teams of a ranking."""
 
 
-def submitted_value(answer: SubmittedAnswer, read: Callable[[Path], Value]) -> tuple[Value | None, str | None, bool]:
+def read_submitted_value(
+    answer: SubmittedAnswer, read: Callable[[Path], Value]
+) -> tuple[Value | None, str | None, bool]:
     """The answer's value, or None with the reason and whether anything was submitted."""
     if answer.value is not None:
         return cast("Value", answer.value), None, False

@@ -40,7 +40,7 @@ class PairedGains:
     p: Floats
 
 
-def paired_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
+def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
     """Compute the gain of each team over each other one, with its uncertainty from common draws of cases.
 
     Args:
@@ -99,13 +99,13 @@ def interval_of_difference(
 ) -> tuple[float, float] | tuple[None, None]:
     """Return the 95% interval of the difference of two metrics of the same cases; None if too few cases differ.
 
-    `replicates` has shape (replicates,) and `left_out` (cases,), as in `paired_gains`.
+    `replicates` has shape (replicates,) and `left_out` (cases,), as in `compute_gains`.
     """
     values = np.array([difference, 0.0])
     gains = recall_gains((metric.first, metric.second), values)
     if gains is None:
         drawn = np.stack([replicates, np.zeros(replicates.size)])
-        gains = paired_gains(values, drawn, np.stack([left_out, np.zeros(left_out.size)]))
+        gains = compute_gains(values, drawn, np.stack([left_out, np.zeros(left_out.size)]))
     low, high = float(gains.ci95_low[0, 1]), float(gains.ci95_high[0, 1])
     return (None, None) if np.isnan(low) else (low, high)
 

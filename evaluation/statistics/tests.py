@@ -47,7 +47,7 @@ def holm(p_values: Floats) -> Floats:
     return corrected
 
 
-def signed_ranks(goodness: Floats) -> PairwiseTest:
+def signed_rank_test(goodness: Floats) -> PairwiseTest:
     """Wilcoxon's signed-rank test of each team over each other one.
 
     Args:

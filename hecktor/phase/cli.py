@@ -22,14 +22,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.no_image:
         refuse_image_options(parser, arguments, "--no-image")
     from evaluation.editions.profile import profile_of  # after --help: these take seconds
-    from evaluation.options import chosen_task
+    from evaluation.options import find_task
     from hecktor.phase.pipeline import PhaseOptions, make_phase
     from hecktor.phase.settings import GROUND_TRUTH
     from rehearsal.submission.folder import without_archives
 
     edition = load_edition(arguments.edition)
     profile = profile_of(edition)
-    task = chosen_task(parser, profile, arguments.task)
+    task = find_task(parser, profile, arguments.task)
     truth, output = arguments.ground_truth.resolve(), arguments.output.resolve()
     predictions = None if arguments.predictions is None else arguments.predictions.resolve()
     boxes = None if arguments.bounding_boxes is None else arguments.bounding_boxes.resolve()

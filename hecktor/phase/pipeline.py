@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.editions import Algorithm, Answer, Edition
+from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.clinical import CENTRE
 from contract.errors import GroundTruthError, HecktorError
 from contract.io.archives import pack, unpack
 from contract.io.files import write_csv
-from contract.patient import listed
+from contract.patient import format_names
 from contract.processes import usable_cpus
 from contract.release.layout import is_release
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
@@ -118,7 +118,7 @@ def _submissions(options: PhaseOptions, references: References, report: Reporter
             report(f"predictions submission: warning: {finding}")
         for name, submission in predicted.items():
             if missing := [answer.case for answer in submission.answers if not answer.tried]:
-                report(f"predictions submission: warning: no {name} of {listed(missing)}, which count as missing")
+                report(f"predictions submission: warning: no {name} of {format_names(missing)}, which count as missing")
     return submissions
 
 
@@ -146,14 +146,14 @@ def _pack_tables(
     Returns the columns that were left out, by the table's name.
     """
     centre_columns = [name for one in profile.edition.clinical if one.name == CENTRE for name in one.spellings]
-    answers_of: dict[Path, list[Answer]] = {}
+    answers_of: dict[Path, list[AnswerSpec]] = {}
     for name, reference in references.items():
         for path in reference.tables:
             answers_of.setdefault(path, []).append(task.answers[name].answer)
     return {path.name: _pack_table(path, centre_columns, answers, folder) for path, answers in answers_of.items()}
 
 
-def _pack_table(path: Path, centre_columns: Sequence[str], answers: Sequence[Answer], folder: Path) -> list[str]:
+def _pack_table(path: Path, centre_columns: Sequence[str], answers: Sequence[AnswerSpec], folder: Path) -> list[str]:
     table = read_reference_table(path, answers, centre_columns)
     scored = {column for answer in answers for column in answer.column_aliases}
     kept = [column for column in dict.fromkeys(table.header) if column in {ID_COLUMN, CENTRE_COLUMN, *scored}]

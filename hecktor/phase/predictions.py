@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.errors import HecktorError, PredictionError, together
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
@@ -51,7 +51,7 @@ def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: boo
     With `is_empty` masks are empty, and all cases have the same risk and the first class. Raises HecktorError for a
     case with an unusable answer.
     """
-    by_case: dict[str, list[tuple[Answer, SubmittedAnswer]]] = {}
+    by_case: dict[str, list[tuple[AnswerSpec, SubmittedAnswer]]] = {}
     for answer in task.algorithm.answers:
         for one in answers[answer.name]:
             if one.tried:
@@ -68,7 +68,7 @@ def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: boo
 
 
 def _job(
-    task: TaskProfile, case: str, answers: Sequence[tuple[Answer, SubmittedAnswer]], input_dir: Path, is_empty: bool
+    task: TaskProfile, case: str, answers: Sequence[tuple[AnswerSpec, SubmittedAnswer]], input_dir: Path, is_empty: bool
 ) -> dict[str, Any]:
     """A case as a job. The image's name is the case; an evaluation reads no clinical variables."""
     pk = str(uuid.uuid4())
@@ -82,7 +82,7 @@ def _job(
     return job_entry(pk, inputs, outputs, algorithm_image="hecktor phase")
 
 
-def _output(answer: Answer, submitted: SubmittedAnswer, folder: Path, is_empty: bool) -> CheckedOutput:
+def _output(answer: AnswerSpec, submitted: SubmittedAnswer, folder: Path, is_empty: bool) -> CheckedOutput:
     path, value = folder / f"{submitted.case}.mha", submitted.value
     if submitted.path is not None:
         mask = read_labels(submitted.path, HecktorError)  # only organisers see its message

@@ -16,7 +16,7 @@ from contract.editions.inputs import EHR
 from contract.errors import GroundTruthError, InputError
 from contract.images.volumes import list_images
 from contract.io.files import list_folder, write_csv
-from contract.patient import difference_of_ids, listed
+from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import case_of
 from contract.release.factors import has_factors, read_suv_factors
@@ -67,7 +67,7 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
     if table is None and folder.needs_table:
         warnings.append(f"{folder.name}: no CSV file, so ehr.json of each case is empty")
     elif table is not None and (rowless := [name for name in chosen if name not in table.rows]):
-        warnings.append(f"{table.file}: no usable row of {listed(rowless)}, whose ehr.json has no value")
+        warnings.append(f"{table.file}: no usable row of {format_names(rowless)}, whose ehr.json has no value")
     cases, masks = [], {}
     for name in chosen:
         files = patient_files(folder_of[name], folder.files)
@@ -157,7 +157,7 @@ def with_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tup
         cases = [case.case_id for case in cohort.cases if case.case_id in table.rows]
         write_csv(folder / table.file, columns, [{**table.rows[case], ID: case} for case in cases])
     unscored = [case.case_id for case in cohort.cases if rehearsal.task.mask and case.case_id not in cohort.masks]
-    warning = f"no reference mask of {len(unscored)} cases ({listed(unscored)}), which are not scored"
+    warning = f"no reference mask of {len(unscored)} cases ({format_names(unscored)}), which are not scored"
     return replace(rehearsal, ground_truth_dir=folder), (warning,) if unscored else ()
 
 
@@ -202,12 +202,16 @@ def _compared(folder: str, kind: str, known: Collection[str], names: Sequence[st
     common = set(known).intersection(names)
     if not common:
         difference = difference_of_ids(names, sorted(known))
-        expected = f"{kind} of the {len(names)} cases {listed(names)}{difference}"
-        raise GroundTruthError(folder, f"found {kind} of {listed(sorted(known))}", expected)
+        expected = f"{kind} of the {len(names)} cases {format_names(names)}{difference}"
+        raise GroundTruthError(folder, f"found {kind} of {format_names(sorted(known))}", expected)
     warnings = []
     if unscored := [name for name in names if name not in known]:
-        warnings.append(f"{folder}: no {kind} of {len(unscored)} cases ({listed(unscored)}), which are not scored")
+        warnings.append(
+            f"{folder}: no {kind} of {len(unscored)} cases ({format_names(unscored)}), which are not scored"
+        )
     if unanswered := sorted(set(known) - common):
         count = f"{len(unanswered)} of {len(known)}"
-        warnings.append(f"{folder}: {kind} of {count} belong to no case ({listed(unanswered)}) and count as missing")
+        warnings.append(
+            f"{folder}: {kind} of {count} belong to no case ({format_names(unanswered)}) and count as missing"
+        )
     return warnings

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.editions import DEFAULT_EDITION, content_digest, declared_part, load_edition
+from contract.editions import DEFAULT_EDITION, content_digest, load_edition, remove_scoring
 from rehearsal.phantoms.anatomy.body import Body, random_body, random_heights
 from rehearsal.phantoms.anatomy.canvas import Frame
 from rehearsal.phantoms.anatomy.lesions import Disease, lesion_extent, random_disease
@@ -42,7 +42,7 @@ class CohortOptions:
         if self.edition != DEFAULT_EDITION:
             document["edition"] = edition.name
         if edition.content is not None:
-            document["edition_sha256"] = content_digest(declared_part(edition.content))
+            document["edition_sha256"] = content_digest(remove_scoring(edition.content))
         return document
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from contract.editions import Algorithm, Answer, ClinicalVariable, Edition
-from contract.editions.clinical import CENTRE, ImpossibleValueError, normalised_key
+from contract.editions import Algorithm, AnswerSpec, ClinicalVariable, Edition
+from contract.editions.clinical import CENTRE, ImpossibleValueError, normalise_key
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.outcome import random_survival
@@ -26,7 +26,7 @@ NO_PRIMARY: Final = "T0"
 # Order of the columns of one answer in the release's tables.
 _ROLES: Final = ("event", "time", "class")
 _T_STAGES, _N_STAGES = ("T1", "T2", "T3", "T4"), ("N0", "N1", "N2", "N3")
-# Outcomes of phantoms by the role and the `normalised_key` of the column, with the classes that occur.
+# Outcomes of phantoms by the role and the `normalise_key` of the column, with the classes that occur.
 _OUTCOMES: Final[dict[str, dict[str, tuple[Callable[[PhantomCase], Cell], Sequence[Cell]]]]] = {
     "event": {"relapse": (lambda case: int(case.outcome.relapse), ())},
     "time": {"rfs": (lambda case: case.outcome.rfs_days, ())},
@@ -58,21 +58,21 @@ def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict
     return {PATIENT_ID: case.patient_id, **_centre(case, edition), **_clinical(case, edition), **outcomes}
 
 
-def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
+def _outcomes(case: PhantomCase, answer: AnswerSpec) -> dict[str, Cell]:
     """The outcome by the role of its column, as tables write it: that of phantoms, or one drawn for this edition."""
-    keys = {role: normalised_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
+    keys = {role: normalise_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
     found = {role: _OUTCOMES[role].get(key) for role, key in keys.items()}
     if all(one is not None and _is_readable(answer, one[1]) for one in found.values()):
         return {role: _known(answer, one[0](case)) for role, one in found.items() if one is not None}
     return _random_times(case, answer) if answer.kind == "risk" else {"class": _random_class(case, answer)}
 
 
-def _known(answer: Answer, value: Cell) -> Cell:
+def _known(answer: AnswerSpec, value: Cell) -> Cell:
     """The value, or None for T0 in an edition without it."""
     return None if value == NO_PRIMARY and NO_PRIMARY not in answer.not_counted else value
 
 
-def _is_readable(answer: Answer, values: Sequence[Cell]) -> bool:
+def _is_readable(answer: AnswerSpec, values: Sequence[Cell]) -> bool:
     """True if the answer's classes include these."""
     classes = (0, 1) if answer.classes == (False, True) else answer.classes
     known = {str(word).lower() for word in (*classes, *answer.words)}
@@ -164,7 +164,7 @@ def _random_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
     return int(rng.integers(low, high, endpoint=True))
 
 
-def _random_class(case: PhantomCase, answer: Answer) -> Cell:
+def _random_class(case: PhantomCase, answer: AnswerSpec) -> Cell:
     """A class as tables write it; larger tumours tend to higher classes, and all classes are about equally frequent."""
     burden = math.log((case.disease.gtvp_ml + case.disease.gtvn_ml + 1) / (_VOLUME_ML + 1))
     noise = _generator(case, answer.name).normal(0, _CLASS_NOISE)
@@ -174,7 +174,7 @@ def _random_class(case: PhantomCase, answer: Answer) -> Cell:
     return int(value) if isinstance(value, bool) else value
 
 
-def _random_times(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
+def _random_times(case: PhantomCase, answer: AnswerSpec) -> dict[str, Cell]:
     """Days to the event or to the end of follow-up, and whether the event occurred, by the role of the column."""
     event, censoring = random_survival(_generator(case, answer.name), case.outcome.linear_predictor)
     return {"time": round(min(event, censoring)), "event": int(event <= censoring)}

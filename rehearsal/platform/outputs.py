@@ -13,7 +13,7 @@ import numpy as np
 
 from contract import labels
 from contract.documents import is_member, is_number
-from contract.editions import Algorithm, Answer, Socket
+from contract.editions import Algorithm, AnswerSpec, Socket
 from contract.errors import OutputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import ImageHeader, read_header, read_volume
@@ -37,7 +37,7 @@ class CheckedOutput:
     `unscored` says why the evaluation would score it as missing; empty if it would not.
     """
 
-    answer: Answer
+    answer: AnswerSpec
     path: Path
     value: Any = None
     unscored: str = ""
@@ -90,7 +90,9 @@ def _first_of(faults: Sequence[str]) -> list[str]:
     return [*faults[:_MAX_FAULTS], *([f"{more} more of this kind"] if more > 0 else [])]
 
 
-def _check_answer(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) -> tuple[CheckedOutput, list[str]]:
+def _check_answer(
+    output_dir: Path, answer: AnswerSpec, ct_geometry: Geometry | None
+) -> tuple[CheckedOutput, list[str]]:
     if answer.kind != "mask":
         return _check_value(output_dir, answer), []
     path, ignored = _single_image(answer.socket.path_under(output_dir), answer.socket)
@@ -106,7 +108,7 @@ def _check_answer(output_dir: Path, answer: Answer, ct_geometry: Geometry | None
     return CheckedOutput(answer, path, unscored=unscored), remarks
 
 
-def _unscored(path: Path, answer: Answer, ct_geometry: Geometry | None) -> str:
+def _unscored(path: Path, answer: AnswerSpec, ct_geometry: Geometry | None) -> str:
     """The reason to score a mask as missing. Raises OutputError if the platform would not accept it."""
     if path.name.lower().endswith(TIFF_SUFFIXES):
         return "a TIFF"
@@ -143,7 +145,7 @@ def _check_pixel_type(path: Path, header: ImageHeader) -> None:
         raise OutputError(path.name, f"{header.pixel_type} pixels", "8-bit integers with one channel")
 
 
-def _check_labels(path: Path, answer: Answer) -> None:
+def _check_labels(path: Path, answer: AnswerSpec) -> None:
     declared = (labels.BACKGROUND, *answer.labels.values())
     present = np.unique(read_volume(path, error=OutputError).array)
     others = sorted(int(value) for value in present if int(value) not in declared)
@@ -152,7 +154,7 @@ def _check_labels(path: Path, answer: Answer) -> None:
         raise OutputError(path.name, f"label {shown}", f"only {', '.join(map(str, declared))}")
 
 
-def _check_value(output_dir: Path, answer: Answer) -> CheckedOutput:
+def _check_value(output_dir: Path, answer: AnswerSpec) -> CheckedOutput:
     name, path = answer.socket.relative_path, answer.socket.path_under(output_dir)
     if not path.is_file():
         raise OutputError(f"no output {name}", "", "a JSON file there")
@@ -162,7 +164,7 @@ def _check_value(output_dir: Path, answer: Answer) -> CheckedOutput:
     return CheckedOutput(answer, path, value)
 
 
-def _is_valid(value: Any, answer: Answer) -> bool:
+def _is_valid(value: Any, answer: AnswerSpec) -> bool:
     if answer.kind == "risk":
         return is_number(value)
     return is_member(value, answer.classes)
@@ -175,13 +177,13 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def _expected_value(answer: Answer) -> str:
+def _expected_value(answer: AnswerSpec) -> str:
     if answer.kind == "risk":
         return "a number"
     return f"one of {', '.join(map(json.dumps, answer.classes))}"
 
 
-def _surplus_files(output_dir: Path, answers: Sequence[Answer]) -> list[str]:
+def _surplus_files(output_dir: Path, answers: Sequence[AnswerSpec]) -> list[str]:
     """Files outside the answers' folders and files, relative to `/output`."""
     own = {answer.socket.path_under(output_dir) for answer in answers}
     files = sorted(path for path in output_dir.rglob("*") if path.is_file())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from contract.code import Code
-from contract.editions import Algorithm, Answer, Edition, load_edition
+from contract.editions import Algorithm, AnswerSpec, Edition, load_edition
 from contract.errors import ModelPackageError
 from contract.io.archives import pack, unpack
 from contract.packages import (
@@ -18,7 +18,7 @@ from contract.packages import (
     package_folder,
     package_identity,
     read_manifest,
-    verified_files,
+    verify_files,
 )
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.folder import (
@@ -80,7 +80,7 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
 
 def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionDocument:
     manifest = read_manifest(options.package)
-    files = verified_files(options.package, manifest)
+    files = verify_files(options.package, manifest)
     tasks = options.tasks or options.edition.algorithms
     for task in tasks:
         check_edition(manifest, options.edition, task)
@@ -128,7 +128,7 @@ def _check_heads(manifest: Manifest, tasks: Sequence[Algorithm]) -> None:
         raise ModelPackageError("--package", f"no head {heads}", expected)
 
 
-def _head_file(answer: Answer) -> str:
+def _head_file(answer: AnswerSpec) -> str:
     return f"heads/{answer.head}.json"
 
 

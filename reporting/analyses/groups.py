@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.patient import listed
+from contract.patient import format_names
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.results.documents import CentreBlock
 from evaluation.results.metrics_json import group_blocks
@@ -99,7 +99,9 @@ def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
             raise HecktorError(table.where(index), f"{case} twice", "one row per patient")
         of_case[case] = [row[name].strip() for name in columns]
     if not cases & set(of_case):
-        raise HecktorError(table.name, f"patients {listed(sorted(of_case))}", f"some of {listed(sorted(cases))}")
+        raise HecktorError(
+            table.name, f"patients {format_names(sorted(of_case))}", f"some of {format_names(sorted(cases))}"
+        )
     of_case = {case: values for case, values in of_case.items() if case in cases and all(values)}
     for name, *values in zip(columns, *of_case.values(), strict=True):
         _check_groups(table.name, name, set(values))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.classes import confusion
 from reporting.analyses.groups import by_group
-from reporting.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
+from reporting.analyses.masks.cases import boxes_by_case, boxes_by_team, find_failed_cases
 from reporting.analyses.masks.detection import lesion_counts, primary_found
 from reporting.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_correlations, influences
 from reporting.analyses.metrics import other_metrics, ranked_metrics
@@ -28,7 +28,7 @@ def task_analyses(results: TaskResults) -> list[Analysis]:
     ]
 
 
-def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
+def answer_analyses(results: TaskResults, answer: AnswerSpec) -> list[Analysis]:
     """The analyses of one answer; those of its rows are absent from results written with `--no-rows`."""
     table = answer_rows(results, answer)
     if answer.kind == "mask":
@@ -36,7 +36,7 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
         return [
             *boxes_by_team(table),
             *boxes_by_case(table),
-            *failed_cases(table),
+            *find_failed_cases(table),
             *primary_found(table),
             *lesion_counts(table),
             *(dsc_by_team(table, one) for one in against if one.fills_bins),

@@ -11,7 +11,7 @@ from contract.editions import Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import find_single_image, image_suffix, list_images
-from contract.io.files import folder_nearby, without_apostrophe
+from contract.io.files import folder_nearby, remove_apostrophe
 from contract.platform import compose, is_system_name
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.inputs.ground_truth import read_mask_folder
@@ -99,5 +99,5 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
         figures = [
             (name, number(text, f"{table.where(index)}: {name}", "a number", HecktorError)) for name, text in texts
         ]
-        scans[without_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}
+        scans[remove_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}
     return scans

@@ -11,7 +11,7 @@ from typing import Final
 from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
-from contract.patient import listed
+from contract.patient import format_names
 from contract.predictions import case_of
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile
 from evaluation.inputs.folders import list_masks
@@ -34,7 +34,7 @@ from evaluation.results.documents import (
 )
 from evaluation.results.metrics_json import read_metrics, source_of
 from evaluation.results.task import TaskResults
-from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
+from evaluation.results.teams import OWN_EDITION, comparable_teams, find_profile
 from evaluation.results.validation import check_figures, identical_answers
 from reporting.analyses.scans import PatientFiles, read_scans
 
@@ -53,7 +53,7 @@ def profile_of_results(results_dir: Path | None, name: str | None) -> Evaluation
     path = leaderboard_folders(results_dir)[0][1] / LEADERBOARD_JSON
     board, where = read_board(path), file_in_folder(path)
     own = board.provenance.get(OWN_EDITION)
-    profile = stated_profile(board.edition, own, name, where)
+    profile = find_profile(board.edition, own, name, where)
     if profile.edition.name != board.edition:
         raise HecktorError("--edition", f"found {profile.edition.name}", f"{board.edition}, which {where} states")
     return profile
@@ -158,13 +158,13 @@ def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
     return next((one for one in results if one.task.mask is not None), None)
 
 
-def only_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
+def list_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
     """The cases of a cohort that the results hold, all if no team has rows. Raises HecktorError if there are none."""
     cases = {case for one in results for case in one.scored_cases}
     chosen = [files for files in scans if not cases or files.case in cases]
     if not chosen:
-        found = f"none of the scored cases, but {listed([files.case for files in scans])}"
-        raise HecktorError("--cohort", found, f"the cohort of {listed(sorted(cases))}")
+        found = f"none of the scored cases, but {format_names([files.case for files in scans])}"
+        raise HecktorError("--cohort", found, f"the cohort of {format_names(sorted(cases))}")
     return chosen
 
 

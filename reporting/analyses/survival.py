@@ -91,7 +91,7 @@ def survival_curve(curve: SurvivalCurve | None) -> list[dict[str, float]]:
     return [dict(zip(("years", "free", "low", "high"), line, strict=True)) for line in figures.tolist()]
 
 
-def restricted_mean_years(curve: SurvivalCurve | None, horizon_days: float) -> float | None:
+def compute_restricted_mean_years(curve: SurvivalCurve | None, horizon_days: float) -> float | None:
     """Mean years free of recurrence up to a horizon: the area under the curve; None without patients."""
     if curve is None:
         return None
@@ -158,7 +158,7 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
         for group in _GROUPS:
             members = split.members(group)
             days, relapse = split.days[members], split.relapse[members]
-            mean = rounded(restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
+            mean = rounded(compute_restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
             counts = {f"at_risk_{year}y": int((days >= year * DAYS_PER_YEAR).sum()) for year in _YEARS}
             figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
             rows.append({"team": split.team, "group": group, **figures, **counts})

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from evaluation.metrics.classes import class_metrics, with_all_classes
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.overlap import Floats
@@ -53,7 +53,7 @@ def scheme_title(name: str, board: Leaderboard) -> str:
     return board.metrics.get(name, words)
 
 
-def answer_title(answer: Answer) -> str:
+def answer_title(answer: AnswerSpec) -> str:
     """The answer within a heading, such as `T stage`: masks are those of the segmentation."""
     if answer.kind == "mask":
         return "Segmentation"
@@ -61,7 +61,7 @@ def answer_title(answer: Answer) -> str:
     return " ".join([first, *(word.lower() if word.istitle() and len(word) > 1 else word for word in others)])
 
 
-def _measured(name: str, results: TaskResults) -> tuple[Answer, Metric] | None:
+def _measured(name: str, results: TaskResults) -> tuple[AnswerSpec, Metric] | None:
     for answer in results.task.answers:
         prefix = _prefix(results, answer)
         for metric in _metrics(answer) if name.startswith(prefix) else ():
@@ -70,12 +70,12 @@ def _measured(name: str, results: TaskResults) -> tuple[Answer, Metric] | None:
     return None
 
 
-def _prefix(results: TaskResults, answer: Answer) -> str:
+def _prefix(results: TaskResults, answer: AnswerSpec) -> str:
     """Precedes the names of the answer's metrics in a task with several answers."""
     return results.profile.answers[answer.name].prefix if results.profile.has_several_answers else ""
 
 
-def _metrics(answer: Answer) -> tuple[Metric, ...]:
+def _metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
     """The metrics of an answer under any rules."""
     if answer.kind == "mask":
         return mask_metrics("both")
@@ -111,7 +111,7 @@ class AnswerRows:
         centres: the centre of each case, as far as known.
     """
 
-    answer: Answer
+    answer: AnswerSpec
     heading: str
     names: tuple[str, ...]
     cases: tuple[str, ...]
@@ -155,7 +155,7 @@ def _number(row: Row | None, key: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
+def answer_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
     """The rows of one answer that count; with the rule missing=skip those without a prediction do not."""
     by_team = {team: {row["case"]: row for row in _counted(results, team, answer)} for team in results.teams}
     by_team = {team: rows for team, rows in by_team.items() if rows}
@@ -170,7 +170,7 @@ def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
     )
 
 
-def _counted(results: TaskResults, team: str, answer: Answer) -> list[Row]:
+def _counted(results: TaskResults, team: str, answer: AnswerSpec) -> list[Row]:
     rows = results.rows_of(team, answer.name)
     missing = results.options_of(team, answer.name).get("missing")
     return [row for row in rows if is_counted(row.get("error"), missing)]

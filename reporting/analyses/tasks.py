@@ -27,7 +27,7 @@ class _Ranks:
     of_team: Mapping[str, float]
 
 
-def between_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
+def compare_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
     """Correlation by the official rank and by each metric that two tasks share; spread of shared metrics."""
     official = [_Ranks(_task_title(one), OFFICIAL, _ranks(one, None)) for one in results]
     by_metric = [

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import quote
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.io.files import json_text
 from evaluation.metrics.masks import LESION_KEYS
 from evaluation.metrics.overlap import MM3_PER_ML
@@ -109,11 +109,11 @@ def _absent(reference: Sequence[JsonRow | None], title: str) -> frozenset[int]:
     return frozenset(place for place, row in rows if row is not None and row[f"{label}_reference_voxels"] == 0)
 
 
-def _rows(result: TaskResults, answer: Answer) -> dict[str, dict[str, JsonRow]]:
+def _rows(result: TaskResults, answer: AnswerSpec) -> dict[str, dict[str, JsonRow]]:
     return {team: {row["case"]: row for row in result.rows_of(team, answer.name)} for team in result.teams}
 
 
-def _facts(answer: Answer) -> dict[str, Reader]:
+def _facts(answer: AnswerSpec) -> dict[str, Reader]:
     """Figures of the reference, by heading."""
     if answer.kind == "mask":
         return {
@@ -129,7 +129,7 @@ def _facts(answer: Answer) -> dict[str, Reader]:
     return {answer_title(answer): lambda row: class_name(row[answer.row_key])}
 
 
-def _figures_of(answer: Answer) -> list[tuple[str, str, Reader]]:
+def _figures_of(answer: AnswerSpec) -> list[tuple[str, str, Reader]]:
     """Heading, heading of the summary and value of each figure of an answer."""
     title = answer_title(answer)
     if answer.kind == "mask":
@@ -214,13 +214,13 @@ def cases_html(
     centres = {case: known.get(case) for case in names}
     cards = [_card(case, cases, by_case.get(case), centres[case]) for case in names]
     return (
-        f"{about_pictures(pictures, {})}{bullets(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
+        f"{describe_pictures(pictures, {})}{bullets(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
         f'<div class="cards" data-few="{_FEW_CASES}">{"".join(cards)}</div>'
         f"{json_element(_answers(cases), 'page-cases')}"
     )
 
 
-def about_pictures(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
+def describe_pictures(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
     """A description of the pictures, and a legend of their contours."""
     if not pictures:
         return paragraph("There are no pictures: the report was written without the scans (--cohort).")

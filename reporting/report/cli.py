@@ -46,14 +46,14 @@ def _report(options: argparse.Namespace) -> int:
     from reporting.analyses.groups import with_groups
     from reporting.analyses.pipeline import task_analyses
     from reporting.analyses.sources import find_results, profile_of_results, team_names
-    from reporting.analyses.tasks import between_tasks
+    from reporting.analyses.tasks import compare_tasks
     from reporting.page.html import colours_of
     from reporting.report.page import (
         BETWEEN_TASKS,
         NOT_CHECKED,
         PageContent,
         build_page,
-        shown_analyses,
+        select_analyses,
     )
 
     profile = profile_of_results(options.results, options.edition)
@@ -63,10 +63,10 @@ def _report(options: argparse.Namespace) -> int:
     sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
     colours = colours_of(team_names(results))
     analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}
-    analyses[BETWEEN_TASKS] = between_tasks(results)
+    analyses[BETWEEN_TASKS] = compare_tasks(results)
     pictures, notes = _pictures(options, profile, results, masks, page)
     if options.figures is not None:
-        shown = {key: shown_analyses(of, with_cases=options.cases) for key, of in analyses.items()}
+        shown = {key: select_analyses(of, with_cases=options.cases) for key, of in analyses.items()}
         write_analyses(options.figures, shown)
         print(f"written: {options.figures}")
     content = PageContent(

@@ -52,10 +52,10 @@ class PageContent:
 
     def analyses_of(self, key: str) -> list[Analysis]:
         """The analyses of a task, or of `BETWEEN_TASKS`, that the page may show."""
-        return shown_analyses(self.analyses.get(key, ()), with_cases=self.with_cases)
+        return select_analyses(self.analyses.get(key, ()), with_cases=self.with_cases)
 
 
-def shown_analyses(analyses: Iterable[Analysis], *, with_cases: bool) -> list[Analysis]:
+def select_analyses(analyses: Iterable[Analysis], *, with_cases: bool) -> list[Analysis]:
     """All analyses, or without cases those that reveal nothing about single patients."""
     return [one for one in analyses if with_cases or not one.shows_patients]
 

@@ -27,8 +27,8 @@ from reporting.analyses.scans import PatientFiles
 from reporting.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_masks
 from reporting.analyses.sources import (
     find_masks,
+    list_scored,
     masks_of_case,
-    only_scored,
     require_cases,
     with_masks,
     without_masks,
@@ -141,7 +141,7 @@ def plan_pictures(
     """
     task = with_masks(results)
     masks = find_masks(task, list(colours), given)
-    scored_scans, scored = only_scored(scans, results), scored_masks(task)
+    scored_scans, scored = list_scored(scans, results), scored_masks(task)
     cases = [files.case for files in scored_scans]
     for team in given:
         require_cases(f"--masks {team}", masks[team], cases)

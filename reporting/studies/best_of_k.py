@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.editions.answers import Kind
 from contract.errors import MetricError
 from contract.options import number_within, whole_number
@@ -20,7 +20,7 @@ from evaluation.metrics.concordance import follow_up_order
 from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.metrics.rules import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
 from evaluation.statistics import DEFAULT_SEED
-from reporting.studies.outputs import StudyResult, add_answer_options, chosen_answer
+from reporting.studies.outputs import StudyResult, add_answer_options, find_answer
 
 # Takes a number of random predictions and a generator, returns their scores.
 DrawScores: TypeAlias = Callable[[int, np.random.Generator], Floats]
@@ -98,7 +98,7 @@ _TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accurac
 
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Draw the distribution of the best of each number of tries."""
-    task, answer = chosen_answer(parser, options, tuple(_TITLES))
+    task, answer = find_answer(parser, options, tuple(_TITLES))
     title = _TITLES[answer.kind]
     scores, cohort = _null(answer, options.ground_truth)
     rng = np.random.default_rng(options.seed)
@@ -124,7 +124,7 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
     return StudyResult(content, summaries, summary)
 
 
-def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
+def _null(answer: AnswerSpec, source: Path) -> tuple[DrawScores, dict[str, Any]]:
     """Random scores on a cohort's own targets, and the cohort's size."""
     if answer.kind == "risk":
         follow_up = read_follow_up(source, answer).targets.values()

@@ -13,7 +13,7 @@ from contract.editions import Edition, load_edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError
 from contract.errors import HecktorError
 from contract.options import add_edition_option
-from contract.patient import centres_of, listed
+from contract.patient import centres_of, format_names
 from contract.release.tables import ID, read_columns, read_table
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.tables import class_value, flag, number
@@ -60,7 +60,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     tables = options.table or _tables_beside(folders.values(), edition)
     in_tables = _read_tables(tables, edition, cases)
     if options.table and not in_tables:
-        raise HecktorError("--table", "no patient of the splits", f"rows of {listed(sorted(cases))}")
+        raise HecktorError("--table", "no patient of the splits", f"rows of {format_names(sorted(cases))}")
     centre_of = centres_of(cases, {case: str(row.pop(CENTRE)) for case, row in in_tables.items() if CENTRE in row})
     values = {case: {**row, **in_tables.get(case, {})} for case, row in zip(cases, measured, strict=True)}
     lines = _lines(
@@ -68,7 +68,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     )
     without_row = sorted(set(cases) - set(in_tables)) if tables else []
     content = {"splits": {split: len(of) for split, of in splits.items()}, "groups": lines, "without_row": without_row}
-    note = f"without a row in the tables: {listed(without_row)}; " if without_row else ""
+    note = f"without a row in the tables: {format_names(without_row)}; " if without_row else ""
     return StudyResult(content, lines, f"{len(cases)} patients, {len(set(centre_of.values()))} centres; {note}")
 
 

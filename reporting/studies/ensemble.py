@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.editions import Answer
+from contract.editions import AnswerSpec
 from contract.errors import HecktorError, PredictionError
 from contract.options import whole_number
 from evaluation.inputs.ground_truth import check_shared
@@ -26,7 +26,7 @@ from reporting.studies.outputs import (
     Table,
     add_answer_options,
     by_name,
-    chosen_answer,
+    find_answer,
     measure_cases,
     write_table,
 )
@@ -38,7 +38,7 @@ MAJORITY: Final = "majority"
 VALUE_METHODS: Final[dict[str, tuple[str, ...]]] = {"risk": (MEAN_RANK, MEDIAN_RANK), "class": (MAJORITY,)}
 
 
-def _read_risks(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+def _read_risks(path: Path, answer: AnswerSpec, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
     return read_risk_table(path, answer, answer.direction, cases, not_evaluated)
 
 
@@ -51,7 +51,7 @@ class TeamsValues:
     without_vote: tuple[Mapping[str, str], ...]
 
 
-def read_values(tables: Mapping[str, Path], answer: Answer) -> TeamsValues:
+def read_values(tables: Mapping[str, Path], answer: AnswerSpec) -> TeamsValues:
     """The risks or classes of each team's table, as `hecktor evaluate` reads them.
 
     A patient without a usable value, or with two, has no vote of that team.
@@ -80,7 +80,7 @@ def _patients(path: Path) -> set[str]:
     return {row[ID_COLUMN].strip() for row in table.rows}
 
 
-def combined_values(
+def combine_values(
     values: Sequence[Mapping[str, Any]], cases: Sequence[str], method: str, classes: Sequence[Any] = ()
 ) -> dict[str, Any]:
     """Each patient's combined risk or class; None without any vote.
@@ -89,13 +89,13 @@ def combined_values(
     declaration.
     """
     if method != MAJORITY:
-        return combined_risks(values, cases, method)
+        return combine_risks(values, cases, method)
     votes = {case: Counter(of_team[case] for of_team in values if case in of_team) for case in cases}
     # Of equal votes the class that the declaration names first.
     return {case: max(classes, key=lambda one: of[one]) if of else None for case, of in votes.items()}
 
 
-def combined_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], method: str) -> dict[str, float | None]:
+def combine_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], method: str) -> dict[str, float | None]:
     """The mean or median over teams of each patient's relative rank, in (0, 1), ordered as the risks (or times).
 
     A team's relative rank of a patient is (rank - 1/2) / n among the n patients it has a risk for, equal risks
@@ -122,7 +122,7 @@ Selections = Mapping[str, tuple[str, ...]]
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Combine the teams' answers and write every ensemble as a submission."""
     teams = by_name(options.teams, "team", 2)
-    task, answer = chosen_answer(parser, options)
+    task, answer = find_answer(parser, options)
     selections = _selections(teams, options)
     # Masks are written one by one; the JSON file is written last, as the sign that all of them are complete.
     (options.output / "ensemble.json").unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def _of_masks(
 
 
 def _of_values(
-    teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace, answer: Answer
+    teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace, answer: AnswerSpec
 ) -> tuple[dict[str, Any], Table]:
     if options.ground_truth is not None:
         raise HecktorError("--ground-truth", "only masks need it", "none for risks and classes")
@@ -185,7 +185,7 @@ def _of_values(
     for selection, members in selections.items():
         for method in methods:
             votes = [values.by_team[team] for team in members]
-            combined = combined_values(votes, values.cases, method, answer.classes)
+            combined = combine_values(votes, values.cases, method, answer.classes)
             table = [{"PatientID": case, column: value} for case, value in combined.items() if value is not None]
             write_table(options.output / f"{selection}_{method}.csv", table)
             for line in lines:

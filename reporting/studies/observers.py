@@ -37,7 +37,7 @@ from evaluation.options import add_bootstrap, add_workers, name_path
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.statistics.intervals import quartiles
 from reporting.studies.outputs import StudyResult, by_name, interval_text, measure_cases, plain_figures
-from reporting.studies.votes import CompactMask, stacked
+from reporting.studies.votes import CompactMask, stack_masks
 
 # The measures of a pair of annotators, and the name of each one's median over cases.
 MEASURES: Final = {
@@ -203,7 +203,7 @@ def compare_case(item: ObservedCase, rules: MaskRules) -> list[Agreement]:
             grids = f"its grid is {volume.geometry.describe()}; expected the first one's: {grid.describe()}"
             raise GroundTruthError(f"{item.case} of {name}", grids)
         compact.append(CompactMask.of(volume.array))
-    masks = dict(zip(item.masks, stacked(compact), strict=True))
+    masks = dict(zip(item.masks, stack_masks(compact), strict=True))
     return agreements(item.case, masks, grid.array_spacing_mm, rules)
 
 

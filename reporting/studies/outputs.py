@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from contract.documents import installed_version
-from contract.editions import Algorithm, Answer, load_edition
+from contract.documents import find_version
+from contract.editions import Algorithm, AnswerSpec, load_edition
 from contract.errors import GroundTruthError, HecktorError
 from contract.io.files import csv_text, json_text, write_files, write_text
-from contract.options import add_edition_options, named_algorithm
+from contract.options import add_edition_options, find_algorithm
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import aggregates
@@ -51,7 +51,7 @@ class StudyResult:
         contents: dict[str, str] = {}
         if self.table:
             contents[f"{name}.csv"] = _csv(self.table, for_people=True)
-        about = {"study": name, "version": installed_version("hecktor")}
+        about = {"study": name, "version": find_version("hecktor")}
         contents[f"{name}.json"] = json_text(_plain({**about, **self.content}))
         write_files({folder / name: text.encode() for name, text in contents.items()})
         return [*self.files, *contents]
@@ -69,16 +69,16 @@ def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dic
 
 
 def add_answer_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--edition`, `--task` and `--answer`; read them with `chosen_answer`."""
+    """Add `--edition`, `--task` and `--answer`; read them with `find_answer`."""
     add_edition_options(parser)
     parser.add_argument("--answer", help="answer of a task with several, such as rfs or t_stage")
 
 
-def chosen_answer(
+def find_answer(
     parser: argparse.ArgumentParser, options: argparse.Namespace, kinds: Sequence[str] = ("mask", "risk", "class")
-) -> tuple[Algorithm, Answer]:
+) -> tuple[Algorithm, AnswerSpec]:
     """The task, and its answer of the given name or the only one of these kinds. An error names the possible ones."""
-    task = named_algorithm(parser, load_edition(options.edition).algorithm, options.task)
+    task = find_algorithm(parser, load_edition(options.edition).algorithm, options.task)
     name = options.answer
     possible = {answer.name: answer for answer in task.answers if answer.kind in kinds}
     if not possible:

@@ -95,7 +95,7 @@ def combine(masks: Sequence[CompactMask], shape: tuple[int, int, int], spacing_m
     return CompactMask(region, combined)
 
 
-def stacked(masks: Sequence[CompactMask]) -> list[Labels]:
+def stack_masks(masks: Sequence[CompactMask]) -> list[Labels]:
     """The masks over the smallest box that holds all of their foreground, (z, y, x)."""
     region = _union([mask.box for mask in masks])
     return [_within(mask, region) for mask in masks]

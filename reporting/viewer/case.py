@@ -22,7 +22,7 @@ from evaluation.metrics.overlap import Floats, foreground_box
 from evaluation.metrics.rules import MaskRules
 from reporting.viewer.cohort import CaseSources, facts
 from reporting.viewer.lesions import LesionVoxels, ListedLesion, lesions_of, match
-from reporting.viewer.region import resampled, shown_grid, to_index
+from reporting.viewer.region import find_display_grid, resampled, to_index
 from reporting.viewer.scene import NamedMask, Scene, ShownPet, read_scene
 
 # Of each mask: a poor network predicts thousands of specks.
@@ -49,7 +49,7 @@ def build_case(sources: CaseSources) -> Json:
     Raises HecktorError if the CT or the reference cannot be read.
     """
     scene = read_scene(sources)
-    grid = shown_grid(scene.ct.geometry, scene.lesion_box())
+    grid = find_display_grid(scene.ct.geometry, scene.lesion_box())
     lesions, reference, notes = list_lesions(scene, sources.rules)
     return {
         "case": sources.files.case,
@@ -81,7 +81,7 @@ def _pet(pet: ShownPet, grid: Geometry) -> Json:
 
 def _mask(mask: NamedMask, grid: Geometry) -> Json:
     """A mask, its labels on the grid with a margin of a voxel, beyond which nothing is labelled."""
-    array = shown_mask(mask.voxels, grid)
+    array = resample_for_display(mask.voxels, grid)
     labelled = foreground_box(array) if array.any() else (slice(1, 2),) * 3
     z, y, x = (slice(max(one.start - 1, 0), min(one.stop + 1, n)) for one, n in zip(labelled, array.shape, strict=True))
     inside = array[z, y, x]
@@ -91,7 +91,7 @@ def _mask(mask: NamedMask, grid: Geometry) -> Json:
     return {"name": mask.name, "colour": mask.colour, "is_reference": mask.is_reference, "volume": volume}
 
 
-def shown_mask(mask: LesionVoxels, grid: Geometry) -> npt.NDArray[np.uint8]:
+def resample_for_display(mask: LesionVoxels, grid: Geometry) -> npt.NDArray[np.uint8]:
     """A label mask on the grid, (z, y, x), by nearest neighbour, and each labelled voxel at its nearest point.
 
     The latter changes nothing on the mask's own grid; on a coarser one no lesion is lost.

@@ -22,8 +22,8 @@ from reporting.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_ma
 from reporting.analyses.sources import (
     find_masks,
     find_results,
+    list_scored,
     masks_of_case,
-    only_scored,
     profile_of_results,
     require_cases,
     with_masks,
@@ -177,7 +177,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     task = with_masks(results)
     teams = list(dict.fromkeys([*with_out_of_competition(results), *request.masks]))
     masks = find_masks(task, teams, request.masks)
-    scans = only_scored(find_scans(request.cohort, edition), results)
+    scans = list_scored(find_scans(request.cohort, edition), results)
     scored = scored_masks(task)
     # The first reference alone: another cohort usually differs in every case, and all are compared when they are shown.
     first = next((files for files in scans if files.case in scored), None)

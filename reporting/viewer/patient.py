@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions import Answer, Edition
+from contract.editions import AnswerSpec, Edition
 from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable
 from contract.editions.inputs import EHR
 from contract.errors import InputError
-from contract.patient import PatientRecord, listed, parse_ehr, read_ehr
+from contract.patient import PatientRecord, format_names, parse_ehr, read_ehr
 from contract.release.tables import Row, read_table
 from evaluation.inputs.tables import class_value, flag
 from evaluation.results.task import TaskResults
@@ -53,7 +53,7 @@ def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[st
         if not table.readable:
             notes.append(f"{path.name} is not shown: {table.problems[-1].found}")
         elif faults := [f"{one.patient_id}: {one.found}" for one in table.problems if one.is_error]:
-            notes.append(f"{path.name} has rows that are not shown: {listed(faults)}")
+            notes.append(f"{path.name} has rows that are not shown: {format_names(faults)}")
     return rows, notes
 
 
@@ -86,7 +86,7 @@ class AnswerTables:
 
     def __init__(self, edition: Edition, results: Sequence[TaskResults], rows: Mapping[str, Row]) -> None:
         tasks = {f"task{task.number}": task for task in edition.algorithms} | {one.key: one.task for one in results}
-        self._columns: dict[Column, Answer] = {
+        self._columns: dict[Column, AnswerSpec] = {
             (key, answer.name): answer for key, task in tasks.items() for answer in task.heads
         }
         self._rows = rows
@@ -95,7 +95,7 @@ class AnswerTables:
             for answer in one.task.heads:
                 self._add(one, answer)
 
-    def _add(self, results: TaskResults, answer: Answer) -> None:
+    def _add(self, results: TaskResults, answer: AnswerSpec) -> None:
         column = results.key, answer.name
         for team in results.teams:
             for row in results.rows_of(team, answer.name):
@@ -126,13 +126,13 @@ class AnswerTables:
         }
 
 
-def _scored_reference(answer: Answer, row: Mapping[str, Any]) -> str:
+def _scored_reference(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
     if answer.kind == "risk":
         return _follow_up(f"{row['rfs_days']:g}", bool(row["relapse"]))
     return _class_text(answer, row[answer.row_key])
 
 
-def _predicted(answer: Answer, row: Mapping[str, Any]) -> str:
+def _predicted(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
     if answer.kind == "risk":
         unit = " days" if answer.direction == "time" else ""
         return "none" if row["risk"] is None else f"{row['risk']:z.4g}{unit}"
@@ -141,7 +141,7 @@ def _predicted(answer: Answer, row: Mapping[str, Any]) -> str:
     return text if probability is None else f"{text} ({probability:z.2f})"
 
 
-def _of_table(answer: Answer, row: Row) -> str:
+def _of_table(answer: AnswerSpec, row: Row) -> str:
     """The reference from the cohort's tables, verbatim if it cannot be read; empty if it is absent."""
     text = row.get(answer.columns.get("class", ""), "")
     days, event = (row.get(answer.columns.get(role, ""), "") for role in ("time", "event"))
@@ -158,7 +158,7 @@ def _follow_up(days: str, relapse: bool) -> str:
     return f"{days} days, {'relapse' if relapse else 'no relapse'}"
 
 
-def _class_text(answer: Answer, value: Any) -> str:
+def _class_text(answer: AnswerSpec, value: Any) -> str:
     return (_word(answer.words, value) if isinstance(value, bool) else "") or str(value)
 
 

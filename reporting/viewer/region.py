@@ -31,7 +31,7 @@ def to_index(geometry: Geometry, points_mm: Floats) -> Floats:
     return np.asarray(points_mm @ matrix[:3, :3].T + matrix[:3, 3], dtype=np.float64)
 
 
-def shown_grid(ct: Geometry, lesions: Floats | None) -> Geometry:
+def find_display_grid(ct: Geometry, lesions: Floats | None) -> Geometry:
     """The CT's own voxels around the lesions, 255 mm along each axis, or more if the lesions extend further.
 
     `lesions` are the lowest and the highest index (x, y, z) of all of them, shape (2, 3). Without any (None) the region

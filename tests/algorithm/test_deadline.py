@@ -15,8 +15,8 @@ from algorithm import output as output_module
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError, Termination
 from algorithm.heads.methods import METHODS
-from algorithm.masks.segmentation import Segmented, SegmentedBy
-from algorithm.output import CaseOutput, watch
+from algorithm.masks.segmentation import CaseSegmentation, MaskSource
+from algorithm.output import AnswerFiles, watch
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract.errors import OutputError, TimeLimitError
 from contract.images.geometry import Geometry
@@ -101,15 +101,15 @@ def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards(tm
     assert list(tmp_path.iterdir()) == []
 
 
-def output_in(folder: Path) -> CaseOutput:
+def output_in(folder: Path) -> AnswerFiles:
     request = PredictRequest(EDITION, RFS, METHODS["clinical"], folder, folder, "cpu", 600.0)
-    return CaseOutput(request, Stages())
+    return AnswerFiles(request, Stages())
 
 
 def risk(value: float) -> CaseAnswers:
     grid = Geometry((1, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     case = Case(Volume(np.zeros((1, 1, 1), np.int16), grid), None, Patient())
-    return CaseAnswers(Segmented(case, SegmentedBy.NOTHING), None, {"rfs": value})
+    return CaseAnswers(CaseSegmentation(case, MaskSource.NOTHING), None, {"rfs": value})
 
 
 def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from algorithm.network import tiles
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import load_package
 from algorithm.network.preprocessing import ScanPart, case_image
-from algorithm.network.resident import DEFAULT_PACKAGE, Resident
+from algorithm.network.resident import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.region.grids import upright_grid
@@ -60,7 +60,7 @@ def write_case(root: Path, ct: Volume, pet: Volume) -> Path:
 def answer(case: Path, output: Path, model: Path) -> Path:
     """Run the pipeline over a case on disk; returns the mask's file."""
     request = PredictRequest(EDITION, SEGMENTATION, METHODS["baseline"], case, output, "cpu", 600.0)
-    predict(request, Resident(model, "cpu"))
+    predict(request, LoadedPackage(model, "cpu"))
     return SEGMENTATION.answers[0].socket.path_under(output) / platform.MASK_FILE_NAME
 
 

@@ -17,7 +17,7 @@ import pytest
 from algorithm import answers
 from algorithm.cli import main
 from algorithm.heads.methods import METHODS
-from algorithm.network.resident import Resident
+from algorithm.network.resident import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import load_edition
@@ -95,7 +95,7 @@ def test_a_missing_head_without_a_fallback_is_an_error(
     answers = tuple(answer.model_copy(update={"fallback": None}) for answer in request_of.algorithm.answers)
     request = replace(request_of, algorithm=request_of.algorithm.model_copy(update={"answers": answers}))
     with pytest.raises(ModelPackageError, match="no head 't_stage'"):
-        predict(request, Resident(package, "cpu"))
+        predict(request, LoadedPackage(package, "cpu"))
     assert request.output_dir is not None
     assert not list(request.output_dir.rglob("*"))
 
@@ -113,7 +113,7 @@ def test_a_late_lack_of_memory_leaves_the_answers_before(
         return real(*arguments)
 
     monkeypatch.setattr(answers, "image_features", short_of_memory)
-    record = predict(request_of, Resident(package, "cpu")).record
+    record = predict(request_of, LoadedPackage(package, "cpu")).record
     assert (record.fallbacks, record.passes_done, len(calls)) == ((), 1, 3)
 
 
@@ -130,5 +130,5 @@ def test_answers_are_written_all_or_none(
 
     monkeypatch.setattr(files, "_give_name", full_disk)
     with pytest.raises(OutputError, match=r"t-stage.json: no space left on the disk"):
-        predict(request_of, Resident(package, "cpu"))
+        predict(request_of, LoadedPackage(package, "cpu"))
     assert not [path for path in case.output.rglob("*") if path.is_file()]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.methods import method_for
-from algorithm.network.resident import Resident
+from algorithm.network.resident import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import load_edition
@@ -76,7 +76,7 @@ def answered_afresh(edition: str, task: str, package: Path) -> Answering:
             chosen, algorithm_of_task, method, case.input, case.output, "cpu", 600.0, most_passes=1
         )
         try:
-            predict(request, Resident(package, "cpu"))
+            predict(request, LoadedPackage(package, "cpu"))
         except HecktorError:
             return False, {}
         return True, files_below(case.output)

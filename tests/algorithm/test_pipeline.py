@@ -18,8 +18,8 @@ from algorithm.heads.methods import METHODS
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network import passes as passes_module
 from algorithm.network.passes import NoPassFitsError, Passes
-from algorithm.network.resident import Resident
-from algorithm.network.tiles import mirrored_passes
+from algorithm.network.resident import LoadedPackage
+from algorithm.network.tiles import list_mirrored_passes
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import Algorithm
@@ -41,15 +41,15 @@ def request_for(case_folder: Any) -> Callable[..., PredictRequest]:
 
 
 @pytest.fixture
-def resident(tiny_package: Path) -> Resident:
-    return Resident(tiny_package, "cpu")
+def resident(tiny_package: Path) -> LoadedPackage:
+    return LoadedPackage(tiny_package, "cpu")
 
 
 def mask_of(request: PredictRequest) -> np.ndarray:
     return np.asarray(read_volume(request.output_dir / MASK).array)
 
 
-def test_a_plain_case(request_for: Callable[..., PredictRequest], resident: Resident) -> None:
+def test_a_plain_case(request_for: Callable[..., PredictRequest], resident: LoadedPackage) -> None:
     request = request_for()
     record = predict(request, resident).record
     assert list(record.seconds) == ["read", "localise", "threshold", "restore", "write", "load", "segment"]
@@ -59,7 +59,7 @@ def test_a_plain_case(request_for: Callable[..., PredictRequest], resident: Resi
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_network_that_hangs_before_its_first_pass(
     request_for: Callable[..., PredictRequest],
-    resident: Resident,
+    resident: LoadedPackage,
     task: Algorithm,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -82,7 +82,7 @@ def test_a_network_that_hangs_before_its_first_pass(
 
 def test_no_pass_fits(
     request_for: Callable[..., PredictRequest],
-    resident: Resident,
+    resident: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -99,14 +99,14 @@ def test_no_pass_fits(
 
 def test_an_early_end_writes_the_completed_passes(
     request_for: Callable[..., PredictRequest],
-    resident: Resident,
+    resident: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The end is asked for in the second pass: the mask is that of the first alone."""
     request = request_for()
     termination = Termination()
-    monkeypatch.setattr(passes_module, "planned_passes", lambda package: mirrored_passes(1, ()))
+    monkeypatch.setattr(passes_module, "planned_passes", lambda package: list_mirrored_passes(1, ()))
     predict(request, resident)
     alone = (request.output_dir / MASK).read_bytes()
     monkeypatch.undo()
@@ -126,7 +126,7 @@ def test_an_early_end_writes_the_completed_passes(
 
 
 def test_a_case_waits_for_the_network_of_the_case_before_it(
-    request_for: Callable[..., PredictRequest], resident: Resident, caplog: pytest.LogCaptureFixture
+    request_for: Callable[..., PredictRequest], resident: LoadedPackage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While the network is in use the PET threshold is the best answer; then the network answers."""
     request = request_for(RFS, 3.0)
@@ -140,7 +140,7 @@ def test_a_case_waits_for_the_network_of_the_case_before_it(
 def test_an_empty_mask_of_the_network_where_the_pet_shows_uptake(
     request_for: Callable[..., PredictRequest],
     case_folder: Any,
-    resident: Resident,
+    resident: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     uptake: float,
 ) -> None:

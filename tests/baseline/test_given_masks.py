@@ -13,7 +13,7 @@ from baseline import make_report
 from baseline.cli import main
 from baseline.fit import heads_are_current
 from baseline.heads.models.targets import RISK_FEATURES, targets_of
-from baseline.network.given_masks import averaged_masks
+from baseline.network.given_masks import average_masks
 from baseline.network.out_of_fold import write_probabilities
 from baseline.release.cases import ReleaseCase, image_path, read_cases
 from baseline.work import WorkFolders
@@ -168,7 +168,7 @@ def test_heads_of_reference_masks_lie_beside_the_others(prepared: tuple[WorkFold
     before = {path: path.read_bytes() for path in (work.features_json, work.heads_json, work.cross_validation_json)}
     heads(work, Path("reference"))
     assert {path: path.read_bytes() for path in before} == before
-    references = work.of_reference_masks()
+    references = work.for_reference_masks()
     assert references.features_json == work.root / "reference_masks" / "features.json"
     rows = read_json(references.features_json)["result"]
     case = read_cases(work)[0]
@@ -206,13 +206,13 @@ def test_masks_by_the_mean_probabilities_of_two_trainings(prepared: tuple[WorkFo
             write_probabilities(training.probabilities(case.patient_id), foreground, np.zeros(size, np.uint8))
     case = read_cases(work)[0]
     for some, expected in ((trainings, [0, 1]), (trainings[:1], [1, 0])):
-        mask = read_volume(averaged_masks(work, some)[case.patient_id])
+        mask = read_volume(average_masks(work, some)[case.patient_id])
         assert [label_at(mask, work, case, beside) for beside in (0, 20)] == expected
     trainings[1].probabilities(case.patient_id).unlink()
     with pytest.raises(
         HecktorError, match=rf"^b: no out-of-fold probabilities of {case.patient_id}, expected `hecktor"
     ):
-        averaged_masks(work, trainings)
+        average_masks(work, trainings)
 
 
 def label_at(mask: Volume, work: WorkFolders, case: ReleaseCase, beside: int) -> int:

@@ -161,7 +161,7 @@ def test_heads_of_reference_masks(prepared: tuple[WorkFolders, Path], code: Path
     """The reference is measured where no mask was segmented."""
     work, _ = prepared
     assert main(["heads", "--work", str(work.root), "--masks", "reference", "--jobs", "1", "--code", str(code)]) == 0
-    other = work.of_reference_masks()
+    other = work.for_reference_masks()
     rows, ours = read_json(other.custom_features_json)["rows"], read_json(other.features_json)["result"]
     assert {name: row["features"][NAME] for name, row in rows.items()} == pytest.approx(
         {name: row["gtvp_hu_sd"] for name, row in ours.items()}, rel=1e-6

@@ -111,7 +111,7 @@ def test_an_interrupted_plan_is_made_again(tmp_path: Path, planned: Planned) -> 
     assert [path.name for path in work.preprocessed.iterdir()] == ["45.npz"]
 
 
-@pytest.mark.parametrize("missing", [WorkFolders.unfiltered_mask, WorkFolders.probabilities])
+@pytest.mark.parametrize("missing", [WorkFolders.raw_mask, WorkFolders.probabilities])
 def test_missing_out_of_fold_files_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Any
 ) -> None:
@@ -122,7 +122,7 @@ def test_missing_out_of_fold_files_are_made_again(
     def segment_out_of_fold(work: WorkFolders, cases: Sequence[Any], run: Any, _jobs: int) -> dict[str, Any]:
         calls.append(dict(run.fold_of))
         for case in cases:
-            write_text(work.unfiltered_mask(case.patient_id), "mask")
+            write_text(work.raw_mask(case.patient_id), "mask")
             write_text(work.probabilities(case.patient_id), "probabilities")
         return rows
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from reporting.analyses.tasks import between_tasks
+from reporting.analyses.tasks import compare_tasks
 from reporting.page.document import HtmlPage, Section, document_html
 from reporting.page.html import Row, table, value_cell
 from reporting.report.page import BETWEEN_TASKS, build_page
@@ -92,7 +92,7 @@ def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, 
     first = with_board(made.results[0], methods=methods, out_of_competition=[entry])
     second = replace(first.profile, algorithm=first.task.numbered(2))
     twice = [first, replace(first, profile=second)]
-    shown = replace(made, results=twice, analyses={BETWEEN_TASKS: between_tasks(twice)})
+    shown = replace(made, results=twice, analyses={BETWEEN_TASKS: compare_tasks(twice)})
     (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")
     opened(page, (tmp_path / "page.html").as_uri(), *of_figures("between-tasks-spread-over-teams"))
     page.get_by_label("Search").first.fill("segres")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.editions import Algorithm, known_editions, load_edition
+from contract.editions import Algorithm, list_editions, load_edition
 from contract.editions.inputs import CT, EHR, PET
 from contract.images.volumes import read_header, read_volume, write_volume
 from contract.io.archives import pack
@@ -30,7 +30,7 @@ SCANS = ROOT.parent / "shared" / "data" / "sts_petct"
 SOCKETS = load_edition().inputs
 SEGMENTATION = load_edition().algorithm("segmentation")
 COMBINED = load_edition("hecktor2026").algorithm()
-EDITIONS = [edition for edition in map(load_edition, known_editions()) if edition.algorithms_of is None]
+EDITIONS = [edition for edition in map(load_edition, list_editions()) if edition.algorithms_of is None]
 ALGORITHMS = [task for edition in EDITIONS for task in edition.algorithms]
 NAMES = [*(task.image for task in ALGORITHMS), *(task.evaluation_image for task in ALGORITHMS)]
 # The images of a kind differ in the last layer alone, a script of one line, so what lies below it is tested on one of each.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.code import Code, code_files, given_code, installed_code
+from contract.code import Code, code_files, find_installed_code, resolve_code
 from contract.errors import HecktorError, ModelPackageError
 
 
@@ -159,10 +159,10 @@ def test_the_digest_follows_content_and_names_alone(tmp_path: Path) -> None:
 
 def test_code_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each folder in the image's place for code; an absent place holds none. `--code` replaces it."""
-    assert not installed_code(tmp_path / "absent")
+    assert not find_installed_code(tmp_path / "absent")
     write_code(tmp_path / "opt" / "built_code", init="Head = 5\n")
-    code = installed_code(tmp_path / "opt")
+    code = find_installed_code(tmp_path / "opt")
     assert code.find("built_code:Head", "head") == 5
-    given = given_code([write_code(tmp_path / "given_code", init="")])
-    assert list(given.folders) == ["given_code"]
-    assert not given_code(None)
+    given = resolve_code([write_code(tmp_path / "resolve_code", init="")])
+    assert list(given.folders) == ["resolve_code"]
+    assert not resolve_code(None)

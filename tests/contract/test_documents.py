@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contract.documents import Document, Name, installed_version, json_schema, parse_document, read_document
+from contract.documents import Document, Name, find_version, json_schema, parse_document, read_document
 from contract.errors import GroundTruthError, InputError
 from contract.io.files import write_json
 
@@ -23,8 +23,8 @@ class Board(Document):
 
 
 def test_versions() -> None:
-    assert installed_version("numpy") == np.__version__
-    assert installed_version("no-such-package") == "unknown"
+    assert find_version("numpy") == np.__version__
+    assert find_version("no-such-package") == "unknown"
 
 
 GOOD = {"format": 1, "entries": [{"name": "alpha", "score": 1}]}

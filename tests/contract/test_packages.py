@@ -16,12 +16,12 @@ from contract.io.archives import pack, unpack
 from contract.packages import (
     Manifest,
     check_is_package,
-    chosen_edition,
     file_entry,
     package_folder,
     package_identity,
     read_manifest,
-    verified_files,
+    resolve_edition,
+    verify_files,
 )
 
 # sha256 of "abc", from FIPS 180-2.
@@ -94,7 +94,7 @@ def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path
 )
 def test_altered_missing_and_foreign_files_are_refused(package: Path, listed: Any, message: str) -> None:
     with pytest.raises(ModelPackageError) as error:
-        verified_files(package, listing(listed))
+        verify_files(package, listing(listed))
     assert error.value.message.startswith(message)
 
 
@@ -108,12 +108,12 @@ def test_a_file_of_another_user_is_refused(package: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("contract.packages.file_entry", refuse)
     message = r"^heads/rfs\.json: cannot be read \(Permission denied\), expected a file that every user may read"
     with pytest.raises(ModelPackageError, match=message):
-        verified_files(package, listing(listed))
+        verify_files(package, listing(listed))
 
 
 def test_verified_files(package: Path) -> None:
     listed = {"heads/rfs.json": {"sha256": ABC, "size": 3}}
-    assert verified_files(package, listing(listed)) == {"heads/rfs.json": package / "heads" / "rfs.json"}
+    assert verify_files(package, listing(listed)) == {"heads/rfs.json": package / "heads" / "rfs.json"}
 
 
 @pytest.mark.parametrize(
@@ -177,15 +177,15 @@ def test_the_edition_of_a_folder_and_of_its_archive(package: Path, tmp_path: Pat
     (package / "manifest.json").write_text(manifest)
     pack(package, tmp_path / "model.tar.gz")
     for path in (package, tmp_path / "model.tar.gz"):
-        assert chosen_edition(None, path).name == edition
-        assert chosen_edition("hntsmrg2024", path).name == "hntsmrg2024"
-    assert chosen_edition(None, None).name == "hecktor2025"
+        assert resolve_edition(None, path).name == edition
+        assert resolve_edition("hntsmrg2024", path).name == "hntsmrg2024"
+    assert resolve_edition(None, None).name == "hecktor2025"
 
 
 def test_an_edition_that_needs_its_declaration(package: Path) -> None:
     (package / "manifest.json").write_text('{"edition": "mine"}')
     with pytest.raises(ModelPackageError, match=r"found edition 'mine'"):
-        chosen_edition(None, package)
+        resolve_edition(None, package)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_an_edition_that_needs_its_declaration(package: Path) -> None:
 def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: str, value: object) -> None:
     """By each reader of a manifest: of the whole one, of the name and of the edition."""
     (package / "manifest.json").write_text(json.dumps(manifest_of(**{key: value})))
-    for read in (read_manifest, package_identity, lambda path: chosen_edition(None, path)):
+    for read in (read_manifest, package_identity, lambda path: resolve_edition(None, path)):
         with pytest.raises(ModelPackageError, match=rf"^manifest\.json\.?{key}?|^manifest\.json: ") as problem:
             read(package)
         assert problem.value.message.isprintable()

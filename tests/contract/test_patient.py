@@ -19,7 +19,7 @@ from contract.patient import (
     centre_of,
     centres_of,
     difference_of_ids,
-    listed,
+    format_names,
     parse_ehr,
     read_ehr,
 )
@@ -300,9 +300,9 @@ def test_a_table_of_centres_stands_before_the_ids():
 
 
 def test_names_in_messages():
-    assert listed([]) == ""
-    assert listed(["a", "b"]) == "a, b"
-    assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert format_names([]) == ""
+    assert format_names(["a", "b"]) == "a, b"
+    assert format_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
-from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
-from evaluation.pipeline import report_of, scored_answer
+from evaluation.metrics.surface import MEASURED, SurfaceRow, make_missing_row, row_of_empty_mask
+from evaluation.pipeline import report_of, score_answer
 from evaluation.ranking.cli import main as rank
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import ScoredAnswer
@@ -148,7 +148,7 @@ def _answer(
     reference = _reference(patients, profile)
     rows = [_row(one, team, profile, rng) for one in patients if one.case in reference.targets]
     submitted = tuple(SubmittedAnswer(row.case, None, row.error, failed=row.failed) for row in rows)
-    return scored_answer(task, name, reference, Submission(submitted, (), ()), rows)
+    return score_answer(task, name, reference, Submission(submitted, (), ()), rows)
 
 
 def _reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> Reference[Any]:
@@ -228,7 +228,7 @@ def _mask_row(
         ),
         _false(primary),
         {
-            label: without_prediction() if without else _surface(overlaps[label], rng)
+            label: make_missing_row() if without else _surface(overlaps[label], rng)
             for label in SURFACES_OF[rules.surfaces]
         },
         rules,

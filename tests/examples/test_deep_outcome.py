@@ -13,7 +13,7 @@ import torch
 
 from algorithm import Predictor
 from algorithm.network.package import load_package
-from baseline.heads.cubes import CubesOf
+from baseline.heads.cubes import PatientCubes
 from baseline.package.existing import use_networks
 from baseline.work import WorkFolders
 from contract.code import Code
@@ -137,7 +137,7 @@ def test_a_fit_writes_what_it_measures_with(small: dict[str, Any], tmp_path: Pat
     days, events = [100.0, 400.0, 500.0, 50.0, np.nan, 300.0], [1.0, 1.0, 0.0, 0.0, np.nan, 1.0]
     outcomes = pd.DataFrame({"rfs_days": days, "rfs_event": events, "hpv": [0.0, 1.0, np.nan, 0.0, 1.0, 1.0]}, ids)
     features = small["Features"]
-    features.fit(tmp_path, "cpu", CubesOf(cubes, np.arange(6)), clinical, outcomes, 0)
+    features.fit(tmp_path, "cpu", PatientCubes(cubes, np.arange(6)), clinical, outcomes, 0)
     fitted = features(tmp_path, "cpu")
     inner = cubes[:, :, 1:17, 1:17, 1:17].astype(np.float32)
     rows = [
@@ -174,7 +174,7 @@ def test_the_network_learns_a_tumour_that_tells_the_outcome(small: dict[str, Any
     days = np.where(marked, 100.0, 1000.0) + np.arange(24)
     outcomes = pd.DataFrame({"rfs_days": days, "rfs_event": 1.0, "hpv": marked.astype(float)}, ids)
     features = small["Features"]
-    features.fit(tmp_path, "cpu", CubesOf(cubes, np.arange(24)), clinical, outcomes, 0)
+    features.fit(tmp_path, "cpu", PatientCubes(cubes, np.arange(24)), clinical, outcomes, 0)
     fitted = features(tmp_path, "cpu")
     inner = cubes[:, :, 1:17, 1:17, 1:17].astype(np.float32)
     rows = pd.DataFrame([fitted.measure(cube, {"age_years": 60.0}) for cube in inner])

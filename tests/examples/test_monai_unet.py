@@ -22,7 +22,7 @@ from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
 from algorithm.network.preprocessing import normalise
-from algorithm.network.tiles import NetworkImage, compute_gaussian, planned_passes
+from algorithm.network.tiles import NetworkImage, compute_gaussian, list_passes
 from baseline.cli import main as train
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
@@ -55,7 +55,7 @@ def package(code: Code, tmp_path_factory: pytest.TempPathFactory) -> ModelPackag
 
 
 def logits_of(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return Passes(NetworkImage.of(data), planned_passes(package), Networks(package), Deadline(600), CPU).run().logits
+    return Passes(NetworkImage.of(data), list_passes(package), Networks(package), Deadline(600), CPU).run().logits
 
 
 def network_of(code: Code, package: ModelPackage) -> torch.nn.Module:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from contract.editions import Algorithm, Answer
+from contract.editions import Algorithm, AnswerSpec
 from rehearsal.platform.outputs import check_outputs
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
 from tests.faults.forked import Forks
@@ -68,7 +68,7 @@ def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds:
     return ended
 
 
-def check_value(answer: Answer, value: Any, ended: Ended) -> None:
+def check_value(answer: AnswerSpec, value: Any, ended: Ended) -> None:
     """The value has its answer's type, is one of its classes, and a time is above 0."""
     if answer.kind == "mask":
         assert value is None, ended

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from algorithm.cli import main
-from algorithm.network.resident import Resident
+from algorithm.network.resident import LoadedPackage
 from baseline.network.out_of_fold import OutOfFoldRun, segment_out_of_fold
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
@@ -124,7 +124,7 @@ def test_a_card_that_is_lost_before_the_first_image(card: FakeCard, predicted: C
 def test_a_card_that_is_lost_while_the_package_loads_is_not_used_again(card: FakeCard, tiny_package: Path) -> None:
     """Server, Python and command load by the same call; afterwards every step gets the CPU, fitted features too."""
     card.lost = True
-    resident = Resident(tiny_package, "cuda")
+    resident = LoadedPackage(tiny_package, "cuda")
     resident.load()
     card.lost = False
     assert resident.device == torch.device("cpu")
@@ -168,4 +168,4 @@ def test_out_of_fold_masks_use_the_card_as_inference_does(
     assert card.images == 3
     for case in cases:
         expected = alone(case, work, tiny_package).mask_on(CT)
-        np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, expected)
+        np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, expected)

@@ -24,7 +24,7 @@ from algorithm.network import devices, networks, tiles
 from algorithm.network.networks import Networks, build_network, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes
-from algorithm.network.tiles import NetworkImage, Pass, mirrored_passes
+from algorithm.network.tiles import NetworkImage, Pass, list_mirrored_passes
 from contract.errors import run_main
 from tests.conftest import but_of_toys, write_tiny_package
 from tests.faults.fake_card import NAME, FakeCard, fake_card
@@ -107,7 +107,7 @@ def test_a_full_card_leaves_the_pass_to_the_cpu(card: FakeCard, tiny_package: Pa
     card.on_image = full
     notices = Notices()
     found = Passes(
-        NetworkImage.of(noise()), mirrored_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
+        NetworkImage.of(noise()), list_mirrored_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
         notices=notices,
     ).run()  # fmt: skip
     assert (found.done, found.backend[:5]) == (2, "cpu (")
@@ -137,7 +137,7 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     image, notices = NetworkImage.of(noise(24)), Notices()
-    found = Passes(image, mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).run()
+    found = Passes(image, list_mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).run()
     alone = Passes(image, [Pass(1), Pass(3)], Networks(pair), Deadline(600), CPU).run()
     assert (found.done, found.planned) == (2, 4)
     np.testing.assert_array_equal(found.logits, alone.logits)
@@ -156,7 +156,7 @@ def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkey
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     deadline = Deadline(200, clock=lambda: now_s[0])
-    found = Passes(NetworkImage.of(noise(24)), mirrored_passes(4, ()), Networks(pair), deadline, CPU).run()
+    found = Passes(NetworkImage.of(noise(24)), list_mirrored_passes(4, ()), Networks(pair), deadline, CPU).run()
     assert (found.done, found.planned) == (2, 4)
 
 
@@ -244,7 +244,7 @@ def test_the_card_keeps_the_networks_that_fit_beside_a_pass(
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: next(peaks, size + need))
     most: list[int] = []
     card.on_image = lambda _: most.append(allocated() // size)
-    assert Passes(NetworkImage.of(noise()), mirrored_passes(5, (2,)), ready, Deadline(600), CARD).run().done == 10
+    assert Passes(NetworkImage.of(noise()), list_mirrored_passes(5, (2,)), ready, Deadline(600), CARD).run().done == 10
     assert len(loads) == made
     assert max(most) == max(1, room_for)
 

@@ -209,6 +209,6 @@ def test_a_busy_card_of_several_ends_a_training_in_one_line(
 def test_exhausted_memory_of_the_machine(problem: Exception, found: str) -> None:
     """A free GPU would not help."""
     expected = "more free RAM, fewer --jobs, or a `plan` with a smaller --memory-gb or --batch-size"
-    with pytest.raises(HecktorError) as refusal, nnunet.explained_failures("fold 0 (unet)"):
+    with pytest.raises(HecktorError) as refusal, nnunet.explain_failures("fold 0 (unet)"):
         raise problem
     assert (refusal.value.found, refusal.value.expected) == (found, expected)

@@ -24,7 +24,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.io.archives import pack, unpack
 from contract.io.files import read_json
-from contract.packages import MANIFEST, chosen_edition, read_manifest
+from contract.packages import MANIFEST, read_manifest, resolve_edition
 from contract.patient import read_ehr
 from contract.predictions import job_entry, read_inputs, read_predictions, socket_entry
 from contract.servers import RequestHandler
@@ -94,7 +94,7 @@ def _read_mask(path: Path) -> None:
 
 
 def _read_manifest(path: Path) -> None:
-    chosen_edition(None, path.parent)
+    resolve_edition(None, path.parent)
     read_manifest(path.parent)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from contract.editions import known_editions, load_edition
+from contract.editions import list_editions, load_edition
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def test_images_are_listed_without_an_environment(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split(" ") for line in done.stdout.splitlines()] == [
         [task.image, task.evaluation_image, edition.name, task.name]
-        for edition in map(load_edition, known_editions())
+        for edition in map(load_edition, list_editions())
         if edition.algorithms_of is None
         for task in edition.algorithms
     ]

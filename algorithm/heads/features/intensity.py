@@ -49,7 +49,7 @@ def statistics(structure: Structure | None, pet: _Image | None) -> dict[str, Fea
     }
 
 
-def thresholded(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
+def measure_thresholds(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
     """Volume in ml (`mtv`) and SUV x ml (`tlg`) of the structure's voxels above three thresholds.
 
     The thresholds are SUV 2.5, SUV 4.0, and 41% of the SUVmax of the 26-connected lesion that a voxel belongs to. An

@@ -18,7 +18,7 @@ from scipy.spatial.distance import pdist
 
 from contract import labels
 from contract.images.geometry import Geometry, is_below
-from contract.packages import SmallestLesions
+from contract.packages import MinLesionSizes
 
 # Twenty-six neighbours: voxels that touch at a corner belong to one lesion.
 TOUCHING: Final = np.ones((3, 3, 3), dtype=np.int8)
@@ -91,7 +91,7 @@ def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structu
     return lesions
 
 
-def without_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: SmallestLesions) -> npt.NDArray[np.uint8]:
+def remove_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: MinLesionSizes) -> npt.NDArray[np.uint8]:
     """The mask (labels 0, 1, 2) without the 26-connected parts of a label that are too small to count as a lesion."""
     lesions = mask.copy()
     for label in labels.FOREGROUND:

@@ -103,23 +103,23 @@ def fit_ensemble(
     if len(heads) < 2:
         return heads[ensemble.experts[0].name]
     scales = [(mean, sd / ensemble.slope) for mean, sd in ensemble.scales]
-    return head_of([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)])
+    return get_head([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)])
 
 
-def head_of(experts: Sequence[NamedExpert]) -> Head:
+def get_head(experts: Sequence[NamedExpert]) -> Head:
     """The mean of the experts' standardised scores as a head.
 
     It is one linear head, unless one is an entrant's, which may fail: then it lists the experts.
     """
     linear = [(mean, sd, head) for _, mean, sd, head in experts if isinstance(head, LinearHead)]
     if len(linear) == len(experts):
-        return folded(linear)
+        return combine_experts(linear)
     return EnsembleHead(
         experts=tuple(Expert(name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in experts)
     )
 
 
-def folded(experts: Sequence[tuple[float, float, LinearHead]]) -> LinearHead:
+def combine_experts(experts: Sequence[tuple[float, float, LinearHead]]) -> LinearHead:
     """One linear head whose scores are the mean of (score - mean) / sd of the experts.
 
     Terms that agree in everything but the weights are added up. Each standardised value is clipped before it is

@@ -13,9 +13,9 @@ from algorithm.heads.documents import Head, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import platt, predicted, stable_threshold
 from baseline.heads.models.risk import baseline_survival, log_hazard_slope, slope_notice
-from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, stratified_folds
+from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, make_stratified_folds
 from baseline.release.cases import event_key
-from contract.editions import Answer, ClinicalVariable
+from contract.editions import AnswerSpec, ClinicalVariable
 from contract.editions.answers import ClassValue
 from contract.errors import MetricError
 
@@ -35,7 +35,7 @@ class Target(ABC):
     get a dose. `fitted` are features that were fitted to outcomes.
     """
 
-    answer: Answer
+    answer: AnswerSpec
     title: str
     families: tuple[Family, ...]
     comparators: Mapping[str, Family]
@@ -125,7 +125,7 @@ class Target(ABC):
 
     def stratified(self, cohort: HeadCohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
         """Folds balanced by outcome and centre, fewer if an outcome is scarcer."""
-        return stratified_folds(cohort, self.stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
+        return make_stratified_folds(cohort, self.stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
 
     def finish(self, head: Head, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> Head:
         """The head with the parts that are learnt from out-of-fold scores.
@@ -237,13 +237,13 @@ class ManyClassesTarget(Target):
         return len(stratum) - int(np.bincount(stratum).max(initial=0))
 
 
-def positive_name(answer: Answer) -> str:
+def positive_name(answer: AnswerSpec) -> str:
     """Name of the second of two classes: "HPV positive", or the class itself."""
     positive = answer.classes[1]
     return f"{answer.name.upper()} positive" if positive is True else str(positive)
 
 
-def direction_in_words(answer: Answer, head: Head) -> str:
+def direction_in_words(answer: AnswerSpec, head: Head) -> str:
     """The meaning of the answers of a head."""
     if answer.kind == "class":
         classes = ", ".join(map(str, answer.classes))

@@ -12,10 +12,10 @@ from algorithm.heads.documents import CustomHead, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import (
     Transforms,
-    scaled_terms,
+    fit_scaled_terms,
+    remove_correlated_terms,
     unusable_features,
     usual_transforms,
-    without_twins,
 )
 
 INNER_FOLDS: Final = 5
@@ -106,7 +106,9 @@ def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int)
     return scores
 
 
-def stratified_folds(cohort: HeadCohort, stratum: Sequence[int], folds: int, rng: np.random.Generator) -> list[Numbers]:
+def make_stratified_folds(
+    cohort: HeadCohort, stratum: Sequence[int], folds: int, rng: np.random.Generator
+) -> list[Numbers]:
     """Deal the patients like cards, stratum by stratum and within it centre by centre.
 
     Every patient is in one fold; the size of a stratum differs by at most one patient between folds.
@@ -136,6 +138,6 @@ def _path(
 ) -> Sequence[SingleHead]:
     cohort = cohort.undecided()
     if family.transforms is not None:
-        return family.fit(cohort, scaled_terms(cohort, family.transforms), settings, rng)
-    terms = without_twins(scaled_terms(cohort, usual_transforms(cohort)), cohort)
+        return family.fit(cohort, fit_scaled_terms(cohort, family.transforms), settings, rng)
+    terms = remove_correlated_terms(fit_scaled_terms(cohort, usual_transforms(cohort)), cohort)
     return family.fit(cohort, terms, settings, rng)

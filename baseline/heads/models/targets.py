@@ -10,14 +10,14 @@ from typing import Final, Literal
 import numpy as np
 
 from algorithm.heads.measure import clinical_names
-from algorithm.heads.values import staged
+from algorithm.heads.values import derive_stage
 from baseline.heads.cohort import HeadCohort, Numbers
 from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs, unfitted
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, FitPath, Setting
 from baseline.heads.models.terms import Transforms, unchanged
-from contract.editions import Algorithm, Answer, Edition
+from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.answers import RULES
 from contract.editions.inputs import RT_DOSE
 
@@ -81,7 +81,7 @@ def targets_of(edition: Edition) -> tuple[Target, ...]:
     return tuple(_target(edition, algorithm, answer) for algorithm in edition.algorithms for answer in algorithm.heads)
 
 
-def _target(edition: Edition, algorithm: Algorithm, answer: Answer) -> Target:
+def _target(edition: Edition, algorithm: Algorithm, answer: AnswerSpec) -> Target:
     kind = _kind(answer)
     return _TARGETS[kind](
         answer,
@@ -123,11 +123,11 @@ def with_custom_features(target: Target, features: Collection[str], fitted: Coll
     return replace(target, families=(*target.families, family), fitted=(*target.fitted, *fitted))
 
 
-def _kind(answer: Answer) -> _Kind:
+def _kind(answer: AnswerSpec) -> _Kind:
     return "risk" if answer.kind == "risk" else "two classes" if answer.is_binary else "more classes"
 
 
-def _rules(answer: Answer) -> dict[str, ClassRule]:
+def _rules(answer: AnswerSpec) -> dict[str, ClassRule]:
     rule = {"rule": staging_rule(answer.rule)} if answer.rule else {}
     return rule | {"most_frequent": most_frequent}
 
@@ -146,6 +146,6 @@ def _stages(rule: str, train: HeadCohort, cohort: HeadCohort) -> Numbers:
     names = cohort.outcomes.classes
     counts = np.bincount(train.outcomes.values, minlength=len(names)).astype(np.float64)
     usual = predicted(np.tile(counts, (len(cohort.ids), 1)), cohort.possible).tolist()
-    stages = [staged(rule, row) for row in cohort.rows()]
+    stages = [derive_stage(rule, row) for row in cohort.rows()]
     pairs = zip(stages, usual, strict=True)
     return np.array([names.index(stage) if stage in names else other for stage, other in pairs], dtype=np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from algorithm.heads.documents import LinearHead, Term, Transform, transformed
+from algorithm.heads.documents import LinearHead, Term, Transform, transform_values
 from baseline.heads.cohort import Floats, HeadCohort
 from contract.editions.answers import RULES
 
@@ -62,7 +62,7 @@ def unusable_features(cohort: HeadCohort, transforms: Transforms) -> dict[str, s
     return {feature: term for feature, term in terms.items() if isinstance(term, str)}
 
 
-def scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]:
+def fit_scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]:
     """Return terms of one weight, 0, with imputation and scaling learnt from these patients.
 
     The features of `unusable_features` are left out.
@@ -78,14 +78,14 @@ def _scaled_term(feature: str, transform: Transform, column: Floats) -> Term | s
     if not known.size or known.size < LEAST_KNOWN_SHARE * len(column):
         return f"known for less than {LEAST_KNOWN_SHARE:.0%} of the patients"
     fill = float(np.median(known))
-    filled = transformed(np.where(np.isfinite(column), column, fill), transform)
+    filled = transform_values(np.where(np.isfinite(column), column, fill), transform)
     mean, sd = float(filled.mean()), spread_of(filled)
     if not sd > 0:
         return "constant"
     return Term(feature=feature, transform=transform, fill=fill, mean=mean, sd=sd, weights=(0.0,))
 
 
-def without_twins(terms: Sequence[Term], cohort: HeadCohort) -> tuple[Term, ...]:
+def remove_correlated_terms(terms: Sequence[Term], cohort: HeadCohort) -> tuple[Term, ...]:
     """The terms without those whose rank correlation with an earlier one exceeds 0.95; outcomes are not used."""
     related = np.abs(rank_correlation(matrix(terms, cohort))) > TWIN_CORRELATION
     chosen: list[int] = []
@@ -106,7 +106,7 @@ def rank_correlation(columns: Floats) -> Floats:
 def matrix(terms: Sequence[Term], cohort: HeadCohort) -> Floats:
     """`Term.standardised` of each patient and term, shape (patients, terms)."""
     values = cohort.values([term.feature for term in terms])
-    columns = [term.standardised(column) for term, column in zip(terms, values.T, strict=True)]
+    columns = [term.standardise(column) for term, column in zip(terms, values.T, strict=True)]
     return np.asarray(columns, dtype=np.float64).reshape(len(terms), len(cohort.ids)).T
 
 

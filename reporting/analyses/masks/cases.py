@@ -82,7 +82,7 @@ def _boxes_by_case(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
     )
 
 
-def failed_cases(table: AnswerRows) -> list[Analysis]:
+def find_failed_cases(table: AnswerRows) -> list[Analysis]:
     """Cases in which nearly all teams have a DSC below 0.5, by structure."""
     rows: list[dict[str, Any]] = []
     values_of = _values(table, "dsc")

@@ -13,8 +13,8 @@ from algorithm.case.inputs import Notices
 from algorithm.case.read import clean_ct, clean_pet
 from algorithm.case.units import (
     TissueUptake,
+    convert_to_suv,
     factor_fault,
-    in_suv,
     is_implausible_suv,
     suv_scale,
     tissue_uptake,
@@ -130,7 +130,7 @@ SUGGESTED = "the scale that muscle and fat suggest (0.0002)"
 def test_the_factor_of_the_case(scale: float, factor: float, expected: float, actions: list[str]) -> None:
     """SUV up to 14, times 5000: 70,000 Bq/ml. A factor of 1/4000 makes 1.25 times the SUV, one of 1/500 10 times."""
     ct, suv = body()
-    pet, findings = in_suv(Volume(suv.array * np.float32(scale), suv.geometry), ct, "PET", factor)
+    pet, findings = convert_to_suv(Volume(suv.array * np.float32(scale), suv.geometry), ct, "PET", factor)
     np.testing.assert_allclose(pet.array, suv.array * expected, rtol=1e-3)
     assert [finding.action for finding in findings] == actions
 

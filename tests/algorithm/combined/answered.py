@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.heads.methods import METHODS
-from algorithm.network.resident import Resident
+from algorithm.network.resident import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
 from contract.images.volumes import read_volume
@@ -35,7 +35,7 @@ def answered(case: CaseFolder, package: Path, *code: Path, **changes: Any) -> Pr
     request = PredictRequest(
         EDITION_2026, COMBINED, METHODS["baseline"], case.input, case.output, "cpu", COMBINED.time_limit_s
     )
-    return predict(replace(request, code=code, **changes), Resident(package, "cpu", code))
+    return predict(replace(request, code=code, **changes), LoadedPackage(package, "cpu", code))
 
 
 def values(case: CaseFolder) -> dict[str, Any]:

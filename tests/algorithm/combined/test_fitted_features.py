@@ -19,9 +19,9 @@ from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
-from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy
+from algorithm.masks.segmentation import CaseSegmentation, HeadMode, MaskSource, Segmentation
 from algorithm.network.package import load_package
-from algorithm.network.resident import DEFAULT_PACKAGE, Resident
+from algorithm.network.resident import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.output import RunContext
 from algorithm.prediction import PredictRequest
 from contract.code import Code
@@ -93,14 +93,14 @@ def segmentation(tumour: bool = True, pet: bool = True) -> Segmentation:
 
 def run_of(package: Path, *code: Path) -> RunContext:
     request = PredictRequest(EDITION_2026, COMBINED, METHODS["baseline"], package, None, "cpu", 600)
-    return RunContext(request, Resident(package, "cpu", code))
+    return RunContext(request, LoadedPackage(package, "cpu", code))
 
 
 def measured(
-    run: RunContext, case: Segmentation, by: SegmentedBy = SegmentedBy.NETWORK, heads: Heads = Heads.ALL
+    run: RunContext, case: Segmentation, by: MaskSource = MaskSource.NETWORK, heads: HeadMode = HeadMode.ALL
 ) -> Features:
     scan = Case(Volume(case.ct, case.grid), None, Patient())
-    patient, _ = measure(run, Segmented(scan, by, case, heads=heads))
+    patient, _ = measure(run, CaseSegmentation(scan, by, case, heads=heads))
     assert patient is not None
     return patient.features
 
@@ -172,26 +172,26 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
     be unusable.
     """
     shutil.copyfile(DEFAULT_PACKAGE / MANIFEST, tmp_path / MANIFEST)
-    features = measured(run_of(tmp_path), segmentation(), SegmentedBy.PET_THRESHOLD, Heads.OURS)
+    features = measured(run_of(tmp_path), segmentation(), MaskSource.PET_THRESHOLD, HeadMode.OURS)
     assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
 def test_without_a_segmentation_a_head_that_sees_images_gets_nan(packed: Path, code: Path) -> None:
     """As in training for a patient without a PET or a tumour."""
     case = Case(Volume(segmentation().ct, segmentation().grid), None, Patient())
-    patient, _ = measure(run_of(packed, code), Segmented(case, SegmentedBy.NOTHING))
+    patient, _ = measure(run_of(packed, code), CaseSegmentation(case, MaskSource.NOTHING))
     assert patient is not None
     cubes = patient.cubes
     assert cubes is not None
     np.testing.assert_array_equal(cubes(3, 2.0), np.full((1, 4, 3, 3, 3), np.nan))
 
 
-@pytest.mark.parametrize("by", [SegmentedBy.CONTOURS, SegmentedBy.PET_THRESHOLD])
+@pytest.mark.parametrize("by", [MaskSource.CONTOURS, MaskSource.PET_THRESHOLD])
 def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
-    packed: Path, code: Path, by: SegmentedBy
+    packed: Path, code: Path, by: MaskSource
 ) -> None:
     features = measured(run_of(packed, code), segmentation(), by)
-    assert features.get(NAME) == (1.0 if by is SegmentedBy.CONTOURS else None)
+    assert features.get(NAME) == (1.0 if by is MaskSource.CONTOURS else None)
 
 
 @pytest.mark.parametrize(

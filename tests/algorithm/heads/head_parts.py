@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from algorithm.heads.documents import Faults, Features, Head, LinearHead, OnePatient, Term
+from algorithm.heads.documents import Faults, Features, Head, LinearHead, SinglePatient, Term
 
 
 def term(feature: str, *weights: float, **more: Any) -> Term:
@@ -26,5 +26,5 @@ def class_head(intercepts: Mapping[str, float], *terms: Term) -> LinearHead:
 
 def score(head: Head, features: Features, faults: Faults | None = None) -> Any:
     """The score of one patient, or that of each class by its name."""
-    values = head.scores(OnePatient(features), faults)[0]
+    values = head.scores(SinglePatient(features), faults)[0]
     return dict(zip(head.classes, values.tolist(), strict=True)) if head.classes else float(values)

@@ -89,8 +89,8 @@ def test_standardising_a_column_is_standardising_each_value() -> None:
     rng = np.random.default_rng(0)
     values = np.where(rng.random(200) < 0.1, np.nan, rng.normal(3, 4, 200))
     (volume, _) = LINEAR.terms
-    one_by_one = [volume.standardised(values[[number]])[0] for number in range(200)]
-    assert volume.standardised(values).tolist() == one_by_one
+    one_by_one = [volume.standardise(values[[number]])[0] for number in range(200)]
+    assert volume.standardise(values).tolist() == one_by_one
     known = max(float(values[np.flatnonzero(np.isfinite(values))[0]]), 0.0)
     assert one_by_one[np.flatnonzero(np.isfinite(values))[0]] == max(-4.0, (math.log1p(known) - 2.0) / 0.5)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.features.intensity import dose_on, dose_volume, intensity_peak, thresholded
+from algorithm.heads.features.intensity import dose_on, dose_volume, intensity_peak, measure_thresholds
 from algorithm.heads.features.location import neighbours
 from algorithm.heads.features.structure import components, shape, structure_of
 from algorithm.heads.measure import image_features
@@ -93,7 +93,7 @@ def test_thresholds_by_hand() -> None:
     grid = grid_of((1, 1, 9), (2.0, 5.0, 10.0))
     suv = np.array([[[10, 4.2, 4, 2, 99, 99, 3, 2.5, 1]]], np.float32)
     whole = found(suv < 50, grid)
-    values = thresholded(whole, suv)
+    values = measure_thresholds(whole, suv)
     assert values == pytest.approx(
         {
             "mtv_over_2.5_ml": 0.5,
@@ -104,8 +104,8 @@ def test_thresholds_by_hand() -> None:
             "tlg_over_41pct": 1.97,  # 10 + 4.2 and 3 + 2.5
         }
     )
-    assert set(thresholded(None, suv).values()) == {0.0}
-    assert set(thresholded(whole, None).values()) == {None}
+    assert set(measure_thresholds(None, suv).values()) == {0.0}
+    assert set(measure_thresholds(whole, None).values()) == {None}
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(1.0, 2.0, 3.0), (2.0, 2.0, 2.0), (4.0, 4.0, 9.0)]))

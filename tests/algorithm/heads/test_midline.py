@@ -9,7 +9,7 @@ import pytest
 
 from algorithm.heads.features.location import offset_mm
 from algorithm.heads.measure import image_features
-from algorithm.heads.values import staged
+from algorithm.heads.values import derive_stage
 from contract import labels
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
@@ -65,7 +65,7 @@ def test_a_region_widened_to_one_side_gives_the_same_n_stage(columns: tuple[int,
         ct, grid = cropped(shoulders(), *part)
         features = image_features(mask[:, :, slice(*part)], ct, None, grid)
         assert features["gtvn_contralateral"] == 0
-        stages.append(staged(rule, features))
+        stages.append(derive_stage(rule, features))
     assert stages[0] == stages[1]
 
 

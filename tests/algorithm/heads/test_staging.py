@@ -11,13 +11,13 @@ from algorithm.answers import _classes_left
 from algorithm.case.read import Case
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import image_features
-from algorithm.heads.values import absent_structures, classes_left, staged
-from algorithm.masks.segmentation import Segmentation, Segmented, SegmentedBy
+from algorithm.heads.values import absent_structures, derive_stage, find_possible_classes
+from algorithm.masks.segmentation import CaseSegmentation, MaskSource, Segmentation
 from contract.editions import load_edition
 from contract.editions.answers import RULES
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import DEFAULT_SMALLEST, SmallestLesions
+from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
 from contract.patient import Patient
 
 EDITION = load_edition("hecktor2026")
@@ -61,7 +61,7 @@ def nodes(*diameters_mm: float, contralateral: float | None = 0.0, bilateral: fl
     ],
 )
 def test_t_by_diameter_and_bone(features: Features, expected: str | None) -> None:
-    assert staged("t_stage_7th", features) == expected
+    assert derive_stage("t_stage_7th", features) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_t_by_diameter_and_bone(features: Features, expected: str | None) -> Non
     ],
 )
 def test_n_by_number_and_diameter(features: Features, expected: str | None) -> None:
-    assert staged("n_stage_7th", features) == expected
+    assert derive_stage("n_stage_7th", features) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,17 +99,17 @@ def test_n_by_number_and_diameter(features: Features, expected: str | None) -> N
     ],
 )
 def test_n_by_side(contralateral: float | None, bilateral: float, expected: str) -> None:
-    assert staged("n_stage_7th", nodes(12, contralateral=contralateral, bilateral=bilateral)) == expected
+    assert derive_stage("n_stage_7th", nodes(12, contralateral=contralateral, bilateral=bilateral)) == expected
 
 
 def test_rules_give_classes_of_the_declared_answers() -> None:
     """Every declared rule is known, and gives a class of the answer that declares it."""
     features = {**primary(30), **nodes(12)}
-    assert {rule: staged(rule, features) for rule in RULES} == {"t_stage_7th": "T2", "n_stage_7th": "N1"}
+    assert {rule: derive_stage(rule, features) for rule in RULES} == {"t_stage_7th": "T2", "n_stage_7th": "N1"}
     for answer in EDITION.algorithm().heads:
-        assert not answer.rule or staged(answer.rule, features) in answer.classes
+        assert not answer.rule or derive_stage(answer.rule, features) in answer.classes
     with pytest.raises(KeyError, match="t_stage_8th"):
-        staged("t_stage_8th", features)
+        derive_stage("t_stage_8th", features)
 
 
 def mask_of(primary_voxels: int, node_voxels: int) -> np.ndarray:
@@ -119,7 +119,7 @@ def mask_of(primary_voxels: int, node_voxels: int) -> np.ndarray:
     return array
 
 
-SMALLEST = SmallestLesions(gtvp_ml=0.05, gtvn_ml=0.13)
+SMALLEST = MinLesionSizes(gtvp_ml=0.05, gtvn_ml=0.13)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ SMALLEST = SmallestLesions(gtvp_ml=0.05, gtvn_ml=0.13)
         (4, SMALLEST, 4, 1),
     ],
 )
-def test_a_speck_decides_no_stage(voxels: int, smallest: SmallestLesions, t: int | None, n: int) -> None:
+def test_a_speck_decides_no_stage(voxels: int, smallest: MinLesionSizes, t: int | None, n: int) -> None:
     """Voxels of 0.04 ml: 0.12 ml are above 0.1, below 0.13. Bone everywhere makes any primary T4."""
     image = np.full(GRID.array_shape, 500, np.float32)
     features = image_features(mask_of(voxels, voxels), image, None, GRID, smallest=smallest)
@@ -156,7 +156,7 @@ def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tu
     """Voxels of 0.04 ml: three of them are 0.12 ml, more than 0.1; a second node of one voxel adds nothing."""
     array, image = mask_of(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
-    segmented = Segmented(case, SegmentedBy.NETWORK, mask)
+    segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
     left = _classes_left(EDITION.algorithm().heads, segmented, array, DEFAULT_SMALLEST)
     assert left == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
 
@@ -167,8 +167,8 @@ def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) 
     """On one grid the written mask and its features rule out the same classes."""
     array, image = mask_of(*voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
-    segmented = Segmented(case, SegmentedBy.NETWORK, mask)
+    segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
     heads = [answer for answer in EDITION.algorithm().heads if answer.rule]
     absent = absent_structures(image_features(array, image, None, GRID))
-    expected = {answer.name: classes_left(answer, absent) for answer in heads}
+    expected = {answer.name: find_possible_classes(answer, absent) for answer in heads}
     assert _classes_left(heads, segmented, array, DEFAULT_SMALLEST) == expected

@@ -10,19 +10,19 @@ import pytest
 from algorithm.heads.documents import Head, LinearHead
 from algorithm.heads.parts import Calibration, Survival
 from algorithm.heads.values import check_head, head_answer
-from contract.editions import Answer
-from contract.editions.answers import ClassAnswer, RiskAnswer
+from contract.editions import AnswerSpec
+from contract.editions.answers import ClassSpec, RiskSpec
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import class_head, linear, term
 
 SOCKET = {"slug": "slug", "title": "Title", "path": "answer.json"}
-RISK = RiskAnswer(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
+RISK = RiskSpec(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
 TIME = RISK.model_copy(update={"direction": "time"})
-POSITIVE = ClassAnswer(name="positive", kind="class", classes=(False, True), columns={"class": "HPV"}, **SOCKET)
-STAGE = ClassAnswer(name="stage", kind="class", classes=("T1", "T2", "T3"), columns={"class": "T"}, **SOCKET)
+POSITIVE = ClassSpec(name="positive", kind="class", classes=(False, True), columns={"class": "HPV"}, **SOCKET)
+STAGE = ClassSpec(name="stage", kind="class", classes=("T1", "T2", "T3"), columns={"class": "T"}, **SOCKET)
 
 
-def head_of(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
+def get_head(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
     """A head whose score is `intercept + weight * x`, x up to 4; a missing x counts as 0."""
     return linear(term("x", weight), intercept=intercept, **more)
 
@@ -31,13 +31,13 @@ STAGES = class_head({"T2": 1.0, "T1": 1.0, "T3": 0.0}, term("x", 0.0, -1.0, 1.0)
 
 
 def test_a_risk_is_the_score() -> None:
-    assert head_answer(RISK, head_of(0.5, 0.25), {"x": 3.0}).value == 1.75
+    assert head_answer(RISK, get_head(0.5, 0.25), {"x": 3.0}).value == 1.75
 
 
 def test_a_time_is_the_expected_days_within_the_horizon() -> None:
     """H rises by 1 to day 100 and by 1 to day 300. At score ln k the mean of e^-kH over the first 100 days is
     (1 - e^-k) / k and over the other 200 days e^-k times that."""
-    head = head_of(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
+    head = get_head(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
     times = [head_answer(TIME, head, {"x": math.log(k)}).value for k in (1.0, 2.0, 0.5)]
     expected = [(100 + 200 * math.exp(-k)) * (1 - math.exp(-k)) / k for k in (1.0, 2.0, 0.5)]
     assert times == pytest.approx(expected)
@@ -46,7 +46,7 @@ def test_a_time_is_the_expected_days_within_the_horizon() -> None:
 
 def test_what_days_mean_is_said_with_the_median() -> None:
     """H is 1 on day 100 and 2 on day 300. At score 0 it is ln 2 on day 69; at score ln 0.25 it ends at 0.5, below ln 2."""
-    head = head_of(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
+    head = get_head(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
     assert head_answer(TIME, head, {"x": 0.0}).note == (
         "risk: 110 days is the mean without recurrence within 300 days, not a time to recurrence; the predicted median "
         "is 69 days. The order of patients transfers to new centres, the days do not"
@@ -56,7 +56,7 @@ def test_what_days_mean_is_said_with_the_median() -> None:
 
 
 def test_the_second_class_gives_way_where_it_is_excluded() -> None:
-    head = head_of(1.0, threshold=0.5)
+    head = get_head(1.0, threshold=0.5)
     assert head_answer(POSITIVE, head, {"x": 1.0}, excluded=(True,)).value is False
     assert head_answer(POSITIVE, head, {"x": 0.0}, excluded=(False,)).value is True
     assert head_answer(POSITIVE, head, {"x": 1.0}, excluded=(False,)).value is True
@@ -69,7 +69,7 @@ def test_an_excluded_class_is_never_given(excluded: tuple[str, ...], stage: str)
 
 
 def test_the_second_of_two_classes_is_given_at_the_threshold_and_above() -> None:
-    head = head_of(1.0, threshold=0.5)
+    head = get_head(1.0, threshold=0.5)
     values = [head_answer(POSITIVE, head, {"x": x}).value for x in (0.49, 0.5, 0.51, None)]
     assert values == [False, True, True, False]
     assert all(type(value) is bool for value in values)
@@ -85,22 +85,22 @@ def test_the_class_with_the_highest_score_wins_and_the_lower_of_equal_ones(x: fl
 
 def test_a_probability_by_hand() -> None:
     """Score 1.5 and Platt scaling 2 x 1.5 - 1 = 2: 1 / (1 + e^-2)."""
-    calibrated = head_of(1.0, threshold=0.0, calibration=Calibration(slope=2.0, offset=-1.0))
+    calibrated = get_head(1.0, threshold=0.0, calibration=Calibration(slope=2.0, offset=-1.0))
     assert head_answer(POSITIVE, calibrated, {"x": 1.5}).probability == pytest.approx(1 / (1 + math.exp(-2)))
-    assert head_answer(POSITIVE, head_of(1.0, threshold=0.0), {"x": 1.5}).probability is None
+    assert head_answer(POSITIVE, get_head(1.0, threshold=0.0), {"x": 1.5}).probability is None
     assert Calibration(slope=1e50, offset=0.0).probability(-4.0) == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize(
     ("answer", "head", "message"),
     [
-        (POSITIVE, head_of(1.0), "head 'name': no threshold"),
-        (TIME, head_of(1.0), "head 'name': no survival"),
-        (STAGE, head_of(1.0, threshold=0.0), "head 'name': one score"),
+        (POSITIVE, get_head(1.0), "head 'name': no threshold"),
+        (TIME, get_head(1.0), "head 'name': no survival"),
+        (STAGE, get_head(1.0, threshold=0.0), "head 'name': one score"),
         (RISK, STAGES, "head 'name': classes T2, T1, T3"),
         (STAGE.model_copy(update={"classes": ("T1", "T2")}), STAGES, "classes T2, T1, T3"),
     ],
 )
-def test_a_head_must_fit_its_answer(answer: Answer, head: Head, message: str) -> None:
+def test_a_head_must_fit_its_answer(answer: AnswerSpec, head: Head, message: str) -> None:
     with pytest.raises(ModelPackageError, match=message):
         check_head(answer, head, "name")

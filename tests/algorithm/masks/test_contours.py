@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.masks.segmentation import by_contours
+from algorithm.masks.segmentation import segment_by_contours
 from algorithm.region.grids import resample_mask, upright_grid
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
@@ -31,7 +31,7 @@ def cube(low: int, high: int, label: int = 1) -> Volume:
 def test_the_grid_is_that_of_the_training_on_reference_masks() -> None:
     """Inside the region the grid, and the mask on it, are those with which `prepare` writes a reference."""
     case = Case(Volume(np.zeros(GRID.array_shape, np.int16), GRID), None, Patient())
-    segmentation = by_contours(case, cube(14, 22), REGION, (3.0, 3.0, 3.0))
+    segmentation = segment_by_contours(case, cube(14, 22), REGION, (3.0, 3.0, 3.0))
     grid = upright_grid(GRID, REGION.lower_mm, REGION.upper_mm, (3.0, 3.0, 3.0))
     assert segmentation.grid == grid
     np.testing.assert_array_equal(segmentation.mask(), resample_mask(cube(14, 22), grid))
@@ -40,7 +40,7 @@ def test_the_grid_is_that_of_the_training_on_reference_masks() -> None:
 def test_contours_beyond_the_region_count() -> None:
     """A cube of 16 mm from 3 mm to 19 mm, wholly outside the region: 4.096 ml."""
     case = Case(Volume(np.zeros(GRID.array_shape, np.int16), GRID), None, Patient())
-    segmentation = by_contours(case, cube(2, 10, 2), REGION, (2.0, 2.0, 2.0))
+    segmentation = segment_by_contours(case, cube(2, 10, 2), REGION, (2.0, 2.0, 2.0))
     volume_ml = np.count_nonzero(segmentation.mask() == 2) * segmentation.grid.voxel_volume_mm3 / 1000
     assert volume_ml == pytest.approx(4.096, rel=0.05)
 

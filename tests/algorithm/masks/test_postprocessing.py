@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
-from algorithm.heads.features.structure import without_specks
-from algorithm.masks.postprocessing import apply_rules, measure_lesions, pet_in_suv, postprocessed
+from algorithm.heads.features.structure import remove_specks
+from algorithm.masks.postprocessing import apply_postprocessing, apply_rules, measure_lesions, pet_in_suv
 from algorithm.masks.segmentation import REMOVED, Postprocessed, Segmentation, argmax
 from contract.documents import parse_document
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
-from contract.packages import NO_RULES, PostprocessingRules, SmallestLesions
+from contract.packages import NO_RULES, MinLesionSizes, PostprocessingRules
 
 Box = tuple[slice, slice, slice]
 Logits = npt.NDArray[np.float32]
@@ -98,7 +98,7 @@ def test_a_lesion_of_exactly_the_minimum_volume_stays(spacing_mm: float) -> None
     for limit_ml, kept in ((0.175616, 1), (0.1757, 0)):
         _, result = apply_rules(logits, None, grid, PostprocessingRules(gtvn_volume_ml=limit_ml))
         assert result.remaining == kept
-        mask = without_specks(argmax(logits), grid, SmallestLesions(gtvn_ml=limit_ml))
+        mask = remove_specks(argmax(logits), grid, MinLesionSizes(gtvn_ml=limit_ml))
         assert bool(mask.any()) == bool(kept)
 
 
@@ -152,14 +152,14 @@ def test_a_lower_threshold_of_the_foreground_finds_a_fainter_lesion() -> None:
 def test_a_removed_lesion_leaves_nothing_on_a_finer_grid() -> None:
     finer = Geometry((200, 200, 200), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     whole = Segmentation(logits_of(LESIONS), np.zeros(GRID.array_shape, np.float32), None, GRID)
-    filtered = postprocessed(whole, PostprocessingRules(gtvn_volume_ml=1.1))
+    filtered = apply_postprocessing(whole, PostprocessingRules(gtvn_volume_ml=1.1))
     before_mm, after_mm = whole.mask_on(finer), filtered.mask_on(finer)
     parts, count = ndimage.label(before_mm)
     gone = [number for number in range(1, count + 1) if not after_mm[parts == number].any()]
     assert (count, len(gone)) == (4, 2)
     kept = ~np.isin(parts, gone)
     np.testing.assert_array_equal(after_mm[kept], before_mm[kept])
-    assert filtered.postprocessed is not None
+    assert filtered.apply_postprocessing is not None
 
 
 def test_a_removed_lesion_is_named_with_its_rule() -> None:

@@ -24,8 +24,8 @@ from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
-from algorithm.network.resident import Resident
-from algorithm.network.tiles import Backend, NetworkImage, Pass, mirrored_passes
+from algorithm.network.resident import LoadedPackage
+from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
 from contract.errors import ModelPackageError
 
 CPU = torch.device("cpu")
@@ -78,8 +78,8 @@ def test_segresnets_window_is_a_loop_over_its_own_tiles(package: ModelPackage) -
 def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packages: dict[str, Path]) -> None:
     """All folds and mirrors, on a grid that is smaller than one patch and larger than the other along z."""
     data = noise((20, 18, 24))
-    both = logits_of(package, data, mirrored_passes(4, (2,)))
-    apart = [logits_of(load_package(root), data, mirrored_passes(2, (2,))) for root in single_packages.values()]
+    both = logits_of(package, data, list_mirrored_passes(4, (2,)))
+    apart = [logits_of(load_package(root), data, list_mirrored_passes(2, (2,))) for root in single_packages.values()]
     assert np.abs(apart[0] - apart[1]).max() > 0.1
     np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
 
@@ -111,7 +111,9 @@ def test_each_configuration_is_built_once_and_one_network_has_memory(
     networks = Networks(package)
     networks.check()
     assert (
-        Passes(NetworkImage.of(noise((24, 24, 24))), mirrored_passes(4, (2,)), networks, Deadline(600), CPU).run().done
+        Passes(NetworkImage.of(noise((24, 24, 24))), list_mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
+        .run()
+        .done
         == 8
     )
     assert [type(network) for network in built] == [PlainConvUNet, SegResNet]
@@ -132,7 +134,7 @@ def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) ->
     """The sums after each of eight passes, and their mask, are equal to the byte."""
 
     def answers(networks: Networks) -> tuple[list[bytes], bytes]:
-        run = Passes(NetworkImage.of(noise((24, 24, 24))), mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
+        run = Passes(NetworkImage.of(noise((24, 24, 24))), list_mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
         progresses = list(run.progress())
         return [one.total.tobytes() for one in progresses], progresses[-1].logits.argmax(0).tobytes()
 
@@ -160,7 +162,7 @@ def test_a_member_that_cannot_be_built_is_known_at_once(
     (root / "plans.json").write_text(json.dumps(plans))
     sign_package(root, fold_configurations=["3d_fullres", "segresnet"] * 2)
     with pytest.raises(ModelPackageError, match="network 'SwinUNETR'"):
-        Resident(root, "cpu").load()
+        LoadedPackage(root, "cpu").load()
 
 
 # Time and devices, by tiles that only pretend
@@ -191,7 +193,7 @@ class Tiles:
 def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
     """Run over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
 
-    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = mirrored_passes(4, (2,))) -> Progress:
+    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = list_mirrored_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
         return Passes(NetworkImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from contract.errors import ModelPackageError
@@ -80,14 +80,14 @@ def test_plans_choose_only_among_known_networks(package: ModelPackage, key: str,
     configuration = copy.deepcopy(dict(package.configuration))
     configuration["architecture"][key] = value
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
-        untrained_network(configuration, 2, 3)
+        build_untrained_network(configuration, 2, 3)
 
 
 def test_a_module_that_is_not_known_is_not_imported(package: ModelPackage) -> None:
     configuration = copy.deepcopy(dict(package.configuration))
     configuration["architecture"]["arch_kwargs"]["nonlin"] = "os.system"
     with pytest.raises(ModelPackageError, match=r"module 'os\.system'"):
-        untrained_network(configuration, 2, 3)
+        build_untrained_network(configuration, 2, 3)
 
 
 def test_residual_encoders_are_built_too(package: ModelPackage) -> None:
@@ -98,7 +98,13 @@ def test_residual_encoders_are_built_too(package: ModelPackage) -> None:
     architecture["arch_kwargs"]["n_blocks_per_stage"] = [1, 1]
     del architecture["arch_kwargs"]["n_conv_per_stage"]
     with torch.inference_mode():
-        assert untrained_network(configuration, 2, 3).eval()(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
+        assert build_untrained_network(configuration, 2, 3).eval()(torch.zeros(1, 2, 16, 16, 16)).shape == (
+            1,
+            3,
+            16,
+            16,
+            16,
+        )
 
 
 STRIDES = st.lists(st.lists(st.integers(1, 3), min_size=3, max_size=3), min_size=1, max_size=2)
@@ -125,17 +131,17 @@ def test_a_patch_is_refused_exactly_where_the_network_fails(
     }
     configuration["architecture"]["network_class_name"] = name
     fitting = [2 * math.prod(axis) for axis in zip(*strides, strict=True)]
-    network = untrained_network(configuration | {"patch_size": fitting}, 2, 3).eval()
+    network = build_untrained_network(configuration | {"patch_size": fitting}, 2, 3).eval()
     try:
         with torch.inference_mode():
             runs = network(torch.zeros(1, 2, *patch)).shape[2:] == tuple(patch)
     except (RuntimeError, ValueError):
         runs = False
     if runs:
-        untrained_network(configuration | {"patch_size": patch}, 2, 3)
+        build_untrained_network(configuration | {"patch_size": patch}, 2, 3)
     else:
         with pytest.raises(ModelPackageError, match=r"^plans\.json: patch_size"):
-            untrained_network(configuration | {"patch_size": patch}, 2, 3)
+            build_untrained_network(configuration | {"patch_size": patch}, 2, 3)
 
 
 def test_one_network_stays_in_memory_and_exchanges_its_weights(package: ModelPackage) -> None:
@@ -161,7 +167,7 @@ def test_segresnet_is_monais(package: ModelPackage, segresnet: dict[str, Any]) -
     from monai.networks.nets.segresnet import SegResNet
 
     torch.manual_seed(5)
-    ours = untrained_network(changed(package, segresnet), 2, 3, deep_supervision=True).eval()
+    ours = build_untrained_network(changed(package, segresnet), 2, 3, deep_supervision=True).eval()
     torch.manual_seed(5)
     theirs = SegResNet(3, 8, 2, 3, norm=("GROUP", {"num_groups": 8}), blocks_down=(1, 1, 1), blocks_up=(1, 1)).eval()
     data = torch.randn(1, 2, 16, 16, 16)
@@ -189,7 +195,7 @@ def test_a_segresnet_that_cannot_be(
     """Among them a group norm whose eight groups do not divide twelve filters."""
     segresnet["arch_kwargs"] |= arguments
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
-        untrained_network(changed(package, segresnet), 2, 3)
+        build_untrained_network(changed(package, segresnet), 2, 3)
 
 
 def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(package: ModelPackage) -> None:
@@ -203,7 +209,7 @@ def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(package: 
         "n_conv_per_stage": 1,
         "n_conv_per_stage_decoder": 1,
     }
-    network = untrained_network(changed(package, architecture), 2, 3, deep_supervision=True)
+    network = build_untrained_network(changed(package, architecture), 2, 3, deep_supervision=True)
     data = torch.zeros(1, 2, 16, 16, 16)
     assert [tuple(answer.shape[2:]) for answer in network(data)] == [(16, 16, 16), (8, 8, 8)]
     network.decoder.deep_supervision = False
@@ -219,7 +225,9 @@ def test_weights_there_and_back(tiny_package: Path, name: str) -> None:
         arguments: dict[str, Any] = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
         arguments |= {"act": "PRELU"} if "activation" in name else {}
         architecture |= {"network_class_name": "SegResNet", "arch_kwargs": arguments, "_kw_requires_import": []}
-    there, back = (untrained_network(configuration | {"architecture": architecture}, 2, 3).eval() for _ in range(2))
+    there, back = (
+        build_untrained_network(configuration | {"architecture": architecture}, 2, 3).eval() for _ in range(2)
+    )
     data = torch.randn(1, 2, 16, 16, 16)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         path = Path(folder) / "fold_0.safetensors"

@@ -13,7 +13,7 @@ import pytest
 
 from algorithm.network.networks import Networks
 from algorithm.network.package import INTENSITIES, ONE_IMAGE, load_package
-from algorithm.network.resident import DEFAULT_PACKAGE, DEFAULT_PACKAGES, shipped_package, uploaded_package
+from algorithm.network.resident import DEFAULT_PACKAGE, DEFAULT_PACKAGES, find_shipped_package, find_uploaded_package
 from contract.errors import ModelPackageError
 
 
@@ -282,13 +282,13 @@ def test_a_member_with_impossible_plans(
 
 def test_which_package_is_taken(tmp_path: Path) -> None:
     """The uploaded one where there is one; one that was packed wrongly is not passed over for the shipped one."""
-    assert shipped_package() == DEFAULT_PACKAGE
-    assert uploaded_package(tmp_path / "absent") is None
+    assert find_shipped_package() == DEFAULT_PACKAGE
+    assert find_uploaded_package(tmp_path / "absent") is None
     uploaded = tmp_path / "model"
     uploaded.mkdir()
-    assert uploaded_package(uploaded) is None
+    assert find_uploaded_package(uploaded) is None
     (uploaded / "a-folder-too-many").mkdir()
-    assert uploaded_package(uploaded) == uploaded
+    assert find_uploaded_package(uploaded) == uploaded
     with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
         load_package(uploaded)
 
@@ -298,10 +298,10 @@ def test_without_the_shipped_packages_the_message_says_how_to_get_them(
 ) -> None:
     """The wheel has none; where there are some, another edition has none."""
     with pytest.raises(ModelPackageError, match=r"none shipped for hntsmrg2024, expected --model PACKAGE$"):
-        shipped_package("hntsmrg2024")
+        find_shipped_package("hntsmrg2024")
     monkeypatch.setattr("algorithm.network.resident.DEFAULT_PACKAGES", tmp_path / "default_model")
     with pytest.raises(ModelPackageError, match=r"expected --model PACKAGE or, .*: pip install \./models"):
-        shipped_package()
+        find_shipped_package()
 
 
 def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:

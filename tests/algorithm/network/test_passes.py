@@ -24,7 +24,7 @@ from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes, StoppedError
-from algorithm.network.tiles import BACKGROUND_LOGIT, Backend, NetworkImage, Pass, mirrored_passes
+from algorithm.network.tiles import BACKGROUND_LOGIT, Backend, NetworkImage, Pass, list_mirrored_passes
 
 CPU = torch.device("cpu")
 
@@ -100,15 +100,15 @@ def test_one_pass_is_nnunets_sliding_window(package: ModelPackage, shape: tuple[
 def test_all_mirrors_are_nnunets_test_time_augmentation(package: ModelPackage) -> None:
     """nnU-Net averages mirrored tiles before it weights them, here whole passes are averaged: the same sum."""
     data = noise((20, 18, 25), 1)
-    found, done = made(data, mirrored_passes(1, (0, 2)), package)
+    found, done = made(data, list_mirrored_passes(1, (0, 2)), package)
     assert done == 4
     np.testing.assert_allclose(found, nnunet_logits(package, 0, data, (0, 2)), atol=2e-5, rtol=1e-4)
 
 
 def test_passes_come_most_valuable_first() -> None:
     """Every fold unmirrored, then one mirror after the other over all folds."""
-    assert mirrored_passes(2, (2,)) == (Pass(0, ()), Pass(1, ()), Pass(0, (2,)), Pass(1, (2,)))
-    passes = mirrored_passes(5, (0, 1, 2))
+    assert list_mirrored_passes(2, (2,)) == (Pass(0, ()), Pass(1, ()), Pass(0, (2,)), Pass(1, (2,)))
+    passes = list_mirrored_passes(5, (0, 1, 2))
     assert len(passes) == len(set(passes)) == 40
     assert [step.axes for step in passes[::5]] == [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
@@ -142,7 +142,7 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
         image = replace(NetworkImage.of(noise((24, 24, 24))), focus=options.pop("focus", None))
-        return Passes(image, mirrored_passes(2, (2,)), Networks(package), deadline, CPU, **options)
+        return Passes(image, list_mirrored_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
 
@@ -326,7 +326,7 @@ def of_probabilities(package: ModelPackage) -> ModelPackage:
 
 def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_probabilities: ModelPackage) -> None:
     """Four passes one by one, their softmax averaged in float64."""
-    data, passes = noise((24, 24, 24)), mirrored_passes(2, (2,))
+    data, passes = noise((24, 24, 24)), list_mirrored_passes(2, (2,))
     single = [made(data, (step,), package)[0].astype(np.float64) for step in passes]
     naive = np.mean([np.exp(logits) / np.exp(logits).sum(0) for logits in single], axis=0)
     logits, done = made(data, passes, of_probabilities)

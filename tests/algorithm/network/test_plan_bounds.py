@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.package import load_package
 from contract.errors import ModelPackageError
 from contract.io.files import read_json, write_json
@@ -43,7 +43,7 @@ def test_a_number_out_of_bounds_is_named(key: str, value: Any) -> None:
     configuration["architecture"]["arch_kwargs"][key] = value
     begun_s = time.monotonic()
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {key} ") as caught:
-        untrained_network(configuration, 2, 3)
+        build_untrained_network(configuration, 2, 3)
     assert f"{value!r:.80}" in str(caught.value)
     assert time.monotonic() - begun_s < 20
 
@@ -53,7 +53,7 @@ def test_a_segresnet_out_of_bounds_is_named(key: str, value: Any) -> None:
     configuration = tiny_plans()["configurations"]["3d_fullres"] | {"architecture": segresnet_architecture()}
     configuration["architecture"]["arch_kwargs"][key] = value
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {key} "):
-        untrained_network(configuration, 2, 3)
+        build_untrained_network(configuration, 2, 3)
 
 
 def architecture(value: Any) -> Callable[[dict[str, Any]], None]:
@@ -87,4 +87,4 @@ def test_lists_of_other_lengths_are_refused() -> None:
     configuration = copy.deepcopy(tiny_plans()["configurations"]["3d_fullres"])
     configuration["architecture"]["arch_kwargs"]["n_conv_per_stage"] = [1, 1, 1]
     with pytest.raises(ModelPackageError, match=r"^plans\.json: not an architecture \(AssertionError"):
-        untrained_network(configuration, 2, 3)
+        build_untrained_network(configuration, 2, 3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.network.tiles import Backend, backends, on_whole_grid, pass_plans
+from algorithm.network.tiles import Backend, backends, pass_plans, paste_logits
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 GIB = 2**30
@@ -31,7 +31,7 @@ def test_plans_shrink_to_the_images_own_box(has_lesions: bool) -> None:
 
 
 def test_a_smaller_plan_answers_background_around_its_box() -> None:
-    found = on_whole_grid(np.stack([row(1), row(2), row(3)]), (slice(0, 1), slice(0, 1), slice(1, 2)), (1, 1, 3))
+    found = paste_logits(np.stack([row(1), row(2), row(3)]), (slice(0, 1), slice(0, 1), slice(1, 2)), (1, 1, 3))
     assert found.tolist() == [[[[20.0, 1.0, 20.0]]], [[[-20.0, 2.0, -20.0]]], [[[-20.0, 3.0, -20.0]]]]
 
 

@@ -16,7 +16,7 @@ from algorithm.network import networks
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
-from algorithm.network.tiles import NetworkImage, mirrored_passes
+from algorithm.network.tiles import NetworkImage, list_mirrored_passes
 from tests.conftest import write_manifest
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def passes(ready: Networks, axes: tuple[int, ...] = (0, 1, 2)) -> Passes:
     data = np.random.default_rng(0).normal(0, 1, (2, 16, 16, 16)).astype(np.float32)
-    return Passes(NetworkImage.of(data), mirrored_passes(FOLDS, axes), ready, Deadline(600), CPU)
+    return Passes(NetworkImage.of(data), list_mirrored_passes(FOLDS, axes), ready, Deadline(600), CPU)
 
 
 def test_each_file_is_read_once(package: ModelPackage, reads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import Coarse, coarse_picture, without_cold
+from algorithm.region.coarse import Coarse, coarse_picture, remove_cold_parts
 from algorithm.region.landmarks import Brain, find_brain, lung_apex_mm
 from algorithm.region.localise import localise
 from contract.images.volumes import Volume
@@ -169,7 +169,7 @@ def test_a_table_that_touches_the_patient_is_cold() -> None:
     scan.fill(table & (scan.ct < 0), 100, 0.0)
     coarse = scan.coarse()
     assert (coarse.body & table).any()
-    assert not (without_cold(coarse) & table & (scan.suv == 0)).any()
+    assert not (remove_cold_parts(coarse) & table & (scan.suv == 0)).any()
 
 
 def test_a_bag_of_urine_is_neither_the_patient_nor_a_brain() -> None:

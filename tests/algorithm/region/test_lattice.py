@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.preprocessing.resampling.default_resampling import compute_new_shape
 
-from algorithm.region.grids import cropped_over, first_voxel, grid_over, oriented, upright_grid, whole_lattice
+from algorithm.region.grids import crop_to_box, first_voxel, grid_over, oriented, upright_grid, whole_lattice
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, points_mm
@@ -40,7 +40,7 @@ def test_by_hand() -> None:
     assert whole.size == (7, 7, 7)
     assert whole.spacing_mm == pytest.approx([20 / 7] * 3)
     assert whole.origin_mm == pytest.approx([-1 + 10 / 7] * 3)
-    part = cropped_over(whole, (4, 4, 4), (9, 9, 9))
+    part = crop_to_box(whole, (4, 4, 4), (9, 9, 9))
     assert (first_voxel(part, whole), part.size) == ((1, 1, 1), (3, 3, 3))
     assert part.origin_mm == pytest.approx([-1 + 1.5 * 20 / 7] * 3)
 
@@ -72,7 +72,7 @@ def test_the_lattice_of_a_crop_is_part_of_the_lattice_of_the_whole(
     """Every voxel of the crop is a voxel of the whole, and every point of the scan in the box is in the crop."""
     low = np.asarray(scan.corners_mm().min(0) if is_part else lower)
     whole = whole_lattice(scan, spacing)
-    part = cropped_over(whole, low, low + extent)
+    part = crop_to_box(whole, low, low + extent)
     index = index_in(whole, points_mm(part)).reshape(-1, 3)
     np.testing.assert_allclose(index, np.rint(index), atol=1e-6)
     assert tuple(np.rint(index).min(0)[::-1]) == first_voxel(part, whole)

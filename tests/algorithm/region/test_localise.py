@@ -70,7 +70,7 @@ def test_real_scans_of_limbs_are_unsure_and_taken_up_to_the_limit(sts_scans: Pat
     ct = clean_ct(ct, "CT", Notices())
     region = localise(Case(ct, clean_pet(pet, ct, "PET", Notices()), Patient()))
     assert (region.sure, region.found_by) == (False, "body outline")
-    assert region.without_landmark
+    assert region.has_no_landmark
     tumour = lesion_points_mm(read_volume(sts_scans / patient / "CT_mask.nii.gz"))
     assert np.all(tumour >= region.lower_mm)
     assert np.all(tumour <= region.upper_mm)

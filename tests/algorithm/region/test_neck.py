@@ -69,7 +69,7 @@ def legs() -> Scan:
 
 def test_legs_have_no_landmark() -> None:
     region = region_of(legs())
-    assert (region.without_landmark, region.sure, region.is_empty) == (True, False, False)
+    assert (region.has_no_landmark, region.sure, region.is_empty) == (True, False, False)
 
 
 def shoulders() -> Scan:
@@ -86,7 +86,7 @@ def test_a_tumour_that_fills_a_neck_without_a_landmark_is_in_the_region() -> Non
     tumour = tube(0, 40, 180, 230)
     scan.fill(tumour, 40, 8.0)
     region = region_of(scan)
-    assert (region.without_landmark, region.sure, region.is_empty) == (True, False, False)
+    assert (region.has_no_landmark, region.sure, region.is_empty) == (True, False, False)
     assert region.upper_mm[0] - region.lower_mm[0] == pytest.approx(340, abs=4)
     assert region.lower_mm[2] < 180 < 230 < region.upper_mm[2]
     found = threshold_segmentation(scan.case(), region).mask_on(GRID) > 0

@@ -16,7 +16,7 @@ from baseline.heads.models.classes import fit_multinomial
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox
-from baseline.heads.models.selection import Family, stratified_folds
+from baseline.heads.models.selection import Family, make_stratified_folds
 from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.heads.models.terms import unchanged
 from contract.code import Code
@@ -51,7 +51,7 @@ def relapses(seed: int) -> HeadCohort:
     events, rows, rng = draw(seed)
     cohort = head_cohort(rows, Outcomes(events, np.where(events == 1, 100.0, 200.0)), ["ABCDE"[one] for one in CODES])
     values, images = np.zeros(len(CODES)), cohort.values(("x",))[:, 0]
-    for held_out in stratified_folds(cohort, events.tolist(), 5, rng):
+    for held_out in make_stratified_folds(cohort, events.tolist(), 5, rng):
         train = np.setdiff1d(np.arange(len(CODES)), held_out)
         for number in held_out:
             near = np.argsort(np.abs(images[train] - images[number]))[: round(0.7 * EACH)]

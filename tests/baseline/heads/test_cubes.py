@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from baseline.heads import cubes
-from baseline.heads.cubes import CubesOf, cut_cubes
+from baseline.heads.cubes import PatientCubes, cut_cubes
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.patient import Patient
@@ -48,7 +48,7 @@ def test_cubes_lie_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_cubes_of_some_patients() -> None:
     """Patients 3 and 1 of four: the second of them is 1, and all are those two."""
     array = np.arange(4, dtype=np.float16).reshape(4, 1, 1, 1, 1)
-    some = CubesOf(array, np.array([3, 1]))
+    some = PatientCubes(array, np.array([3, 1]))
     assert (len(some), some.shape) == (2, (2, 1, 1, 1, 1))
     assert some[1].item() == 1
     assert some[np.array([1, 0])].ravel().tolist() == [1, 3]

@@ -19,8 +19,8 @@ from baseline.heads.models.selection import Family
 from baseline.heads.record import (
     KINDS,
     CrossValidation,
+    load_cross_validation,
     read_cross_validation,
-    stored_cross_validation,
     summary,
 )
 from baseline.work import WorkFolders
@@ -69,12 +69,12 @@ def test_the_document_of_a_cohort_has_this_form() -> None:
 def test_those_of_another_version_are_fitted_again(tmp_path: Path) -> None:
     """Version 3 had other keys; a damaged document of this version is refused."""
     work = WorkFolders(tmp_path)
-    assert stored_cross_validation(work) is None
+    assert load_cross_validation(work) is None
     write_json(work.cross_validation_json, {"format_version": 3, "seed": 0, "floor": {"rfs": 0.5}})
-    assert (stored_cross_validation(work), heads_are_current(work)) == (None, False)
+    assert (load_cross_validation(work), heads_are_current(work)) == (None, False)
     write_json(work.cross_validation_json, written() | {"floor": {}})
     with pytest.raises(HecktorError, match=r"^cross_validation\.json\.floor\.metric: found nothing"):
-        stored_cross_validation(work)
+        load_cross_validation(work)
 
 
 @pytest.mark.parametrize(

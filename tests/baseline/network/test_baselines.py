@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.tiles import pass_plans
 from baseline.network.nnunet import set_environment
 from baseline.network.planning import write_plans
@@ -32,7 +32,7 @@ def planned_as(work: WorkFolders, plan: NetworkPlan) -> dict[str, Any]:
 
 def network_of(plans: dict[str, Any], channels: int = 2) -> torch.nn.Module:
     torch.manual_seed(0)
-    return untrained_network(plans["configurations"]["3d_fullres"], channels, 3).eval()
+    return build_untrained_network(plans["configurations"]["3d_fullres"], channels, 3).eval()
 
 
 @torch.inference_mode()

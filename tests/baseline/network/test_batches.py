@@ -15,7 +15,7 @@ from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 
 from algorithm.network.preprocessing import normalise
-from baseline.network.batches import AbsentPet, absent_pet, end_workers, seeded_workers, with_absent_pets
+from baseline.network.batches import AbsentPet, absent_pet, end_workers, seed_workers, with_absent_pets
 from baseline.work import WorkFolders
 from contract.images.volumes import read_volume
 from contract.io.files import read_json
@@ -113,7 +113,7 @@ def augmenter(workers: int = WORKERS, loader: Any = None) -> Any:
 def draws(seed: int, epoch: int, batches: int = 2 * WORKERS) -> list[list[tuple[int, float, float]]]:
     """Batches of the loaders of training and validation of one process."""
     torch.manual_seed(seed)
-    with seeded_workers(epoch) as loaders:
+    with seed_workers(epoch) as loaders:
         augmenter(), augmenter()
     try:
         return [list(itertools.islice(loader, batches)) for loader in loaders]
@@ -152,7 +152,7 @@ def test_a_training_without_workers_goes_on_with_other_numbers() -> None:
 
     def drawn(epoch: int) -> float:
         torch.manual_seed(7)
-        with seeded_workers(epoch):
+        with seed_workers(epoch):
             return float(torch.rand(()))
 
     torch.manual_seed(7)
@@ -164,7 +164,7 @@ def test_a_training_without_workers_goes_on_with_other_numbers() -> None:
 
 def test_nnunets_own_class_is_restored() -> None:
     before = nnunet_trainer.NonDetMultiThreadedAugmenter
-    with pytest.raises(KeyError), seeded_workers(0):
+    with pytest.raises(KeyError), seed_workers(0):
         raise KeyError
     assert nnunet_trainer.NonDetMultiThreadedAugmenter is before
 
@@ -178,7 +178,7 @@ def test_a_worker_that_fails_ends_the_training(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)  # the library's thread raises, too
-    with seeded_workers(0) as augmenters:
+    with seed_workers(0) as augmenters:
         loader = augmenter(workers=1, loader=Broken())
     with pytest.raises(RuntimeError, match="background workers are no longer alive"):
         next(loader)

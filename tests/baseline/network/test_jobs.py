@@ -14,7 +14,7 @@ import pytest
 
 from baseline.cli import main
 from baseline.network import jobs
-from baseline.network.jobs import TrainingJob, chosen_jobs, train_job, unfinished
+from baseline.network.jobs import TrainingJob, select_jobs, train_job, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
 from baseline.work import WorkFolders
@@ -47,14 +47,14 @@ ALL = [TrainingJob(0, "unet"), TrainingJob(1, "unet"), TrainingJob(0, "segresnet
 )
 def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected: list[TrainingJob]) -> None:
     """The centres left out, here 2 and 3, are trained only on request."""
-    assert chosen_jobs(planned(tmp_path), fold, backbone) == expected
+    assert select_jobs(planned(tmp_path), fold, backbone) == expected
 
 
 def test_unknown_folds_and_backbones(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"^--fold: found 4"):
-        chosen_jobs(planned(tmp_path), 4, None)
+        select_jobs(planned(tmp_path), 4, None)
     with pytest.raises(HecktorError, match=r"^--backbone: found segresnet"):
-        chosen_jobs(planned(tmp_path, NetworkPlan()), None, "segresnet")
+        select_jobs(planned(tmp_path, NetworkPlan()), None, "segresnet")
 
 
 def test_unfinished(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import matplotlib as mpl
 import pytest
 import torch
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.package import load_package
 from baseline.network.checkpoint import read_checkpoint
-from baseline.network.nnunet import Machine, explained_failures, train_network, train_with_ddp
+from baseline.network.nnunet import Machine, explain_failures, train_network, train_with_ddp
 from baseline.package.cli import main as package
 from baseline.work import CONFIGURATIONS, PLANS_NAME, TRAINING_TIME, WorkFolders
 from contract.errors import HecktorError
@@ -46,7 +46,7 @@ def test_every_backbone_trains_on_the_same_data(
     assert keeps in torch.load(final, weights_only=False)["optimizer_state"]["state"][0]
     checkpoint = read_checkpoint(final)
     configuration = PlansManager(str(planned.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
-    network = untrained_network(configuration, 2, 3)
+    network = build_untrained_network(configuration, 2, 3)
     network.load_state_dict(dict(checkpoint.weights))
     assert checkpoint.mirror_axes == (2,)
     assert checkpoint.configuration == CONFIGURATIONS[backbone]
@@ -162,11 +162,11 @@ def test_a_failing_compiler_is_one_line() -> None:
         raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nAnd more.")
 
     message = r"^fold 0: torch\.compile failed \({}\), expected Triton and a C compiler .* without --compile$"
-    with pytest.raises(HecktorError, match=message.format("Failed to find C compiler")), explained_failures("fold 0"):
+    with pytest.raises(HecktorError, match=message.format("Failed to find C compiler")), explain_failures("fold 0"):
         torch.compile(torch.neg, backend=backend)(torch.ones(1))
     triton: dict[str, Any] = {"__name__": "triton.runtime.build"}
     exec("def build(): raise OSError('gcc returned 1')", triton)
-    with pytest.raises(HecktorError, match=message.format("gcc returned 1")), explained_failures("fold 0"):
+    with pytest.raises(HecktorError, match=message.format("gcc returned 1")), explain_failures("fold 0"):
         triton["build"]()
-    with pytest.raises(ValueError, match="a bug"), explained_failures("fold 0"):
+    with pytest.raises(ValueError, match="a bug"), explain_failures("fold 0"):
         raise ValueError("a bug")

@@ -143,7 +143,7 @@ def test_the_mask_is_that_of_the_patients_own_fold(
     measured(cohort, tiny_package)
     for case in cohort[0]:
         found = alone(case, cohort[1], tiny_package)
-        np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, found.mask_on(CT))
+        np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, found.mask_on(CT))
 
 
 @pytest.mark.parametrize("average", ["logits", "probabilities"])
@@ -167,7 +167,7 @@ def test_several_backbones_are_averaged_as_in_inference(
     configurations = load_package(pair_package).manifest.fold_configurations
     sign_package(package, average=average, fold_configurations=configurations)  # type: ignore[operator]
     measured(cohort, package)
-    np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, masks[average])
+    np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, masks[average])
 
 
 def test_networks_that_saw_no_patient_make_all_passes_of_inference(
@@ -180,7 +180,7 @@ def test_networks_that_saw_no_patient_make_all_passes_of_inference(
         passes = [logits_of(number, case, work, tiny_package, axes) for number in (0, 1) for axes in ((), (2,))]
         mean = sum(passes) / 4
         expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)
-        np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, expected)
+        np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, expected)
         assert (expected != alone(case, work, tiny_package).mask_on(CT)).any()
 
 
@@ -229,7 +229,7 @@ def test_a_new_feature_is_measured_on_stored_masks_without_networks(
     """The mean SUV of GTVp under a new name equals the old feature; masks stay as they are, and all names are there."""
     work = cohort[1]
     rows = measured(cohort, tiny_package)
-    masks = [work.unfiltered_mask(name).stat().st_mtime_ns for name in FOLD_OF]
+    masks = [work.raw_mask(name).stat().st_mtime_ns for name in FOLD_OF]
 
     def with_novelty(structure: object, pet: object) -> dict[str, float | None]:
         values = intensity.statistics(structure, pet)  # type: ignore[arg-type]
@@ -242,7 +242,7 @@ def test_a_new_feature_is_measured_on_stored_masks_without_networks(
         assert measured(cohort, None) == again
     finally:
         image_feature_names.cache_clear()
-    assert [work.unfiltered_mask(name).stat().st_mtime_ns for name in FOLD_OF] == masks
+    assert [work.raw_mask(name).stat().st_mtime_ns for name in FOLD_OF] == masks
     first = again["CHUM-001"]
     assert first == rows["CHUM-001"] | {f"{name}_novelty": rows["CHUM-001"][f"{name}_suv_mean"] for name in LESIONS}
     assert read_json(work.features("CHUM-001"))["result"]["features"] == first

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.network.backbones import BACKBONES, untrained_network
+from algorithm.network.backbones import BACKBONES, build_untrained_network
 from baseline.cli import parser
 from baseline.network.nnunet import set_environment
 from baseline.network.planning import digest_of_contents, write_plans
@@ -110,7 +110,7 @@ def test_two_backbones_on_the_same_data(work: WorkFolders) -> None:
     assert other["inherits_from"] == "3d_fullres"
     assert other["architecture"]["arch_kwargs"]["blocks_down"] == [1, 2, 2, 4]
     for configuration in (found["3d_fullres"], found["3d_fullres"] | other):
-        network = untrained_network(configuration, 2, 3).eval()
+        network = build_untrained_network(configuration, 2, 3).eval()
         with torch.inference_mode():
             assert network(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
 

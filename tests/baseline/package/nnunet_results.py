@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from algorithm.deadline import Deadline
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Passes
-from algorithm.network.tiles import NetworkImage, mirrored_passes
+from algorithm.network.tiles import NetworkImage, list_mirrored_passes
 from hecktor.cli import main as hecktor_main
 
 CPU = torch.device("cpu")
@@ -84,7 +84,7 @@ def trainer_of(configuration: str) -> Any:
             num_output_channels: int,
             enable_deep_supervision: bool = True,
         ) -> torch.nn.Module:
-            return untrained_network(configuration_manager.configuration, num_input_channels, num_output_channels)
+            return build_untrained_network(configuration_manager.configuration, num_input_channels, num_output_channels)
 
     return SegResNetTrainer if configuration == "3d_segresnet" else nnUNetTrainer
 
@@ -208,5 +208,5 @@ def package_both(first: Path, second: Path, output: Path) -> int:
 
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
-    passes = mirrored_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
+    passes = list_mirrored_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
     return Passes(NetworkImage.of(data), passes, Networks(model), Deadline(600), CPU).run().logits

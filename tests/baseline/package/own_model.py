@@ -12,7 +12,7 @@ from algorithm.deadline import Deadline
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
-from algorithm.network.tiles import NetworkImage, planned_passes
+from algorithm.network.tiles import NetworkImage, list_passes
 from baseline.package.assemble import PackageRequest, package_training
 from contract.code import Code
 
@@ -76,4 +76,4 @@ def loaded(package: Path, code: Path) -> ModelPackage:
 
 
 def run(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return Passes(NetworkImage.of(data), planned_passes(package), Networks(package), Deadline(600), CPU).run().logits
+    return Passes(NetworkImage.of(data), list_passes(package), Networks(package), Deadline(600), CPU).run().logits

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from algorithm.heads.documents import Head
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import CARD, load_package
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import EnsembleMember
-from baseline.package.nnunet_results import trained_plans
+from baseline.package.nnunet_results import read_trained_plans
 from contract.errors import ModelPackageError, OutputError
 from tests.algorithm.heads.head_parts import linear, term
 
@@ -33,7 +33,7 @@ def export_package(
 ) -> Path:
     """A package of checkpoints by configuration, whose probabilities are averaged."""
     members = [
-        EnsembleMember(trained_plans(plans, name), name, map(read_checkpoint, paths))
+        EnsembleMember(read_trained_plans(plans, name), name, map(read_checkpoint, paths))
         for name, paths in checkpoints.items()
     ]
     described = {**description, "average": "probabilities"}
@@ -49,7 +49,7 @@ def plans(tiny_package: Path) -> dict[str, Any]:
 
 def checkpoint(plans: dict[str, Any], path: Path, seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
-    network = untrained_network(plans["configurations"]["3d_fullres"], 2, 3)
+    network = build_untrained_network(plans["configurations"]["3d_fullres"], 2, 3)
     content = {"network_weights": network.state_dict(), "optimizer_state": {"momentum": torch.zeros(1000)}}
     torch.save(content, path)
     return network.eval()

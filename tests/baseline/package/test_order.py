@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from algorithm.network import tiles
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import load_weights
 from algorithm.network.package import INTENSITIES, load_package
-from baseline.package.order import TrainedOrder, ordered_plans, trained_order
+from baseline.package.order import TrainedOrder, read_trained_order, reorder_plans
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_dataset, edit_training, our_logits, package
@@ -69,7 +69,7 @@ def test_the_heads_of_every_resolution_are_permuted(swapped: tuple[Path, Path], 
     data = torch.randn(1, 2, *patch, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for name, channels in (("source", (1, 0)), ("target", (0, 1))):
         model = load_package(tmp_path / name)
-        network = untrained_network(model.configuration_of(0), 2, 3, deep_supervision=True).eval()
+        network = build_untrained_network(model.configuration_of(0), 2, 3, deep_supervision=True).eval()
         load_weights(network, model.fold_files[0])
         network.double()
         with torch.inference_mode():
@@ -113,21 +113,21 @@ def dataset(first: str = "CT", second: str = "PET", **lesions: int) -> dict[str,
 
 def test_names_of_other_wording_need_the_option() -> None:
     swapped, in_order = {"CT": 1, "PET": 0}, {"CT": 0, "PET": 1}
-    assert trained_order(dataset("zscore", "zscore"), swapped, (2, 1)) == TrainedOrder((1, 0), (0, 2, 1))
-    assert trained_order(dataset("noNorm", "PT", GTVP=1, gtvn=2), in_order, None) == TrainedOrder()
+    assert read_trained_order(dataset("zscore", "zscore"), swapped, (2, 1)) == TrainedOrder((1, 0), (0, 2, 1))
+    assert read_trained_order(dataset("noNorm", "PT", GTVP=1, gtvn=2), in_order, None) == TrainedOrder()
 
 
 def test_known_names_need_no_option() -> None:
     """PET 0 and CT 1, GTVn 1 and GTVp 2, in any case: the names say where each is."""
-    assert trained_order(dataset("pet", "CT", gtvn=1, GTVp=2), None, None) == TrainedOrder((1, 0), (0, 2, 1))
+    assert read_trained_order(dataset("pet", "CT", gtvn=1, GTVp=2), None, None) == TrainedOrder((1, 0), (0, 2, 1))
 
 
 def test_a_training_may_lack_a_channel() -> None:
     """PET alone is the second of the two channels; the manifest has its number in the training."""
-    order = trained_order({**dataset(GTVp=1, GTVn=2), "channel_names": {"0": "PET"}}, None, None)
+    order = read_trained_order({**dataset(GTVp=1, GTVn=2), "channel_names": {"0": "PET"}}, None, None)
     assert (order.channels, order.sees, order.as_json()) == ((0,), (1,), {"channels": {"PET": 0}})
     plans = {"configurations": {"3d_fullres": {"architecture": {}}}}
-    assert ordered_plans(plans, order)["configurations"]["3d_fullres"]["channels"] == [1]
+    assert reorder_plans(plans, order)["configurations"]["3d_fullres"]["channels"] == [1]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_training_may_lack_a_channel() -> None:
 def test_options_that_contradict_the_names(channels: dict[str, int], lesions: tuple[int, ...], message: str) -> None:
     """One name is enough: the other channel and the other label have names of their own wording."""
     with pytest.raises(ModelPackageError) as error:
-        trained_order(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
+        read_trained_order(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
     assert str(error.value) == message
 
 
@@ -169,7 +169,7 @@ def test_options_that_are_no_mapping(
 )
 def test_options_that_are_not_the_channels(channels: dict[str, int], expected: str) -> None:
     with pytest.raises(ModelPackageError, match=f"^--channels: {expected}"):
-        trained_order(dataset(), channels, None)
+        read_trained_order(dataset(), channels, None)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +188,6 @@ def test_options_that_are_not_the_channels(channels: dict[str, int], expected: s
 def test_channel_n_is_file_n_whatever_its_key(names: dict[str, str], key: str) -> None:
     """nnU-Net counts the entries and ignores their keys; numbers as keys give the order."""
     dataset = {key: names, "labels": {"background": 0, "GTVp": 1, "GTVn": 2}}
-    assert trained_order(dataset, {"CT": 0, "PET": 1}, None).channels == (0, 1)
+    assert read_trained_order(dataset, {"CT": 0, "PET": 1}, None).channels == (0, 1)
     if set(names.values()) == {"CT", "PET"}:
-        assert trained_order(dataset, None, None).channels == (0, 1)
+        assert read_trained_order(dataset, None, None).channels == (0, 1)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from baseline.network.checkpoint import read_checkpoint
-from baseline.package.assemble import packed_heads
-from baseline.package.order import axes_of, turned_axes, turned_configuration, turned_tensor
+from baseline.package.assemble import pack_heads
+from baseline.package.order import axes_of, transpose_axes, transpose_configuration, transpose_tensor
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.baseline.prepared import EDITION
@@ -51,7 +51,7 @@ def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_heads_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
     path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": record(head())}))
-    heads, _ = packed_heads(path, EDITION)
+    heads, _ = pack_heads(path, EDITION)
     assert list(heads) == ["rfs", "hpv_clinical"]
     assert heads["hpv_clinical"].as_json() == head()
 
@@ -88,7 +88,7 @@ def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str
     path = tmp_path / "heads.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ModelPackageError, match=message):
-        packed_heads(path, EDITION)
+        pack_heads(path, EDITION)
 
 
 def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
 def test_heads_of_several_classes(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
     path.write_text(json.dumps({"n_stage": n_stages(0, 1, 2, 3), "n_stage_clinical": record(n_stages(0, 1, 2, 3))}))
-    heads, _ = packed_heads(path, load_edition("hecktor2026"))
+    heads, _ = pack_heads(path, load_edition("hecktor2026"))
     assert {name: one.as_json() for name, one in heads.items()} == dict.fromkeys(heads, n_stages(0, 1, 2, 3))
 
 
@@ -107,9 +107,9 @@ def test_fallbacks_of_the_heads(tmp_path: Path) -> None:
     """Records of a training hold them; a plain head has none, and 2025 declares none."""
     path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
     path.write_text(json.dumps({"n_stage": record(stages, fallback="N2"), "n_stage_clinical": stages}))
-    assert packed_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
+    assert pack_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
     path.write_text(json.dumps({"rfs": record(head(threshold=None), fallback=3.5)}))
-    assert "fallbacks" not in packed_heads(path, EDITION)[1]
+    assert "fallbacks" not in pack_heads(path, EDITION)[1]
 
 
 def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
 
     def entry(**of_heads: Any) -> dict[str, Any]:
         path.write_text(json.dumps(of_heads))
-        return packed_heads(path, EDITION)[1]
+        return pack_heads(path, EDITION)[1]
 
     one, other = record(head(), smallest_lesions=limits), record(head())
     assert entry(hpv=one, hpv_clinical=one)["smallest_lesions"] == limits
@@ -130,7 +130,7 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
 def test_the_manifest_names_the_masks_of_the_heads(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
     path.write_text(json.dumps({"hpv": record(head(), masks="reference masks")}))
-    assert packed_heads(path, EDITION)[1]["training"] == {"heads_fitted_on": "reference masks"}
+    assert pack_heads(path, EDITION)[1]["training"] == {"heads_fitted_on": "reference masks"}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_heads_that_cannot_give_their_answer(tmp_path: Path, content: object, me
     path = tmp_path / "heads.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ModelPackageError, match=message):
-        packed_heads(path, load_edition("hecktor2026"))
+        pack_heads(path, load_edition("hecktor2026"))
 
 
 # Checkpoints
@@ -251,7 +251,7 @@ def test_a_turned_convolution_answers_the_image_itself(axes: tuple[int, ...], se
     turned_kernel, turned_stride = (tuple(values[i] for i in back) for values in (kernel, stride))
     here = nn.Conv3d(2, 3, turned_kernel, turned_stride, tuple(k // 2 for k in turned_kernel))
     with torch.no_grad():
-        here.weight.copy_(turned_tensor(there.weight, axes))
+        here.weight.copy_(transpose_tensor(there.weight, axes))
         here.bias.copy_(there.bias)
         expected = there(image.permute(forward)).permute(0, 1, *(2 + i for i in back))
         torch.testing.assert_close(here(image), expected, atol=1e-5, rtol=1e-5)
@@ -268,14 +268,14 @@ def test_turned_by_hand() -> None:
             "arch_kwargs": {"kernel_sizes": [[1, 3, 5], 3], "strides": [[1, 2, 4], [2, 1, 1]]},
         },
     }
-    turned = turned_configuration(configuration, axes)
+    turned = transpose_configuration(configuration, axes)
     assert turned["spacing"] == [1.0, 2.0, 5.0]
     assert turned["patch_size"] == [32, 16, 8]
     assert turned["architecture"]["arch_kwargs"] == {"kernel_sizes": [[3, 5, 1], 3], "strides": [[2, 4, 1], [1, 1, 2]]}
     assert configuration["spacing"] == [5.0, 1.0, 2.0]
-    assert turned_axes((0,), axes) == (2,)
-    assert turned_axes((1, 2), axes) == (0, 1)
-    assert turned_axes((), axes) == ()
+    assert transpose_axes((0,), axes) == (2,)
+    assert transpose_axes((1, 2), axes) == (0, 1)
+    assert transpose_axes((), axes) == ()
 
 
 @pytest.mark.parametrize("axes", [[0, 1], [0, 1, 1], [1, 2, 3], "012 ", None, 3], ids=str)

@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithm.masks.postprocessing import LesionMeasures
 from baseline.postprocessing.record import SCORE
-from baseline.postprocessing.step import fitted_volumes
+from baseline.postprocessing.step import fit_volumes
 from baseline.postprocessing.volumes import LesionTable, MaskCohort, PatientLesions, minimum_volumes, score_of
 from baseline.release.splits import Splits
 from contract.editions import load_edition
@@ -55,7 +55,7 @@ def main(cohorts: int, patients: int) -> None:
     gaining = stored = 0
     for seed in range(cohorts):
         cohort = null_cohort(patients, seed)
-        result = fitted_volumes(cohort, splits_of(cohort))
+        result = fit_volumes(cohort, splits_of(cohort))
         gains = [result["cross_fitted"][split][SCORE].difference.value for split in ("folds", "centres")]
         gaining += minimum_volumes(cohort, np.ones(patients)) != NO_RULES and min(gains) > 0
         stored += result["rules"] != NO_RULES

@@ -71,6 +71,6 @@ def write_patients(
         write_volume(image_path(work.raw, case, 1), Volume(uptake, GRID))
         write_mask(label_path(work.raw, case), reference, GRID)
         write_mask(root / f"{name}.nii.gz", reference, GRID)
-        write_mask(work.unfiltered_mask(name), mask, GRID)
+        write_mask(work.raw_mask(name), mask, GRID)
         cases.append(case)
     return cases, work

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baseline.cache import cache
-from baseline.postprocessing.record import packed_rules
+from baseline.postprocessing.record import pack_rules
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from contract.io.files import write_json
@@ -22,29 +22,29 @@ def test_a_file_without_rules_is_noted_with_its_reason(tmp_path: Path) -> None:
     file = tmp_path / "postprocessing.json"
     write_json(file, record_json({}, "no rule gains enough"))
     note = "no postprocessing rules from postprocessing.json: no rule gains enough"
-    assert packed_rules(file, None, EDITION) == ({}, [note])
+    assert pack_rules(file, None, EDITION) == ({}, [note])
     write_json(file, record_json(RULES))
-    assert packed_rules(file, None, EDITION) == (RULES, [])
+    assert pack_rules(file, None, EDITION) == (RULES, [])
 
 
 def test_rules_of_another_edition_are_refused(tmp_path: Path) -> None:
     """Each edition's rules are found with its own score."""
     write_json(tmp_path / "postprocessing.json", record_json(RULES, edition="hecktor2026"))
     with pytest.raises(ModelPackageError, match=r"^postprocessing\.json: found edition 'hecktor2026'"):
-        packed_rules(tmp_path / "postprocessing.json", None, EDITION)
+        pack_rules(tmp_path / "postprocessing.json", None, EDITION)
 
 
 def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> None:
     """Only while the features beside the heads follow the rules: not after `hecktor train heads --masks`."""
     heads, rules_json = tmp_path / "heads.json", tmp_path / "postprocessing.json"
-    assert packed_rules(None, heads, EDITION) == ({}, [])
+    assert pack_rules(None, heads, EDITION) == ({}, [])
     write_json(rules_json, record_json(RULES))
     cache(tmp_path / "features.json", "key", {"A-1": {}})
-    rules, (note,) = packed_rules(None, heads, EDITION)
+    rules, (note,) = pack_rules(None, heads, EDITION)
     assert rules == {}
     assert note.startswith(
         "the heads were fitted after the postprocessing rules of postprocessing.json, which are not packed; "
     )
     assert note.endswith(f"add --postprocessing {rules_json}")
     cache(tmp_path / "features.json", "masks of the user's own", {"A-1": {}})
-    assert packed_rules(None, heads, EDITION) == ({}, [])
+    assert pack_rules(None, heads, EDITION) == ({}, [])

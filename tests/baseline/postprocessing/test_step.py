@@ -58,7 +58,7 @@ def test_rules_masks_and_features_are_written(filtered: tuple[Directory, dict[st
     changed = 0
     for case in cases:
         name = case.patient_id
-        before, after = (read_volume(path, np.uint8).array for path in (work.unfiltered_mask(name), work.mask(name)))
+        before, after = (read_volume(path, np.uint8).array for path in (work.raw_mask(name), work.mask(name)))
         assert not after[before == 0].any()
         assert (features[name] == measured[name]) == (after == before).all()
         changed += (after != before).any()
@@ -108,7 +108,7 @@ def test_too_few_patients_or_one_centre_end_in_a_plain_line(
     assert postprocessing_lines(work) == f"no postprocessing rules: {why}"
     assert rules_in_use(work) is None
     assert f"{why}." in postprocessing_section(read_record(work.postprocessing_json))
-    assert work.mask(cases[0].patient_id).read_bytes() == work.unfiltered_mask(cases[0].patient_id).read_bytes()
+    assert work.mask(cases[0].patient_id).read_bytes() == work.raw_mask(cases[0].patient_id).read_bytes()
 
 
 def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_without_the_step_masks_stay_unfiltered(tmp_path: Path) -> None:
     assert keep_all(work, measured) == measured
     assert rules_in_use(work) is None
     for case in cases:
-        assert work.mask(case.patient_id).read_bytes() == work.unfiltered_mask(case.patient_id).read_bytes()
+        assert work.mask(case.patient_id).read_bytes() == work.raw_mask(case.patient_id).read_bytes()
 
 
 def test_each_mask_has_the_rules_that_were_found_without_its_fold(
@@ -141,7 +141,7 @@ def test_each_mask_has_the_rules_that_were_found_without_its_fold(
     features = postprocess(work, measured)
     for number, fold in enumerate(read_splits(work).folds):
         for name in fold:
-            before, after = (read_volume(one(name), np.uint8).array for one in (work.unfiltered_mask, work.mask))
+            before, after = (read_volume(one(name), np.uint8).array for one in (work.raw_mask, work.mask))
             if number == 2:
                 np.testing.assert_array_equal(after, before)
             else:  # but for single voxels, whose label differs between the two grids

@@ -10,7 +10,7 @@ import pytest
 
 from algorithm.masks.postprocessing import LesionMeasures, apply_rules
 from baseline.postprocessing.record import SCORE
-from baseline.postprocessing.step import fitted_volumes, measure_patient, read_images, read_logits
+from baseline.postprocessing.step import fit_volumes, measure_patient, read_images, read_logits
 from baseline.postprocessing.volumes import (
     LesionTable,
     MaskCohort,
@@ -140,7 +140,7 @@ def test_the_expected_gain_decides() -> None:
     plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 1, False), lesion(2, 1, True)
     more = [*([[*plain, false]] * 5), [*plain, true]]
     cohort = scored([patient(number, f"C{number % 4}", nodes) for number, nodes in enumerate([plain] * 34 + more)])
-    result = fitted_volumes(cohort, splits_of(cohort))
+    result = fit_volumes(cohort, splits_of(cohort))
     for split, groups in (("folds", 5), ("centres", 4)):
         gain = result["cross_fitted"][split][SCORE].difference
         assert [rules.gtvn_volume_ml == 1.5 for rules in result["rules_by_group"][split].values()] == [True] * groups
@@ -171,7 +171,7 @@ def test_a_gain_of_2026_is_not_held_to_the_weights_of_2025() -> None:
 def test_a_gain_with_its_interval_above_0_is_stored() -> None:
     """Rules are those of all patients, and each fold's own stand beside them."""
     cohort = separable()
-    result = fitted_volumes(cohort, splits_of(cohort))
+    result = fit_volumes(cohort, splits_of(cohort))
     assert (result["why_not"], result["rules"]) == ("", PostprocessingRules(gtvn_volume_ml=1.5))
     assert set(result["rules_by_group"]["folds"]) == {f"fold {number}" for number in range(5)}
 
@@ -192,7 +192,7 @@ def test_rules_of_null_cohorts_cost_nothing_on_other_patients() -> None:
     for seed in range(40):
         cohort, rules = null_cohort(40, seed), NO_RULES
         if minimum_volumes(cohort, everyone(cohort)) != NO_RULES:
-            rules = fitted_volumes(cohort, splits_of(cohort))["rules"]
+            rules = fit_volumes(cohort, splits_of(cohort))["rules"]
         changes.append(float(new.total(rules)(everyone(new)[None])[0]) - before)
     assert any(changes)
     assert np.mean(changes) > -0.001

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from baseline.release.cases import ReleaseCase
-from baseline.release.checks import about_mirrored, check_images
+from baseline.release.checks import check_images, check_mirrored
 from baseline.release.problems import ProblemReporter
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
@@ -21,7 +21,7 @@ def test_real_scans_are_sound(sts_scans: Path, patient: str) -> None:
     ct, pet = (sts_scans / patient / f"{role}_image.nii.gz" for role in ("CT", "PET"))
     assert check_images(ReleaseCase("STS-1", "STS", ct, pet, None, Patient()), sts_scans) == ()
     mask = read_volume(sts_scans / patient / "PET_mask.nii.gz")
-    assert list(about_mirrored(mask, read_volume(pet), ProblemReporter("STS-1", "mask"))) == []
+    assert list(check_mirrored(mask, read_volume(pet), ProblemReporter("STS-1", "mask"))) == []
 
 
 @pytest.mark.parametrize(
@@ -47,5 +47,5 @@ def test_a_mask_beside_the_uptake_that_its_mirror_image_covers(
     suv[:, 5 if "y" in along else 0 :, 5 if "x" in along else 0 :] = hot
     mask = Volume(labels, Geometry((20, 20, 3), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0)))
     pet = Volume(suv, Geometry((10, 10, 3), (2.0, 2.0, 2.0), (0.5, 0.5, 0.0)))
-    found = [problem.found for problem in about_mirrored(mask, pet, ProblemReporter("A", "A.nii.gz"))]
+    found = [problem.found for problem in check_mirrored(mask, pet, ProblemReporter("A", "A.nii.gz"))]
     assert found == ([] if expected is None else [expected])

@@ -10,7 +10,7 @@ import pytest
 
 from baseline import PRESETS, PrepareOptions, TrainingOptions, WorkFolders, pipeline, prepare_release, train
 from baseline.cli import main
-from baseline.preparation import Spacing, chosen_spacing
+from baseline.preparation import Spacing, resolve_spacing
 from contract.errors import HecktorError
 from contract.io.files import PHANTOM_MARKER, write_json, write_text
 from tests.baseline.prepared import planned_work
@@ -23,15 +23,15 @@ def test_a_spacing_is_chosen_by_request_then_images_then_preset(tmp_path: Path) 
     lines: list[str] = []
     empty, work = WorkFolders(tmp_path / "empty"), planned_work(tmp_path / "work")
     unnamed, of_images, fine = (PrepareOptions("r", spacing_mm) for spacing_mm in (None, PREPARED, FINE))
-    assert chosen_spacing(empty, unnamed, FINE, lines.append) == FINE
-    assert chosen_spacing(empty, of_images, FINE, lines.append) == PREPARED
-    assert chosen_spacing(work, unnamed, PREPARED, lines.append) == PREPARED
-    assert chosen_spacing(work, unnamed, None, lines.append) == PREPARED
-    assert chosen_spacing(work, fine, FINE, lines.append) == FINE
+    assert resolve_spacing(empty, unnamed, FINE, lines.append) == FINE
+    assert resolve_spacing(empty, of_images, FINE, lines.append) == PREPARED
+    assert resolve_spacing(work, unnamed, PREPARED, lines.append) == PREPARED
+    assert resolve_spacing(work, unnamed, None, lines.append) == PREPARED
+    assert resolve_spacing(work, fine, FINE, lines.append) == FINE
     write_json(tmp_path / PHANTOM_MARKER, {})
-    assert chosen_spacing(empty, PrepareOptions(str(tmp_path)), None, lines.append) == (3.0, 3.0, 3.0)
+    assert resolve_spacing(empty, PrepareOptions(str(tmp_path)), None, lines.append) == (3.0, 3.0, 3.0)
     assert lines == []
-    assert chosen_spacing(work, unnamed, FINE, lines.append) == PREPARED
+    assert resolve_spacing(work, unnamed, FINE, lines.append) == PREPARED
     assert lines == [KEPT]
 
 

@@ -17,8 +17,8 @@ from baseline.release.cases import ReleaseCase
 from baseline.release.splits import (
     Splits,
     as_nnunet_splits,
-    balanced_folds,
     load_or_make_splits,
+    make_balanced_folds,
     make_splits,
     read_splits,
     seed_of,
@@ -70,7 +70,7 @@ def test_folds_share_out_everyone_and_every_stratum_evenly(strata: list[Stratum]
     centre and event at most one each in an HPV status.
     """
     cases = cases_of(strata)
-    dealt = balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
+    dealt = make_balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
     assert sorted(patient for fold in dealt for patient in fold) == sorted(case.patient_id for case in cases)
     assert spread(dealt, dict.fromkeys((case.patient_id for case in cases), "everyone")) <= 1
     assert spread(dealt, {case.patient_id: case.centre for case in cases}) <= 1
@@ -104,7 +104,7 @@ def test_events_and_hpv_are_even_in_a_cohort_of_the_release_s_size() -> None:
 def test_no_patient_and_no_centre_leaks(strata: list[Stratum], folds: int, seed: int) -> None:
     cases = cases_of(strata)
     centre = {case.patient_id: case.centre for case in cases}
-    dealt = balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
+    dealt = make_balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
     splits = Splits(seed=seed, folds=dealt, centres=make_splits(cases, ANSWERS, 2, seed).centres)
     entries = as_nnunet_splits(splits, centre)
     assert len(entries) == len(splits.names) == len(splits.held_out)

@@ -13,7 +13,7 @@ import pytest
 
 from algorithm.region.grids import resample
 from baseline.cli import main
-from baseline.release.checks import scaled_by_factor
+from baseline.release.checks import scale_by_factor
 from baseline.work import DATASET_NAME
 from contract.errors import InputError
 from contract.images.volumes import Volume, read_volume
@@ -99,7 +99,7 @@ def scan(tiny_release: Release, scale: float) -> tuple[Volume, Volume]:
 @pytest.mark.parametrize("off", [1.0, 0.6, 1.6])
 def test_a_plausible_factor_is_applied(tiny_release: Release, off: float) -> None:
     ct, pet = scan(tiny_release, BQ_PER_SUV)
-    scaled, finding = scaled_by_factor(pet, ct, off / BQ_PER_SUV, "PET")
+    scaled, finding = scale_by_factor(pet, ct, off / BQ_PER_SUV, "PET")
     assert np.allclose(scaled.array, pet.array * off / BQ_PER_SUV)
     assert finding is not None
     assert finding.action == f"scaled by its factor {off / BQ_PER_SUV:.4g}"
@@ -109,7 +109,7 @@ def test_a_plausible_factor_is_applied(tiny_release: Release, off: float) -> Non
 def test_a_factor_far_from_the_bodys_estimate_is_not_applied(tiny_release: Release, off: float) -> None:
     """Ten times too high or low, or a dose in MBq in place of Bq: a million times."""
     ct, pet = scan(tiny_release, BQ_PER_SUV)
-    same, finding = scaled_by_factor(pet, ct, off / BQ_PER_SUV, "PET")
+    same, finding = scale_by_factor(pet, ct, off / BQ_PER_SUV, "PET")
     assert same is pet
     assert finding is not None
     assert "times the scale that muscle and fat suggest" in finding.found
@@ -118,8 +118,8 @@ def test_a_factor_far_from_the_bodys_estimate_is_not_applied(tiny_release: Relea
 
 def test_without_a_ct_only_the_highest_value_counts(tiny_release: Release) -> None:
     _, pet = scan(tiny_release, BQ_PER_SUV)
-    assert scaled_by_factor(pet, None, 1 / BQ_PER_SUV, "PET")[0] is not pet
-    same, finding = scaled_by_factor(pet, None, 1.0, "PET")
+    assert scale_by_factor(pet, None, 1 / BQ_PER_SUV, "PET")[0] is not pet
+    same, finding = scale_by_factor(pet, None, 1.0, "PET")
     assert same is pet
     assert finding is not None
     assert "gives a highest SUV of" in finding.found
@@ -127,10 +127,10 @@ def test_without_a_ct_only_the_highest_value_counts(tiny_release: Release) -> No
 
 def test_a_pet_in_suv_keeps_its_values(tiny_release: Release) -> None:
     ct, pet = scan(tiny_release, 1.0)
-    same, finding = scaled_by_factor(pet, ct, 1 / BQ_PER_SUV, "PET")
+    same, finding = scale_by_factor(pet, ct, 1 / BQ_PER_SUV, "PET")
     assert same is pet
     assert str(finding).endswith("already SUV, expected Bq/ml; factor 0.0002 not applied")
-    assert scaled_by_factor(pet, ct, None, "PET") == (pet, None)
+    assert scale_by_factor(pet, ct, None, "PET") == (pet, None)
 
 
 PATIENTS = ("CHUM-001", "CHUM-002", "MDA-001", "MDA-002", "MDA-003")

@@ -112,7 +112,7 @@ def test_a_comparator_has_a_folder_of_its_own(tmp_path: Path) -> None:
     content = answers((4.0, 3.0, 2.0, 1.0), None)
     content["rfs"]["nested"]["comparators"] = {"my_model:Head": {"score": [1.0, 2.0, 3.0, 4.0]}}
     write_heads(work, content)
-    write_mask(work.unfiltered_mask("A-1"), blocks(), GRID)
+    write_mask(work.raw_mask("A-1"), blocks(), GRID)
     output = answers_of(work, tmp_path / "out")
     assert sorted(path.name for path in output.iterdir()) == ["heads", "my_model-Head", "reference", "unfiltered"]
     assert (output / "my_model-Head" / "answers.csv").read_text().splitlines()[:2] == ["PatientID,risk", "A-1,1.0"]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.network.backbones import untrained_network
+from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import PLANS, load_package
 from algorithm.network.resident import DEFAULT_PACKAGE
-from algorithm.network.tiles import planned_passes
+from algorithm.network.tiles import list_passes
 from benchmarks.device.packages import PLAN_NAMES, plans_named, write_random_package
 from benchmarks.device.speed import flops_per_tile
 from contract import labels
@@ -38,7 +38,7 @@ def test_plans_are_of_full_size(name: str, millions: float) -> None:
     assert configuration["patch_size"] == [192, 112, 112]
     assert np.prod(configuration["architecture"]["arch_kwargs"]["strides"], axis=0).tolist() == [32, 16, 16]
     with torch.device("meta"):
-        network = untrained_network(configuration, 2, 3)
+        network = build_untrained_network(configuration, 2, 3)
     assert sum(tensor.numel() for _, tensor in own_tensors(network)) / 1e6 == pytest.approx(millions, abs=0.1)
 
 
@@ -57,7 +57,7 @@ def test_operations_of_a_tile() -> None:
 def test_a_random_package_segments_hot_voxels_of_the_pet(name: str, tmp_path: Path) -> None:
     """Noise of sd 1 in both channels with a block of 20 in the PET: GTVp there and nowhere else."""
     package = load_package(write_random_package(tmp_path / name, name, DEFAULT_EDITION, quick=True))
-    assert len(planned_passes(package)) == 4
+    assert len(list_passes(package)) == 4
     data = torch.randn((1, 2, 16, 16, 16), generator=torch.Generator().manual_seed(0)).clip(-2, 2)
     data[0, 1, 4:7, 4:7, 4:7] = 20.0
     with torch.inference_mode():

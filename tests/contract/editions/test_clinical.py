@@ -15,7 +15,7 @@ from contract.editions.clinical import (
     ImpossibleValueError,
     Stage,
     centre_code,
-    normalised_key,
+    normalise_key,
 )
 from contract.errors import InputError
 from contract.patient import parse_ehr
@@ -57,7 +57,7 @@ def test_features_are_the_index_of_a_stage_and_the_number_of_a_code() -> None:
 
 
 def test_normalised_spellings() -> None:
-    assert {normalised_key(key) for key in ("M-stage", "m_stage", "M STAGE")} == {"mstage"}
+    assert {normalise_key(key) for key in ("M-stage", "m_stage", "M STAGE")} == {"mstage"}
     assert [centre_code(text) for text in (" mda ", "3.0", "3.5")] == ["MDA", "3", "3.5"]
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.editions import edition_from, in_a_file, load_edition
+from contract.editions import load_edition, parse_edition, write_edition_file
 from contract.errors import HecktorError
 from contract.patient import parse_ehr
 
@@ -61,7 +61,7 @@ def test_an_edition_with_the_algorithms_of_another() -> None:
     """`rfs` alone is scored, under the number that `segmentation` has in HECKTOR 2025."""
     content = {"format": 2, "name": "mine", "title": "Mine", "algorithms_of": "hecktor2025"}
     content |= {"task_aliases": {"rfs": ["1", "pfs"]}, "scoring": {"rfs": {}}}
-    edition, declaring = edition_from(content), load_edition("hecktor2025")
+    edition, declaring = parse_edition(content), load_edition("hecktor2025")
     assert (edition.name, edition.inputs, edition.clinical) == ("mine", declaring.inputs, declaring.clinical)
     assert edition.algorithms == declaring.algorithms
     assert {edition.algorithm(name).name for name in (None, "1", "PFS", "2")} == {"rfs"}
@@ -255,10 +255,10 @@ def test_an_embedded_edition_is_that_of_its_file(tmp_path: Path) -> None:
     file.write_text(json.dumps({"$schema": "edition.schema.json", **json.loads(FOUR.read_text())}))
     edition = load_edition(str(file))
     assert edition.content == load_edition(str(FOUR)).content == json.loads(FOUR.read_text())
-    assert in_a_file(edition, tmp_path / "unused.json") is edition
-    embedded = edition_from(edition.content)
+    assert write_edition_file(edition, tmp_path / "unused.json") is edition
+    embedded = parse_edition(edition.content)
     assert (embedded.content, embedded.source) == (edition.content, "")
-    written = in_a_file(embedded, tmp_path / "written.json")
+    written = write_edition_file(embedded, tmp_path / "written.json")
     assert (written.source, written.content) == (str(tmp_path / "written.json"), edition.content)
 
 
@@ -275,7 +275,7 @@ def test_two_algorithms_cannot_have_the_same_image() -> None:
     (first,) = content["algorithms"]
     content["algorithms"] = [first | {"image": "larynx"}, first | {"name": "other", "image": "hecktor-larynx"}]
     with pytest.raises(HecktorError, match=r"expected each once, not hecktor-evaluation-larynx twice$"):
-        edition_from(content)
+        parse_edition(content)
 
 
 @pytest.mark.parametrize("name", ["hecktor2021", "larynx.json", {}])
@@ -283,7 +283,7 @@ def test_algorithms_are_those_of_an_edition_that_declares_some(name: Any) -> Non
     """No file: a path in a package or a result could name a file of the machine that reads it."""
     expected = r"^own_edition\.algorithms_of: found .*, expected one of hecktor2025, hecktor2026, hntsmrg2024$"
     with pytest.raises(HecktorError, match=expected):
-        edition_from({"algorithms_of": name})
+        parse_edition({"algorithms_of": name})
 
 
 def test_a_json_text_is_no_name() -> None:

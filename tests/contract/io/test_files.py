@@ -25,9 +25,9 @@ from contract.io.files import (
     parse_json,
     read_json,
     read_text,
+    remove_apostrophe,
     require_space,
     whole_folder,
-    without_apostrophe,
     write_csv,
     write_files,
     write_json,
@@ -219,7 +219,7 @@ def test_no_name_in_a_table_for_people_is_a_formula() -> None:
     read = list(csv.DictReader(io.StringIO(csv_text(["team", "value"], rows, for_people=True))))
     assert [row["team"] for row in read] == escaped
     assert {row["value"] for row in read} == {"-0.5"}
-    assert [without_apostrophe(name) for name in escaped] == names
+    assert [remove_apostrophe(name) for name in escaped] == names
     cells = [cell.strip('" ') for name in escaped for cell in re.split("[;\t\n]", name)]
     assert [cell for cell in cells if cell[:1] in {"=", "@"} and len(cell) > 1] == []
     assert [row["team"] for row in csv.DictReader(io.StringIO(csv_text(["team", "value"], rows)))] == names

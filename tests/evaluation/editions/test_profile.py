@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from contract.documents import json_schema
-from contract.editions import edition_from, known_editions, load_edition
+from contract.editions import list_editions, load_edition, parse_edition
 from contract.errors import HecktorError
 from evaluation.editions.document import Borda, Lexicographic
 from evaluation.editions.profile import load_profile, profile_of, with_options
@@ -20,7 +20,7 @@ from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.risks import RISK_METRICS
 from evaluation.metrics.rules import RULES_OF_KIND
-from reporting.studies.outputs import add_answer_options, chosen_answer
+from reporting.studies.outputs import add_answer_options, find_answer
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -72,7 +72,7 @@ def test_an_edition_file_works_as_a_named_edition_does(tmp_path, content):
 def test_an_edition_without_the_task_says_so(content):
     del content["scoring"]["hpv"]
     with pytest.raises(HecktorError, match="no task 'hpv'"):
-        profile_of(edition_from(content)).task(HPV.name)
+        profile_of(parse_edition(content)).task(HPV.name)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_task_has_the_numbers_and_names_of_its_challenge(edition, names, task)
 def test_a_study_takes_the_number_of_the_challenge():
     parser = argparse.ArgumentParser()
     add_answer_options(parser)
-    task, answer = chosen_answer(parser, parser.parse_args(["--edition", "hecktor2021", "--task", "3"]))
+    task, answer = find_answer(parser, parser.parse_args(["--edition", "hecktor2021", "--task", "3"]))
     assert (task.name, answer.kind) == ("rfs", "risk")
 
 
@@ -147,17 +147,17 @@ def test_a_break_of_the_schema_is_named(content, path, value, message):
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(HecktorError, match=message):
-        profile_of(edition_from(content, "p.json"))
+        profile_of(parse_edition(content, "p.json"))
 
 
 def test_the_editions_of_the_package():
     of_hecktor = {f"hecktor{year}" for year in (2020, 2021, 2022, 2025, 2026)}
-    assert set(known_editions()) == {*of_hecktor, "hntsmrg2024"}
+    assert set(list_editions()) == {*of_hecktor, "hntsmrg2024"}
 
 
 def test_no_code_asks_for_an_edition_by_name():
     for path in (Path(__file__).parents[3] / "evaluation").rglob("*.py"):
-        assert not [name for name in known_editions() if f'"{name}"' in path.read_text()], path.name
+        assert not [name for name in list_editions() if f'"{name}"' in path.read_text()], path.name
 
 
 def test_every_rule_and_metric_is_documented():
@@ -188,7 +188,7 @@ def test_a_metric_needs_the_name_of_its_answer():
     metrics = content["scoring"]["everything"]["metrics"]
     metrics["c_index"] = metrics.pop("survival_c_index")
     with pytest.raises(HecktorError, match="'c_index' is not measured under these rules"):
-        profile_of(edition_from(content))
+        profile_of(parse_edition(content))
 
 
 def test_parsing_an_edition_loads_neither_image_libraries_nor_what_reads_and_scores():

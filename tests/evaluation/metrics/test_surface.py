@@ -16,8 +16,8 @@ from evaluation.metrics.surface import (
     _by_transform,
     _by_tree,
     compare_surfaces,
+    make_missing_row,
     surface_voxels,
-    without_prediction,
 )
 
 SPACING = (3.0, 2.0, 1.0)
@@ -107,7 +107,7 @@ def test_empty_masks(rules):
 def test_a_case_without_a_prediction_has_the_worst_values() -> None:
     """Nothing of the reference's surface is found: a surface DSC of exactly 0, infinite distances."""
     worst = {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
-    assert without_prediction() == SurfaceRow(NO_PREDICTION, worst)
+    assert make_missing_row() == SurfaceRow(NO_PREDICTION, worst)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.risks import RISK_METRICS
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from evaluation.ranking.cli import main
-from evaluation.statistics.tests import TeamRisks, holm, kang, signed_ranks
+from evaluation.statistics.tests import TeamRisks, holm, kang, signed_rank_test
 from tests.evaluation.conftest import Phase
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
@@ -208,7 +208,7 @@ def test_masks_are_compared_by_their_means_and_signed_ranks_stand_beside(compare
     np.testing.assert_allclose([there["p_holm"], back["p_holm"]], holm(np.array([there["p"], back["p"]])))
     assert there["ci95_low"] < there["difference"] < there["ci95_high"]
     beside = pair_of(found["gtvp_dsc_mean"]["other_tests"]["wilcoxon_signed_rank"], *teams)
-    assert (beside["difference"], beside["p"]) == pytest.approx((1, signed_ranks(dsc).p[0, 1]))
+    assert (beside["difference"], beside["p"]) == pytest.approx((1, signed_rank_test(dsc).p[0, 1]))
     assert found["gtvn_dsc_agg"]["test"] == "bootstrap_difference"
     assert pair_of(found["gtvn_dsc_agg"]["pairs"], *teams)["p"] < 0.05
 

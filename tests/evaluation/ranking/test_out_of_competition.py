@@ -16,8 +16,8 @@ from evaluation.editions.profile import load_profile
 from evaluation.ranking.cli import main
 from evaluation.ranking.out_of_competition import (
     MEAN_OF_TEAMS,
-    EntryOutOfCompetition,
     OutOfCompetitionSource,
+    UnrankedEntry,
     observers_entry,
     out_of_competition_source,
     place,
@@ -131,13 +131,13 @@ def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
 def test_a_row_stands_below_teams_of_its_value():
     teams = teams_of_risks(0.7, 0.6, 0.6, 0.5)
     for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):
-        assert place(EntryOutOfCompetition("x", "", figures(c_index=value)), teams) == expected
+        assert place(UnrankedEntry("x", "", figures(c_index=value)), teams) == expected
 
 
 def test_a_row_without_a_metric_that_decides_stands_last():
-    assert place(EntryOutOfCompetition("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
+    assert place(UnrankedEntry("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
     partly = figures(gtvp_dsc_mean=0.99)
-    assert place(EntryOutOfCompetition("x", "", partly), teams_of_2025()) == 5
+    assert place(UnrankedEntry("x", "", partly), teams_of_2025()) == 5
 
 
 def test_a_metric_that_does_not_decide_may_be_absent():
@@ -146,15 +146,15 @@ def test_a_metric_that_does_not_decide_may_be_absent():
     values = {"a": (0.7, 0.8, 0.6), "b": (0.6, 0.6, 0.6)}
     teams = results_of({team: metrics_of(values_by_metric(of_team, names)) for team, of_team in values.items()}, HPV)
     row = figures(balanced_accuracy=0.65, specificity=0.5)
-    assert place(EntryOutOfCompetition("x", "", row), teams) == 1
+    assert place(UnrankedEntry("x", "", row), teams) == 1
 
 
 def test_the_place_under_the_nested_borda_count_of_2025():
     """With MEDAI's values the row ties with MEDAI: inner sums 5, 9, 7, 7, 7 and 5 rank 1, 6, 3, 3, 3 and 1; with the
     GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. MEDAI alone stands above.
     """
-    assert place(EntryOutOfCompetition("x", "", of_2025(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
-    assert place(EntryOutOfCompetition("x", "", of_2025(0.9, 0.9, 0.9)), teams_of_2025()) == 0
+    assert place(UnrankedEntry("x", "", of_2025(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
+    assert place(UnrankedEntry("x", "", of_2025(0.9, 0.9, 0.9)), teams_of_2025()) == 0
 
 
 @pytest.mark.parametrize(

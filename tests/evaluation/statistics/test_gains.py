@@ -13,7 +13,7 @@ from scipy import stats
 
 from evaluation.metrics.overlap import mean_metric
 from evaluation.statistics.bootstrap import leave_one_out, replicates
-from evaluation.statistics.gains import PairedGains, degrees_of_freedom, paired_gains
+from evaluation.statistics.gains import PairedGains, compute_gains, degrees_of_freedom
 
 NAN, INF = float("nan"), float("inf")
 PARTS = ("difference", "sd", "ci95_low", "ci95_high", "p")
@@ -22,7 +22,7 @@ PARTS = ("difference", "sd", "ci95_low", "ci95_high", "p")
 def two(value, gains, left_out=(0.0, 0.0)):
     """Gains of a team with these replicates over one that is 0 throughout."""
     drawn, left = (np.array([one, [0.0] * len(one)]) for one in (gains, left_out))
-    return paired_gains(np.array([value, 0.0]), drawn, left)
+    return compute_gains(np.array([value, 0.0]), drawn, left)
 
 
 def figures(gains: PairedGains, a=0, b=1):
@@ -130,7 +130,7 @@ def test_all_pairs_at_once_agree_with_loops(seed, odd, digits):
     left_out[rng.random(left_out.shape) < odd / 10] = INF
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = paired_gains(values, draws, left_out)
+        found = compute_gains(values, draws, left_out)
     for a, b in itertools.permutations(range(5), 2):
         expected = naive_pair(values[a], values[b], draws[a], draws[b], left_out[a], left_out[b])
         assert figures(found, a, b) == pytest.approx(expected, nan_ok=True, rel=1e-6, abs=1e-12)
@@ -142,16 +142,16 @@ def test_what_always_holds(seed, teams, scale):
     """Both directions share one p; units change nothing; a larger gain over the same draws has a smaller p."""
     rng = np.random.default_rng(seed)
     values, draws, left_out = rng.normal(size=teams), rng.normal(size=(teams, 50)), rng.normal(size=(teams, 40))
-    found = paired_gains(values, draws, left_out)
+    found = compute_gains(values, draws, left_out)
     off_diagonal = ~np.eye(teams, dtype=bool)
     np.testing.assert_allclose((found.p + found.p.T)[off_diagonal], 1, rtol=1e-9)
     np.testing.assert_array_equal(found.difference, -found.difference.T)
     np.testing.assert_array_equal(found.sd, found.sd.T)
     np.testing.assert_allclose(found.ci95_low, -found.ci95_high.T, atol=1e-12)
     assert (found.p[off_diagonal] > 0).all()
-    np.testing.assert_allclose(paired_gains(scale * values, scale * draws, scale * left_out).p, found.p, rtol=1e-5)
+    np.testing.assert_allclose(compute_gains(scale * values, scale * draws, scale * left_out).p, found.p, rtol=1e-5)
     values[0] += 1
-    assert (paired_gains(values, draws, left_out).p[0, 1:] < found.p[0, 1:]).all()
+    assert (compute_gains(values, draws, left_out).p[0, 1:] < found.p[0, 1:]).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -166,7 +166,7 @@ def test_an_interval_without_0_is_one_with_p_up_to_a_fortieth(seed, cases, digit
     drawn = np.stack(list(draws.values()))
     drawn[rng.random(drawn.shape) < odd] = INF
     left_out = np.stack([leave_one_out(one, cases) for one in metrics.values()])
-    gains = paired_gains(values.mean(axis=1), drawn, left_out)
+    gains = compute_gains(values.mean(axis=1), drawn, left_out)
     tested = ~np.isnan(gains.p)
     np.testing.assert_array_equal(tested, ~np.isnan(gains.ci95_low))
     np.testing.assert_array_equal((gains.ci95_low > 0)[tested], (gains.p <= 0.025)[tested])
@@ -180,7 +180,7 @@ def test_a_mean_is_compared_like_a_paired_t_test():
     metrics = {team: mean_metric(of_team) for team, of_team in enumerate(cases)}
     draws, _ = replicates(metrics, n, 4000, rng)
     drawn, left_out = np.stack(list(draws.values())), np.stack([leave_one_out(one, n) for one in metrics.values()])
-    found = paired_gains(cases.mean(axis=1), drawn, left_out)
+    found = compute_gains(cases.mean(axis=1), drawn, left_out)
     expected = stats.ttest_rel(cases[0], cases[1], alternative="greater")
     assert found.p[0, 1] == pytest.approx(expected.pvalue, rel=0.15)
     assert found.sd[0, 1] == pytest.approx(stats.sem(cases[0] - cases[1]), rel=0.04)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.statistics.tests import holm, kendall_tau, signed_ranks
+from evaluation.statistics.tests import holm, kendall_tau, signed_rank_test
 
 NAN, INF = float("nan"), float("inf")
 
@@ -32,7 +32,7 @@ def test_holm_lies_between_the_value_and_bonferroni(values):
 
 def p_of(a, b):
     """The p of a over b, and of b over a."""
-    found = signed_ranks(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)])).p
+    found = signed_rank_test(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)])).p
     return found[0, 1], found[1, 0]
 
 
@@ -62,7 +62,7 @@ def test_signed_ranks_agree_with_scipy(seed, cases, digits):
     Scipy has no exact p with ties, which all signs of up to ten gaps give.
     """
     goodness = np.random.default_rng(seed).normal(size=(4, cases)).round(digits)
-    test = signed_ranks(goodness)
+    test = signed_rank_test(goodness)
     found = test.p
     for a, b in itertools.permutations(range(4), 2):
         gap = (goodness[a] - goodness[b]).round(12)
@@ -104,7 +104,7 @@ def test_signed_ranks_of_whole_millimetres_reject_five_in_a_hundred(cases):
     for _ in range(1000):
         easy = rng.normal(size=cases)
         teams = np.rint(np.exp(1.5 + 0.6 * (easy + rng.normal(size=(2, cases)))))
-        rejected += signed_ranks(-teams).p[0, 1] <= 0.05
+        rejected += signed_rank_test(-teams).p[0, 1] <= 0.05
     assert 0.03 < rejected / 1000 < 0.07
 
 

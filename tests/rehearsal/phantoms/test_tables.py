@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.editions import Edition, edition_from, load_edition
+from contract.editions import Edition, load_edition, parse_edition
 from contract.errors import OutputError
 from contract.io.files import read_json, write_json
 from rehearsal.phantoms.centres import CENTRES
@@ -31,7 +31,7 @@ def cases() -> list[PhantomCase]:
 def edition(answers: list[dict[str, Any]], clinical: list[dict[str, Any]] | None = None) -> Edition:
     content = read_json(FOUR_ANSWERS)
     content["algorithms"][0]["answers"] = answers
-    return edition_from(content | ({} if clinical is None else {"clinical": clinical}))
+    return parse_edition(content | ({} if clinical is None else {"clinical": clinical}))
 
 
 def column(cases: list[PhantomCase], declared: Edition, name: str) -> list[Any]:

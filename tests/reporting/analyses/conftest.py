@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.editions import Algorithm, Answer
+from contract.editions import Algorithm, AnswerSpec
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.task import TaskResults
@@ -27,7 +27,7 @@ Rows = Sequence[Mapping[str, Any]]
 def table() -> Callable[..., AnswerRows]:
     """Make the rows of one answer from each team's rows."""
 
-    def make(teams: Mapping[str, Rows], answer: Answer = MASK, task: Algorithm = SEGMENTATION) -> AnswerRows:
+    def make(teams: Mapping[str, Rows], answer: AnswerSpec = MASK, task: Algorithm = SEGMENTATION) -> AnswerRows:
         edition = "hecktor2026" if len(task.answers) > 1 else "hecktor2025"
         of_teams = {name: metrics_of(rows=rows) for name, rows in teams.items()}
         return answer_rows(results_of(of_teams, task, edition), answer)

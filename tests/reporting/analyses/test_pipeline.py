@@ -10,7 +10,7 @@ import pytest
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.pipeline import task_analyses
-from reporting.analyses.tasks import between_tasks
+from reporting.analyses.tasks import compare_tasks
 from tests.evaluation.built import with_board
 
 # Channels of each kind of chart that name a column, required ones first (reporting/page/kinds.js).
@@ -115,5 +115,5 @@ def test_results_without_rows_have_the_analyses_of_aggregates(challenge, edition
 
 def test_between_tasks(challenge) -> None:
     results = [challenge("hecktor2025", task, number=place) for place, task in enumerate(("segmentation", "rfs"), 1)]
-    assert check(between_tasks(results)) == {"correlation-between-tasks"}
-    assert between_tasks(results[:1]) == []
+    assert check(compare_tasks(results)) == {"correlation-between-tasks"}
+    assert compare_tasks(results[:1]) == []

@@ -9,9 +9,9 @@ import pytest
 
 from evaluation.metrics.survival import DAYS_PER_YEAR
 from reporting.analyses.survival import (
+    compute_restricted_mean_years,
     kaplan_meier,
     log_rank_p,
-    restricted_mean_years,
     survival_by_risk,
     survival_curve,
 )
@@ -76,9 +76,9 @@ def test_kaplan_meier_by_hand() -> None:
     assert [point["years"] for point in curve] == pytest.approx([0, 1, 2, 3, 4])
     assert [point["free"] for point in curve] == pytest.approx([1, 0.8, 0.6, 0.3, 0.3])
     assert all(point["low"] <= point["free"] <= point["high"] for point in curve)
-    assert restricted_mean_years(estimate, 3 * DAYS_PER_YEAR) == pytest.approx(1 + 0.8 + 0.6)
+    assert compute_restricted_mean_years(estimate, 3 * DAYS_PER_YEAR) == pytest.approx(1 + 0.8 + 0.6)
     assert survival_curve(kaplan_meier(days[:0], events[:0])) == []
-    assert restricted_mean_years(None, 3.0) is None
+    assert compute_restricted_mean_years(None, 3.0) is None
 
 
 def test_log_rank_without_two_groups_or_events_does_not_exist() -> None:
@@ -107,6 +107,6 @@ def test_lifelines_agrees(seed: int) -> None:
     assert np.array([estimate.low, estimate.high]) == pytest.approx(interval)
     for horizon in (15.0, 700.0, float(days.max())):
         mean = restricted_mean_survival_time(theirs, t=horizon) / DAYS_PER_YEAR
-        assert restricted_mean_years(estimate, horizon) == pytest.approx(mean)
+        assert compute_restricted_mean_years(estimate, horizon) == pytest.approx(mean)
     test = logrank_test(days[group], days[~group], events[group], events[~group])
     assert log_rank_p(days, events, group) == pytest.approx(test.p_value)

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from evaluation.results.task import TaskResults
-from reporting.analyses.tasks import between_tasks, tau_and_p
+from reporting.analyses.tasks import compare_tasks, tau_and_p
 from tests.evaluation.built import board_of, results_of, with_board
 from tests.evaluation.tasks import SEGMENTATION
 
@@ -54,7 +54,7 @@ def test_only_teams_of_both_tasks_are_compared() -> None:
     """a, b, c and d stand in both, with one discordant pair of six: tau 4/6 officially and by the shared metric."""
     one = task(1, {"a": 1, "b": 2, "c": 3, "only": 4, "d": 5}, ("m", "x"))
     two = task(2, {"b": 1, "a": 2, "c": 3, "d": 4}, ("m", "y"))
-    correlation, spread = between_tasks([one, two])
+    correlation, spread = compare_tasks([one, two])
     assert [(row["by"], row["teams"], row["tau"]) for row in correlation.rows] == [
         ("Official rank", 4, 0.6667),
         ("M", 4, 0.6667),
@@ -77,7 +77,7 @@ def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
         {"team": "IOV", "metrics": {"m": {"value": None}}},
     ]
     first = with_board(first, out_of_competition=entries)
-    spread = next(one for one in between_tasks([first, second]) if one.name == "spread-over-teams")
+    spread = next(one for one in compare_tasks([first, second]) if one.name == "spread-over-teams")
     assert [(row["task"], row["team"], row["value"]) for row in spread.rows if "team" in row] == [
         ("Task 1: T", "nnU-Net", 0.817)
     ]
@@ -89,10 +89,10 @@ def test_a_task_without_a_shared_metric_has_no_box() -> None:
     """Of three tasks two rank `m`: the third has no values of it, and no empty line."""
     ranks = {"a": 1, "b": 2}
     tasks = [task(1, ranks), task(2, ranks, ("x",)), task(3, ranks)]
-    spread = next(one for one in between_tasks(tasks) if one.name == "spread-over-teams")
+    spread = next(one for one in compare_tasks(tasks) if one.name == "spread-over-teams")
     assert [row["task"] for row in spread.rows] == ["Task 1: T", "Task 3: T"]
 
 
 def test_too_few_common_teams() -> None:
-    analyses = between_tasks([task(1, {"a": 1, "b": 2}, ("x",)), task(2, {"a": 1, "b": 2}, ("y",))])
+    analyses = compare_tasks([task(1, {"a": 1, "b": 2}, ("x",)), task(2, {"a": 1, "b": 2}, ("y",))])
     assert analyses == []

@@ -11,7 +11,7 @@ from evaluation.results.board import Leaderboard
 from evaluation.results.documents import FIGURES
 from evaluation.results.task import TaskResults
 from reporting.analyses.pipeline import task_analyses
-from reporting.analyses.tasks import between_tasks
+from reporting.analyses.tasks import compare_tasks
 from reporting.page.html import colours_of
 from reporting.report.cases import CasePicture
 from reporting.report.page import BETWEEN_TASKS, PageContent
@@ -40,7 +40,7 @@ def content(
 ) -> PageContent:
     results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
     analyses = {one.key: task_analyses(one) for one in results}
-    analyses[BETWEEN_TASKS] = between_tasks(results)
+    analyses[BETWEEN_TASKS] = compare_tasks(results)
     return PageContent(title, "", results, analyses, pictures, colours_of(teams), with_cases=True)
 
 

@@ -13,7 +13,7 @@ import evaluation
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
 from reporting.studies.cli import main
-from reporting.studies.ensemble import combined_risks
+from reporting.studies.ensemble import combine_risks
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -125,7 +125,7 @@ def test_risks_are_combined_by_rank(tmp_path):
 
 def test_a_patient_without_a_risk_has_no_vote_of_that_team():
     """`a` ranks P1 and P3 only, at (1 - 1/2) / 2 and (2 - 1/2) / 2; `b` all three; P4 has no rank."""
-    found = combined_risks(
+    found = combine_risks(
         [{"P1": 1.0, "P3": 2.0}, {"P1": 1.0, "P2": 2.0, "P3": 3.0}], ["P1", "P2", "P3", "P4"], "mean_rank"
     )
     assert found == {

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from contract.editions import known_editions, load_edition
+from contract.editions import list_editions, load_edition
 from evaluation import evaluate
 from evaluation.editions.profile import load_profile
 from reporting.studies.cli import main
@@ -16,7 +16,7 @@ from tests.evaluation.staging import write_truth
 
 ANSWERS = [
     pytest.param(name, answer, id=f"{name}-{answer.name}")
-    for name in known_editions()
+    for name in list_editions()
     for task in load_profile(name).tasks.values()
     for answer in task.algorithm.answers
 ]
@@ -76,7 +76,7 @@ def test_ensembles_and_observers_of_masks(tmp_path, edition, answer, grid):
     assert found["aggregates"]["gtvp_dsc_median"]["value"] == 1.0
 
 
-@pytest.mark.parametrize("edition", known_editions())
+@pytest.mark.parametrize("edition", list_editions())
 def test_failures_of_a_challenge(tmp_path, edition):
     write_challenge(tmp_path / "challenge", edition, ChallengeSize(teams=2, cases=30, bootstraps=5, rankings=0))
     for task in load_profile(edition).tasks.values():
@@ -89,7 +89,7 @@ def test_failures_of_a_challenge(tmp_path, edition):
             assert found["labels"]["gtvp"]["cases"] > 20
 
 
-@pytest.mark.parametrize("edition", [one for one in known_editions() if "ct" in load_edition(one).inputs])
+@pytest.mark.parametrize("edition", [one for one in list_editions() if "ct" in load_edition(one).inputs])
 def test_thresholds_and_baselines(add_case, blank, grid, edition, tmp_path):
     """Four voxels of SUV 10 in a background of 1: half of SUVmax is exactly the tumour."""
     mask, suv = blank(), np.ones(grid.array_shape)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from reporting.viewer.case import build_case, shown_mask, values_at
+from reporting.viewer.case import build_case, resample_for_display, values_at
 from reporting.viewer.cohort import ViewerCohort
 from reporting.viewer.lesions import lesion_voxels
-from reporting.viewer.region import MOST_VOXELS, shown_grid, to_index, to_mm
+from reporting.viewer.region import MOST_VOXELS, find_display_grid, to_index, to_mm
 from tests.reporting.viewer.conftest import GRID, ToyCohort, volume_of
 
 
@@ -119,10 +119,10 @@ def test_the_region_lies_around_the_lesions_or_at_the_upper_end() -> None:
 
     Without lesions they end at the last slice and lie around the middle, 74.5: from 42.
     """
-    focus = shown_grid(LONG, np.array([[75.0, 75.0, 75.0]] * 2))
+    focus = find_display_grid(LONG, np.array([[75.0, 75.0, 75.0]] * 2))
     assert focus.size == (65, 65, 44)
     assert to_index(LONG, np.asarray(focus.origin_mm)).tolist() == pytest.approx([43, 43, 54])
-    top = shown_grid(LONG, None)
+    top = find_display_grid(LONG, None)
     assert top.size == (65, 65, 44)
     assert to_index(LONG, np.asarray(top.origin_mm)).tolist() == pytest.approx([42, 42, 106])
 
@@ -130,7 +130,7 @@ def test_the_region_lies_around_the_lesions_or_at_the_upper_end() -> None:
 def test_fine_voxels_are_thinned_out() -> None:
     """511 x 511 x 200 voxels are too many, 256 x 256 x 200 of every second one along x and y are not."""
     fine = Geometry((600, 600, 200), (0.5, 0.5, 1.0), (0.0, 0.0, 0.0))
-    grid = shown_grid(fine, np.array([[300.0, 300.0, 100.0]] * 2))
+    grid = find_display_grid(fine, np.array([[300.0, 300.0, 100.0]] * 2))
     assert (grid.size, grid.spacing_mm) == ((256, 256, 200), (1.0, 1.0, 1.0))
 
 
@@ -141,7 +141,7 @@ def test_the_region_holds_all_lesions_on_voxels_of_the_ct(
 ) -> None:
     ct = Geometry((150 * fineness,) * 3, (4.0 / fineness,) * 3, (-300.0, -300.0, -900.0), OBLIQUE.direction)
     lesions = np.array([first, second]) * fineness
-    grid = shown_grid(ct, np.stack([lesions.min(axis=0), lesions.max(axis=0)]))
+    grid = find_display_grid(ct, np.stack([lesions.min(axis=0), lesions.max(axis=0)]))
     index = to_index(grid, to_mm(ct, lesions))
     assert grid.voxel_count <= MOST_VOXELS
     assert (index >= -1e-6).all()
@@ -166,7 +166,7 @@ def test_no_lesion_is_lost_on_a_coarser_grid(places: list[tuple[int, ...]]) -> N
         block = mask[6 * bz : 6 * bz + 6, 6 * by : 6 * by + 6, 6 * bx : 6 * bx + 6]
         if not block.any():
             block[z, y, x] = label
-    shown = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
+    shown = resample_for_display(lesion_voxels(mask, FINE, 26), COARSE)
     lesions = np.argwhere(mask)[:, ::-1]
     nearest = np.rint(to_index(COARSE, to_mm(FINE, lesions))).astype(int)
     for (x, y, z), (i, j, k) in zip(lesions, nearest, strict=True):
@@ -180,7 +180,7 @@ def test_a_mask_on_coarser_voxels_than_the_ct_has_no_holes() -> None:
     """One voxel of 3 mm is 27 of 1 mm."""
     mask = np.zeros(COARSE.array_shape, np.uint8)
     mask[4, 4, 4] = 2
-    assert (shown_mask(lesion_voxels(mask, COARSE, 26), FINE) == 2).sum() == 27
+    assert (resample_for_display(lesion_voxels(mask, COARSE, 26), FINE) == 2).sum() == 27
 
 
 def test_values_between_voxels_are_linear_and_0_outside() -> None:

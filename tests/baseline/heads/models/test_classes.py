@@ -17,7 +17,7 @@ from baseline.heads.models.classes import fit_logistic, fit_multinomial, predict
 from baseline.heads.models.kinds import only
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import targets_of
-from baseline.heads.models.terms import scaled_terms
+from baseline.heads.models.terms import fit_scaled_terms
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import class_head, term
 from tests.baseline.heads.cohorts import head_cohort
@@ -57,7 +57,7 @@ def test_classes_without_patients_never_win(values: list[int]) -> None:
     truth = np.array(values * 6)
     columns = np.stack([10.0 * truth, np.arange(len(truth)) % 5], axis=1)
     patients = cohort_of(columns, truth)
-    (head,) = fit_multinomial(patients, scaled_terms(patients, FEATURES), SETTINGS[1:], np.random.default_rng(0))
+    (head,) = fit_multinomial(patients, fit_scaled_terms(patients, FEATURES), SETTINGS[1:], np.random.default_rng(0))
     assert head.classes == CLASSES
     assert predicted(head.scores(patients), patients.possible).tolist() == truth.tolist()
     absent = [number for number in range(4) if number not in values]
@@ -201,7 +201,7 @@ def test_the_penalty_of_a_logistic_regression_applies_to_the_mean_loss(patients:
     positive = np.arange(patients) % 2 == 1
     rows = [{"x": 1.0 if one else -1.0} for one in positive]
     cohort = head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("0", "1")))
-    terms = scaled_terms(cohort, {"x": "identity"})
+    terms = fit_scaled_terms(cohort, {"x": "identity"})
     (head,) = fit_logistic(cohort, terms, [{"penalty": 1 / (1 + np.e)}], np.random.default_rng(0))
     assert [term.weights[0] for term in head.terms] == pytest.approx([1.0], abs=1e-3)
     assert head.intercepts == pytest.approx([0], abs=1e-3)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import NEVER, CustomHead, EnsembleHead, read_head
-from algorithm.heads.head_hook import before_code, custom_heads, with_code
+from algorithm.heads.head_hook import custom_heads, with_code, without_user_code
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validated
 from baseline.heads.fitting import FittedHead, fit_all, fit_target
@@ -44,7 +44,7 @@ def forgotten() -> Iterator[None]:
 
 def heads_in(folder: Path) -> CustomHeads:
     code = Code.of([folder])
-    return CustomHeads(code, code.offered("Head"))
+    return CustomHeads(code, code.find_classes("Head"))
 
 
 def symmetric(patients: int = 24) -> HeadCohort:
@@ -213,10 +213,10 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(head, {"x": 1.0})
     faults.clear()
-    assert score(before_code(head), {"x": 1.0}, faults) == 1.0
+    assert score(without_user_code(head), {"x": 1.0}, faults) == 1.0
     assert list(map(str, faults)) == ["head my_code:Head: has not answered yet"]
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: has not answered yet$"):
-        score(before_code(failing), {"x": 1.0})
+        score(without_user_code(failing), {"x": 1.0})
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(failing, {"x": 1.0})
 

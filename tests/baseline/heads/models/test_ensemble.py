@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from algorithm.heads.documents import NEVER, LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes, c_index
-from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, folded, head_of, make_ensemble, scale_of
+from baseline.heads.models.ensemble import (
+    CandidateEnsemble,
+    combine_experts,
+    fit_ensemble,
+    get_head,
+    make_ensemble,
+    scale_of,
+)
 from baseline.heads.models.kinds import only
 from baseline.heads.models.risk import fit_cox, unfitted
 from baseline.heads.models.selection import Candidate, Family, candidates_of
@@ -112,7 +119,7 @@ def test_the_folded_head_scores_as_the_mean_of_its_experts(seed: int, count: int
     ]
     heads = [random_head(rng, shared) for _ in range(count)]
     scales = [(float(rng.normal()), float(rng.uniform(0.1, 5))) for _ in heads]
-    one = folded([(mean, sd, head) for (mean, sd), head in zip(scales, heads, strict=True)])
+    one = combine_experts([(mean, sd, head) for (mean, sd), head in zip(scales, heads, strict=True)])
     for _ in range(5):
         values = rng.normal(0, 1, 3) * rng.choice([1.0, 100.0])
         row = {name: None if rng.random() < 0.2 else float(v) for name, v in zip(FEATURES, values, strict=True)}
@@ -124,9 +131,9 @@ def test_the_folded_head_scores_as_the_mean_of_its_experts(seed: int, count: int
 def test_equal_terms_are_added_by_hand() -> None:
     """Weights 2 / 4 and 1 / 1, halved: 0.25 + 0.5 = 0.75. Intercepts (3 - 1) / 4 and (0 - 2) / 1, halved: -0.75."""
     first, second = linear(term("x", 2.0), intercept=3.0, scale="a"), linear(term("x"), scale="b")
-    head = folded([(1.0, 4.0, first), (2.0, 1.0, second)])
+    head = combine_experts([(1.0, 4.0, first), (2.0, 1.0, second)])
     assert head == linear(term("x", 0.75), intercept=-0.75, scale="a and b")
-    apart = folded([(0.0, 1.0, first), (0.0, 1.0, linear(term("x", sd=1.5)))])
+    apart = combine_experts([(0.0, 1.0, first), (0.0, 1.0, linear(term("x", sd=1.5)))])
     assert len(apart.terms) == 2  # of another scaling
 
 
@@ -136,6 +143,6 @@ def test_heads_of_classes_are_folded_class_by_class() -> None:
     def classes(weight: float) -> LinearHead:
         return class_head({"T1": 0.0, "T3": NEVER}, term("x", weight, 0.0))
 
-    head = head_of([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
+    head = get_head([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
     assert isinstance(head, LinearHead)
     assert score(head, {"x": 1.0}) == {"T1": 1.75, "T3": NEVER}

@@ -24,9 +24,9 @@ from baseline.heads.models.risk import (
     slope_notice,
 )
 from baseline.heads.models.targets import RISK_FEATURES
-from baseline.heads.models.terms import scaled_terms
+from baseline.heads.models.terms import fit_scaled_terms
 from evaluation.metrics.survival import DAYS_PER_YEAR
-from reporting.analyses.survival import kaplan_meier, restricted_mean_years
+from reporting.analyses.survival import compute_restricted_mean_years, kaplan_meier
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import RFS
 
@@ -75,7 +75,7 @@ def test_lifelines_fits_the_head_of_the_package() -> None:
     cohort = head_cohort(rows, Outcomes(np.ones(60, np.int64), np.ceil(rng.exponential(20 / np.exp(values[:, 0])))))
     few = only(RFS, RFS.families[:1])
     fitted, setting = fit_target(few, cohort, np.random.default_rng(0)), np.random.default_rng(0)
-    terms, settings = scaled_terms(cohort, RISK_FEATURES), [fitted.setting]
+    terms, settings = fit_scaled_terms(cohort, RISK_FEATURES), [fitted.setting]
     (theirs,), (ours,) = (fit(cohort, terms, settings, setting) for fit in (fit_shipped_cox, fit_cox))
     assert fitted.head == theirs != ours
 
@@ -176,7 +176,7 @@ def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> N
     survival = baseline_survival(outcomes, np.zeros(len(values)))
     assert len(survival.days) <= MOST_STEPS
     curve = kaplan_meier(outcomes.times_days, outcomes.positive)
-    expected = restricted_mean_years(curve, survival.horizon_days) * DAYS_PER_YEAR
+    expected = compute_restricted_mean_years(curve, survival.horizon_days) * DAYS_PER_YEAR
     assert survival.restricted_mean(0) == pytest.approx(expected, rel=0.01)
 
 
@@ -209,7 +209,9 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
     assert (answers < survival.horizon_days).all()
     assert (np.diff(answers[np.argsort(scores)]) < 0).all()
     horizon = survival.horizon_days
-    expected = restricted_mean_years(kaplan_meier(outcomes.times_days, outcomes.positive), horizon) * DAYS_PER_YEAR
+    expected = (
+        compute_restricted_mean_years(kaplan_meier(outcomes.times_days, outcomes.positive), horizon) * DAYS_PER_YEAR
+    )
     assert math.isclose(answers.mean(), expected, rel_tol=tolerance)
 
 

@@ -18,16 +18,16 @@ from baseline.heads.models.selection import (
     Family,
     candidates_of,
     centre_folds,
-    stratified_folds,
+    make_stratified_folds,
 )
 from baseline.heads.models.terms import (
+    fit_scaled_terms,
     linear_head,
     matrix,
-    scaled_terms,
+    remove_correlated_terms,
     spread_of,
     unusable_features,
     usual_transforms,
-    without_twins,
 )
 from tests.algorithm.heads.head_parts import linear, score
 from tests.baseline.heads.cohorts import head_cohort
@@ -47,9 +47,9 @@ def cohort_of(rows: Rows, centres: Sequence[str] | None = None, outcomes: Outcom
 def test_filling_and_scaling_are_learnt_from_the_patients_given() -> None:
     """Ages 50, 70 and a missing one: median 60, mean 60, standard deviation sqrt(200 / 3)."""
     patients = cohort_of([{"age": 50.0}, {"age": 70.0}, {"age": None}])
-    (term,) = scaled_terms(patients, {"age": "identity", "absent": "identity"})
+    (term,) = fit_scaled_terms(patients, {"age": "identity", "absent": "identity"})
     assert [term.fill, term.mean, term.sd] == pytest.approx([60, 60, np.sqrt(200 / 3)])
-    assert scaled_terms(cohort_of([{"age": 50.0}] * 3), {"age": "identity"}) == ()
+    assert fit_scaled_terms(cohort_of([{"age": 50.0}] * 3), {"age": "identity"}) == ()
 
 
 UNITS = [1e-60, 1e-12, 1e-9, 1.0, 1e12, 1e60]
@@ -59,7 +59,7 @@ UNITS = [1e-60, 1e-12, 1e-9, 1.0, 1e12, 1e60]
 def test_the_unit_of_a_feature_does_not_matter(unit: float) -> None:
     """1, 2 and 6 units have mean 3 and standard deviation sqrt((4 + 1 + 9) / 3); equal values have none in any unit."""
     patients = cohort_of([{"x": value * unit, "same": 0.1 * unit} for value in (1.0, 2.0, 6.0)])
-    (term,) = scaled_terms(patients, {"x": "identity", "same": "identity"})
+    (term,) = fit_scaled_terms(patients, {"x": "identity", "same": "identity"})
     assert (term.feature, term.mean / unit, term.sd / unit) == ("x", pytest.approx(3), pytest.approx(np.sqrt(14 / 3)))
 
 
@@ -82,8 +82,8 @@ def test_a_feature_known_for_hardly_anyone_is_left_out() -> None:
     def known_for(count: int) -> HeadCohort:
         return cohort_of([{"dose": float(n) if n < count else None} for n in range(20)])
 
-    assert scaled_terms(known_for(3), {"dose": "identity"}) == ()
-    assert len(scaled_terms(known_for(4), {"dose": "identity"})) == 1
+    assert fit_scaled_terms(known_for(3), {"dose": "identity"}) == ()
+    assert len(fit_scaled_terms(known_for(4), {"dose": "identity"})) == 1
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -94,7 +94,7 @@ def test_the_matrix_is_what_the_shipped_head_computes(seed: int) -> None:
         for _ in range(24)
     ]
     patients = cohort_of(rows)
-    head = linear_head("test", scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3], [0.1])
+    head = linear_head("test", fit_scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3], [0.1])
     assert head.scores(patients).tolist() == [score(head, row) for row in rows]
     assert matrix((), patients).shape == (24, 0)
 
@@ -109,8 +109,8 @@ def test_of_twins_the_first_is_kept() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=50)
     patients = cohort_of([{"a": v, "b": float(rng.normal()), "twin": -np.exp(v)} for v in values.tolist()])
-    terms = scaled_terms(patients, dict.fromkeys(("a", "b", "twin"), "identity"))
-    assert [term.feature for term in without_twins(terms, patients)] == ["a", "b"]
+    terms = fit_scaled_terms(patients, dict.fromkeys(("a", "b", "twin"), "identity"))
+    assert [term.feature for term in remove_correlated_terms(terms, patients)] == ["a", "b"]
 
 
 # The sign model
@@ -147,7 +147,7 @@ def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
     time = rng.exponential(1000 / np.exp(values[:, 0] - values[:, 1]))
     outcomes = Outcomes((time <= 2000).astype(int), np.minimum(time, 2000))
     patients = cohort_of([{f"f{k}": float(v) for k, v in enumerate(row)} for row in values], outcomes=outcomes)
-    terms = scaled_terms(patients, usual_transforms(patients))
+    terms = fit_scaled_terms(patients, usual_transforms(patients))
     (head,) = fit_signs(patients, terms, [{"least_effect": 0.08}], np.random.default_rng(0))
     found = {term.feature: term.weights[0] for term in head.terms}
     assert 0.6 < found["f0"] < 1.3
@@ -194,7 +194,7 @@ def test_a_threshold_lies_between_well_parted_classes() -> None:
 def test_folds_share_out_the_stratum_and_the_centres() -> None:
     patients = cohort_of([{}] * 43, centres=["A", "B", "C"][0:1] * 20 + ["B"] * 13 + ["C"] * 10)
     stratum = [n % 4 == 0 for n in range(43)]
-    folds = stratified_folds(patients, stratum, 5, np.random.default_rng(0))
+    folds = make_stratified_folds(patients, stratum, 5, np.random.default_rng(0))
     assert sorted(np.concatenate(folds)) == list(range(43))
     for fold in folds:
         assert abs(sum(stratum[n] for n in fold) - 11 / 5) < 1
@@ -214,7 +214,7 @@ def test_evaluated_patients_are_never_training_patients() -> None:
         seen.append(set(train.ids))
         return [linear() for _ in settings]
 
-    folds = stratified_folds(patients, [False] * 23, 5, np.random.default_rng(0))
+    folds = make_stratified_folds(patients, [False] * 23, 5, np.random.default_rng(0))
     family = Family("spy", spy, ({}, {}), {"x": "identity"})
     candidates_of(patients, [family], folds, lambda _, scores: 0.0, np.random.default_rng(0))
     assert len(seen) == 5

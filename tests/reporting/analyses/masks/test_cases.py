@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reporting.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
+from reporting.analyses.masks.cases import boxes_by_case, boxes_by_team, find_failed_cases
 
 
 def row(dsc: float | None, volume: float = 10.0, **more: Any) -> dict[str, Any]:
@@ -48,13 +48,13 @@ def test_nearly_all_is_nine_of_ten(table) -> None:
     teams = {
         f"team {place}": [row(a[place]), row(b[place]), row(0.0 if place == 0 else None, 0)] for place in range(10)
     }
-    (failed,) = failed_cases(table(teams))
+    (failed,) = find_failed_cases(table(teams))
     best = {"dsc_median": 0.1, "dsc_best": 0.8, "best_team": "team 9"}
     assert failed.rows == [{"case": "A", "label": "GTVp", "volume_ml": 10.0, "failed": 9, "teams": 10, **best}]
-    assert failed_cases(table({"ann": [row(0.5)]})) == []
+    assert find_failed_cases(table({"ann": [row(0.5)]})) == []
 
 
 def test_a_false_tumour_that_all_teams_mark_is_a_failure(table) -> None:
-    (failed,) = failed_cases(table({"ann": [row(0.0, 0)], "bea": [row(0.0, 0)]}))
+    (failed,) = find_failed_cases(table({"ann": [row(0.0, 0)], "bea": [row(0.0, 0)]}))
     assert [(line["case"], line["failed"], line["best_team"]) for line in failed.rows] == [("A", 2, None)]
     assert (failed.rows[0]["dsc_median"], failed.rows[0]["dsc_best"]) == (None, None)
