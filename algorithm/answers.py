@@ -44,7 +44,7 @@ def restore(run: RunContext, segmented: CaseSegmentation) -> tuple[_Mask | None,
     request, grid, segmentation = run.request, segmented.case.scan.geometry, segmented.segmentation
     is_fallback = request.method.segmenter == "network" and segmented.by in FALLBACK_MASKS
     fallback = Fallback(segmented.by, "no pass of the network") if is_fallback else None
-    if request.algorithm.mask is None:
+    if request.algorithm.mask_spec is None:
         return None, fallback
     why = "" if request.method.segmenter else "the method makes no mask"
     if segmentation is not None:
@@ -64,7 +64,7 @@ def restore(run: RunContext, segmented: CaseSegmentation) -> tuple[_Mask | None,
 
 def _has_mask(run: RunContext) -> bool:
     """True if a mask is written that was restored."""
-    answers, mask = run.output.answers, run.request.algorithm.mask
+    answers, mask = run.output.answers, run.request.algorithm.mask_spec
     if answers is None or mask is None or answers.segmented.segmentation is None:
         return False
     return mask.name not in answers.fallbacks or answers.fallbacks[mask.name].by is not MaskSource.EMPTY_MASK
@@ -77,7 +77,7 @@ def measure(run: RunContext, segmented: CaseSegmentation) -> tuple[SinglePatient
     Features of hooks are measured only for heads that ask an entrant's code, and fitted ones not for masks of the PET
     threshold.
     """
-    heads, case, segmentation = run.request.algorithm.heads, segmented.case, segmented.segmentation
+    heads, case, segmentation = run.request.algorithm.head_specs, segmented.case, segmented.segmentation
     if not heads or segmented.heads is HeadMode.DECLARED:
         return None, ""
     clinical = clinical_features(case.patient, run.request.edition.clinical)
@@ -138,10 +138,10 @@ def answer(run: RunContext, segmented: CaseSegmentation) -> CaseAnswers:
     fallbacks: dict[str, Fallback] = {}
     notes: list[str] = []
     probabilities: dict[str, float] = {}
-    if algorithm.mask is not None and of_mask is not None:
-        fallbacks[algorithm.mask.name] = of_mask
-    possible = _classes_left(algorithm.heads, segmented, mask, run.smallest_lesions)
-    for declared in algorithm.heads:
+    if algorithm.mask_spec is not None and of_mask is not None:
+        fallbacks[algorithm.mask_spec.name] = of_mask
+    possible = _classes_left(algorithm.head_specs, segmented, mask, run.smallest_lesions)
+    for declared in algorithm.head_specs:
         with run.stages("head"):
             left = possible.get(declared.name, declared.classes)
             if len(left) == 1:
@@ -157,7 +157,7 @@ def answer(run: RunContext, segmented: CaseSegmentation) -> CaseAnswers:
                 values[declared.name], fallbacks[declared.name] = value, fallback
             else:
                 values[declared.name] = given.value
-                if algorithm.mask is None and of_mask is not None:
+                if algorithm.mask_spec is None and of_mask is not None:
                     fallbacks[declared.name] = of_mask  # the head saw another mask than the network's
                 notes += lines
                 if given.probability is not None:

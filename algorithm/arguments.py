@@ -129,16 +129,16 @@ def _algorithm(
     """The named task, reduced to its mask if the output is a mask file."""
     task = arguments.task
     if mask_path is not None and task is None:
-        task = next((one.name for one in edition.algorithms if one.mask is not None), None)
+        task = next((one.name for one in edition.algorithms if one.mask_spec is not None), None)
     plain = arguments.ct is not None and task is None
     hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
     hint += edition_hint(edition, arguments.edition, arguments.model)
     algorithm = find_algorithm(parser, edition.algorithm, task, hint)
     if mask_path is None:
         return algorithm
-    if algorithm.mask is None:
+    if algorithm.mask_spec is None:
         raise HecktorError("--output", f"the image {mask_path.name}", f"a folder: task {algorithm.name} has no mask")
-    return algorithm.model_copy(update={"answers": (algorithm.mask,)})
+    return algorithm.model_copy(update={"answers": (algorithm.mask_spec,)})
 
 
 def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm) -> Path | CaseFiles:
@@ -151,8 +151,8 @@ def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algo
         return arguments.input or platform.INPUT_DIR
     if arguments.input is not None:
         parser.error("found --input and --ct, expected one of them")
-    if algorithm.heads and arguments.ehr is None:
-        names = ", ".join(answer.name for answer in algorithm.heads)
+    if algorithm.head_specs and arguments.ehr is None:
+        names = ", ".join(answer.name for answer in algorithm.head_specs)
         raise InputError("--ehr", "not given", f"the clinical variables for {names}, or a mask's file as --output")
     return plain_case(arguments.ct, arguments.pet, arguments.ehr)
 

@@ -156,7 +156,7 @@ def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> N
     """Refuse absent or unused `--contours`, and options that have no effect with them."""
     if arguments.contours is None:
         return
-    if request.algorithm.mask is not None:
+    if request.algorithm.mask_spec is not None:
         expected = "a task without a mask as answer"
         raise HecktorError("--contours", f"found with task {request.algorithm.name}, which answers a mask", expected)
     if request.method.segmenter != "network":

@@ -57,7 +57,7 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
         LOGGER.warning("*** FALLBACK *** %s", line)
     _log_answers(run, record)
     _write_beside(run, answers, record)
-    kinds = {declared.name: declared.kind for declared in run.request.algorithm.heads}
+    kinds = {declared.name: declared.kind for declared in run.request.algorithm.head_specs}
     return Prediction(
         answers.mask,
         answers.segmented.case.scan.geometry,
@@ -107,7 +107,7 @@ def write_probabilities(path: Path, segmentation: Segmentation) -> None:
 
 
 def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
-    mask = run.request.algorithm.mask
+    mask = run.request.algorithm.mask_spec
     for name, fallback in answers.fallbacks.items():
         if mask is None or name != mask.name:
             what = f"{answers.values[name]!r} is written, by the {fallback.by}"
@@ -122,7 +122,7 @@ def _log_answers(run: RunContext, record: RunRecord) -> None:
     """One line for the lesions, and one for each risk, with the direction in which it is written, and each class."""
     if record.lesions:
         LOGGER.info("lesions: %s", ", ".join(f"{name} {_shown(one)}" for name, one in record.lesions.items()))
-    for declared in run.request.algorithm.heads:
+    for declared in run.request.algorithm.head_specs:
         value = record.answers[declared.name]
         if declared.kind == "risk" and value is not None:
             is_time = declared.direction == "time"
@@ -177,7 +177,7 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         passes_done=0 if network is None else network.passes_done,
         passes_planned=0 if network is None else network.passes_planned,
         plan=None if network is None else network.plan,
-        answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
+        answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answer_specs},
         fallbacks=tuple(answers.fallbacks),
         notices=tuple(run.notices.findings),
         seconds=dict(list(run.stages.seconds.items())),

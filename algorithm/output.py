@@ -57,7 +57,7 @@ class RunContext:
     @property
     def asks_code(self) -> bool:
         """True if an entrant's code answers or measures, which it does after all others."""
-        if not (self.request.uses_package and self.request.algorithm.heads):
+        if not (self.request.uses_package and self.request.algorithm.head_specs):
             return False
         return bool(self.resident.manifest.code)  # which tells even if the rest of the package cannot be read
 
@@ -125,8 +125,8 @@ class AnswerFiles:
             write_mask(request.mask_path, answers.mask, answers.geometry)
         if request.output_dir is not None:
             paths = answer_paths(request.algorithm, request.output_dir)
-            if request.algorithm.mask is not None and packed is not None:
-                contents[paths[request.algorithm.mask.name]] = packed
+            if request.algorithm.mask_spec is not None and packed is not None:
+                contents[paths[request.algorithm.mask_spec.name]] = packed
             contents |= {paths[name]: json_text(value).encode() for name, value in answers.values.items()}
         write_files(contents, partials=request.output_dir)  # in the folders of answers the platform expects no others
         return packed

@@ -69,7 +69,7 @@ class PredictRequest:
     @property
     def uses_package(self) -> bool:
         """True if the method needs a model package for this algorithm."""
-        return self.method.segmenter == "network" or bool(self.algorithm.heads)
+        return self.method.segmenter == "network" or bool(self.algorithm.head_specs)
 
 
 @dataclass(frozen=True)

@@ -116,9 +116,9 @@ class Predictor:
         return predict(request, self._resident)
 
     def _mask_alone(self) -> Algorithm:
-        if self.algorithm.mask is None:
+        if self.algorithm.mask_spec is None:
             raise InputError("ehr", "not given", f"the clinical variables for {self.algorithm.name}")
-        return self.algorithm.model_copy(update={"answers": (self.algorithm.mask,)})
+        return self.algorithm.model_copy(update={"answers": (self.algorithm.mask_spec,)})
 
 
 def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:

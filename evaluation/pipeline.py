@@ -194,7 +194,7 @@ def read_submissions(
     table = predictions
     findings: tuple[Finding, ...] = ()
     if table is not None and task.has_several_answers:
-        table, findings = find_table(table, task.algorithm.heads)
+        table, findings = find_table(table, task.algorithm.head_specs)
     submissions: dict[str, Submission] = {}
     for name, one in task.answers.items():
         cases = references[name].targets.keys()

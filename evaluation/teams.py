@@ -97,7 +97,7 @@ def not_scored(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
 
 def _plain_files(path: Path, task: TaskProfile) -> Path:
     """The path itself or, in a folder for a task without masks, its only table."""
-    if task.algorithm.mask is not None or task.has_several_answers or not path.is_dir():
+    if task.algorithm.mask_spec is not None or task.has_several_answers or not path.is_dir():
         return path
     files = [file for file in sorted(path.iterdir()) if not is_system_name(file.name)]
     tables = [file for file in files if file.suffix.lower() in TABLE_SUFFIXES]

@@ -98,7 +98,7 @@ def _demo(arguments: argparse.Namespace) -> Demo:
 
 def teams(task: Algorithm) -> tuple[str, ...]:
     """The baseline and a comparator: the PET threshold for a mask, clinical variables only for other answers."""
-    return ("baseline", "clinical-only" if task.mask is None else "pet-threshold")
+    return ("baseline", "clinical-only" if task.mask_spec is None else "pet-threshold")
 
 
 def _make_phantoms(demo: Demo) -> None:
@@ -126,7 +126,7 @@ def _rehearse(demo: Demo, task: Algorithm, team: str, package: Path) -> None:
 
 def _model(task: Algorithm, team: str, package: Path) -> tuple[object, ...]:
     """The shipped package by name, as an entrant gives a package; a PET threshold alone answers with a mask."""
-    is_used = team != "pet-threshold" or len(task.answers) > 1
+    is_used = team != "pet-threshold" or len(task.answer_specs) > 1
     return ("--model", package) if is_used else ()
 
 

@@ -240,7 +240,7 @@ class _Reader:
     def _record(self, path: Path | None) -> PatientRecord | None:
         """The content of `ehr.json`; its absence is a warning for an algorithm that answers a mask alone."""
         record: PatientRecord | None = None
-        if path is None or (not self.algorithm.heads and not path.exists()):
+        if path is None or (not self.algorithm.head_specs and not path.exists()):
             self.notices.note(Finding("ehr.json", "absent", "the clinical variables", _WITHOUT_CLINICAL))
         else:
             with self._or_without(_WITHOUT_CLINICAL):
@@ -251,7 +251,7 @@ class _Reader:
         if record is None:
             return Patient(dict.fromkeys(variable.name for variable in self.edition.clinical)), None
         for finding in record.warnings:
-            if self.algorithm.heads or finding is not record.missing:  # a mask needs no clinical variables
+            if self.algorithm.head_specs or finding is not record.missing:  # a mask needs no clinical variables
                 self.notices.note(finding)
         return record.patient, record.suv_factor
 

@@ -128,7 +128,7 @@ class MaskScore:
 def mask_task(edition: Edition) -> str:
     """Name of the edition's first task that segments."""
     for algorithm in edition.algorithms:
-        if algorithm.mask is not None:
+        if algorithm.mask_spec is not None:
             return algorithm.name
     raise HecktorError(f"edition {edition.name}: found no mask among its answers, expected one")
 
@@ -136,7 +136,7 @@ def mask_task(edition: Edition) -> str:
 def mask_metric_titles(edition: Edition) -> dict[str, str]:
     """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
     task = profile_of(edition).task(mask_task(edition))
-    profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
+    profiles = [task.answers[answer.name] for answer in task.algorithm.answer_specs if answer.kind == "mask"]
     names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
     return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}
 

@@ -140,7 +140,7 @@ def label_path(raw: Path, case: ReleaseCase) -> Path:
 
 def head_answers(edition: Edition) -> tuple[AnswerSpec, ...]:
     """The risks and classes of an edition, in order."""
-    return tuple(answer for algorithm in edition.algorithms for answer in algorithm.heads)
+    return tuple(answer for algorithm in edition.algorithms for answer in algorithm.head_specs)
 
 
 def event_key(answer: AnswerSpec) -> str:

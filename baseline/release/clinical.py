@@ -61,7 +61,7 @@ def _check_follow_up(row: Row, values: Values, patient: str, table: ReleaseTable
 
     Otherwise the patient's row has no use, and this is an error.
     """
-    for answer in (answer for answer in algorithm.heads if answer.kind == "risk"):
+    for answer in (answer for answer in algorithm.head_specs if answer.kind == "risk"):
         time, event = answer.columns["time"], answer.columns["event"]
         if (time in row) == (event in row):
             continue
@@ -70,7 +70,7 @@ def _check_follow_up(row: Row, values: Values, patient: str, table: ReleaseTable
             values.pop(given, None)
             continue
         kind = "days-without-event" if given == time else "event-without-days"
-        others = len(algorithm.answers) > 1
+        others = len(algorithm.answer_specs) > 1
         severity = WARNING if others else ERROR
         found = f"{given} {row[given]} without {missing}" + (", counted as missing" if others else "")
         table.report(severity, kind, patient, found, "both or neither")
@@ -83,7 +83,7 @@ def _readers(edition: Edition) -> dict[str, CellReader]:
     readers: dict[str, CellReader] = {}
     for variable in edition.clinical:
         readers[variable.key] = _clinical_stage(variable.read) if variable.type == "stage" else variable.read
-    for answer in (answer for algorithm in edition.algorithms for answer in algorithm.heads):
+    for answer in (answer for algorithm in edition.algorithms for answer in algorithm.head_specs):
         if answer.kind == "risk":
             readers[answer.columns["time"]] = _days
             readers[answer.columns["event"]] = _one_of(_EVENT, "0 or 1")

@@ -180,7 +180,7 @@ def find_missing_outcomes(
     """Answers whose outcome a table lacks: an error if no other table has it, unless the answer is `allowed`."""
     anywhere = {column for table in tables.values() for column in table.columns}
     filled = {column for table in tables.values() for row in table.rows.values() for column in row}
-    for answer in (answer for algorithm in edition.algorithms for answer in algorithm.heads):
+    for answer in (answer for algorithm in edition.algorithms for answer in algorithm.head_specs):
         columns = tuple(answer.columns.values())
         for task, table in tables.items():
             if not set(columns) <= set(layout.folders[task].outcomes):

@@ -105,7 +105,7 @@ def link(source: Path, target: Path) -> None:
 def mask_edition(edition: Edition, file: Path) -> str:
     """Name or file of the edition with only its masks; `file` is written unless that is the edition itself."""
     task = profile_of(edition).task(mask_task(edition))
-    mask = task.algorithm.mask
+    mask = task.algorithm.mask_spec
     if mask is None or not task.has_several_answers:
         return write_edition_file(edition, file).source
     declared = edition.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"algorithms_of"})

@@ -25,12 +25,12 @@ class Algorithm(Document):
     input_names: Annotated[UniqueTexts, Field(alias="inputs", min_length=1)]
     optional_input_names: UniqueTexts = Field(default=(), alias="optional_inputs")
     time_limit_s: Annotated[float, Field(gt=0)]
-    answers: Annotated[tuple[AnswerSpec, ...], Field(min_length=1)]
+    answer_specs: Annotated[tuple[AnswerSpec, ...], Field(alias="answers", min_length=1)]
     image: Name = Field(default_factory=lambda fields: f"{IMAGE_PREFIX}{fields.get('name', '')}")
     _number: int = PrivateAttr(1)
     _sockets: Mapping[str, Input] = PrivateAttr(default_factory=dict)
 
-    @field_validator("answers")
+    @field_validator("answer_specs")
     @classmethod
     def _check_answers(cls, answers: tuple[AnswerSpec, ...]) -> tuple[AnswerSpec, ...]:
         unique(answer.name for answer in answers)
@@ -51,7 +51,7 @@ class Algorithm(Document):
     @model_validator(mode="after")
     def _check_names(self) -> Algorithm:
         unique([*self.input_names, *self.optional_input_names])
-        if self.mask is not None and CONTOURS in (*self.input_names, *self.optional_input_names):
+        if self.mask_spec is not None and CONTOURS in (*self.input_names, *self.optional_input_names):
             raise ValueError(f"no mask among the answers of an algorithm with {CONTOURS}")
         return self
 
@@ -66,7 +66,7 @@ class Algorithm(Document):
                 raise ValueError(f"inputs of {self.name} among {', '.join(sockets)}, not {name!r}")
         if CT not in sockets and sockets[self.input_names[0]].modality != MR:
             raise ValueError(f"an MR, on whose grid the mask lies, as the first input of {self.name}")
-        if CT not in sockets and self.heads:
+        if CT not in sockets and self.head_specs:
             raise ValueError(f"masks alone as answers of {self.name}: risks and classes need CT and PET")
         algorithm = self.numbered(number)
         algorithm._sockets = sockets
@@ -128,24 +128,24 @@ class Algorithm(Document):
         return f"{IMAGE_PREFIX}evaluation-{self.image.removeprefix(IMAGE_PREFIX)}"
 
     @property
-    def mask(self) -> MaskSpec | None:
+    def mask_spec(self) -> MaskSpec | None:
         """The mask among the answers, or None."""
-        return next((answer for answer in self.answers if answer.kind == "mask"), None)
+        return next((answer for answer in self.answer_specs if answer.kind == "mask"), None)
 
     @property
-    def heads(self) -> tuple[RiskSpec | ClassSpec, ...]:
+    def head_specs(self) -> tuple[RiskSpec | ClassSpec, ...]:
         """Answers of a prediction head: risks and classes."""
-        return tuple(answer for answer in self.answers if answer.kind != "mask")
+        return tuple(answer for answer in self.answer_specs if answer.kind != "mask")
 
     @property
     def always_answers(self) -> bool:
         """True if every risk and class has a fallback: then no fault of a case ends without all the answers."""
-        return bool(self.heads) and all(answer.fallback is not None for answer in self.heads)
+        return bool(self.head_specs) and all(answer.fallback is not None for answer in self.head_specs)
 
-    def answer(self, name: str) -> AnswerSpec:
+    def answer_spec(self, name: str) -> AnswerSpec:
         """The answer called `name`.
 
         Raises:
             KeyError: no answer has that name.
         """
-        return {answer.name: answer for answer in self.answers}[name]
+        return {answer.name: answer for answer in self.answer_specs}[name]

@@ -109,8 +109,8 @@ def csv_files(folder: Path) -> tuple[Path, ...]:
 
 def _folder(path: Path, tables: Sequence[Path], edition: Edition, algorithm: Algorithm | None) -> ReleaseFolder:
     """A mask is needed if it is the only answer: without one a patient can still train the heads of other answers."""
-    has_masks = algorithm is not None and algorithm.mask is not None
-    needs_mask = has_masks and algorithm is not None and not algorithm.heads
+    has_masks = algorithm is not None and algorithm.mask_spec is not None
+    needs_mask = has_masks and algorithm is not None and not algorithm.head_specs
     images: tuple[str, ...] = ("CT", "PET")
     if algorithm is not None and algorithm.modality == MR:
         images = (algorithm.input_names[0], *algorithm.registered)
@@ -129,7 +129,7 @@ def files_by_role(edition: Edition, algorithm: Algorithm | None = None) -> dict[
     """Paths below a patient's folder by role, with `{id}` for the ID; the mask is the algorithm's reference."""
     own = {role_of(name): one.release for name, one in edition.inputs.items() if one.release is not None}
     files = (_FILES | own) if CT in edition.inputs else own
-    return files if algorithm is None or algorithm.mask is None else files | {MASK: algorithm.mask.release}
+    return files if algorithm is None or algorithm.mask_spec is None else files | {MASK: algorithm.mask_spec.release}
 
 
 def role_of(name: str) -> str:
@@ -143,7 +143,7 @@ def patient_file(file: str, patient_id: str) -> str:
 
 
 def _outcomes(algorithm: Algorithm) -> tuple[str, ...]:
-    return tuple(column for answer in algorithm.heads for column in answer.columns.values())
+    return tuple(column for answer in algorithm.head_specs for column in answer.columns.values())
 
 
 def _folder_with_patients(root: Path, edition: Edition) -> Path | None:

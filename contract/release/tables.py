@@ -75,7 +75,7 @@ class CsvCells:
 
 def columns_of(edition: Edition) -> tuple[str, ...]:
     """The columns that are read: the ID, and the clinical variables and outcomes of the edition."""
-    answers = (answer for algorithm in edition.algorithms for answer in algorithm.heads)
+    answers = (answer for algorithm in edition.algorithms for answer in algorithm.head_specs)
     targets = [column for answer in answers for column in answer.columns.values()]
     return tuple(dict.fromkeys([ID, *(variable.key for variable in edition.clinical), *targets]))
 
@@ -184,7 +184,7 @@ def _canonical(header: Sequence[str], edition: Edition) -> tuple[str, ...]:
     others = {
         normalise_key(spelling): name
         for algorithm in edition.algorithms
-        for answer in algorithm.heads
+        for answer in algorithm.head_specs
         for name, aliases in answer.column_aliases.items()
         for spelling in aliases
         if name not in columns

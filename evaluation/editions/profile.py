@@ -203,11 +203,11 @@ def _task(edition: Edition, task: TaskScoring, algorithm: Algorithm, where: str)
 
 def _answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
     """The answers of a task with their rules."""
-    names = [answer.name for answer in algorithm.answers]
+    names = [answer.name for answer in algorithm.answer_specs]
     if set(names) != set(entries):
         raise HecktorError(f"{where}.answers", f"found {', '.join(entries)}", f"exactly {', '.join(names)}")
     answers = {}
-    for answer in algorithm.answers:
+    for answer in algorithm.answer_specs:
         entry = entries[answer.name]
         rules = _of_kind(entry.rules, answer, f"{where}.answers.{answer.name}.rules")
         if isinstance(rules, RiskRules) and "direction" not in rules.model_fields_set:

@@ -185,7 +185,7 @@ def _answer_of_job(case: str, job: Job, input_dir: Path, algorithm: Algorithm, s
 
 def _undeclared(job: Job, algorithm: Algorithm, socket: Socket) -> list[str]:
     """Outputs of a job, images for an image and JSON files for a value, that the algorithm does not declare."""
-    sockets = [answer.socket for answer in algorithm.answers]
+    sockets = [answer.socket for answer in algorithm.answer_specs]
     declared = {name for one in sockets for name in (one.slug, one.relative_path)}
     others = [output for output in job.outputs if not declared.intersection((output.slug, output.relative_path))]
     names = [output.relative_path or output.slug for output in others]

@@ -139,7 +139,9 @@ class TaskResults:
     @property
     def prediction_folders(self) -> dict[str, Path]:
         """The folders of masks that `rehearse` wrote beside the teams' metrics.json."""
-        of_answer = self.task.mask.name if self.task.mask is not None and self.profile.has_several_answers else ""
+        of_answer = (
+            self.task.mask_spec.name if self.task.mask_spec is not None and self.profile.has_several_answers else ""
+        )
         folders = {team: folder / "predictions" / of_answer for team, folder in self.folders.items()}
         return {team: folder for team, folder in folders.items() if folder.is_dir()}
 

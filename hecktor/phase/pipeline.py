@@ -97,8 +97,8 @@ def _references(options: PhaseOptions) -> References:
         if not is_release(options.ground_truth, options.edition):
             raise
         name = options.ground_truth.name
-        masks = ["the masks <case>.nii.gz of all patients"] * (options.task.algorithm.mask is not None)
-        expected = " and ".join([*masks, *["its table"] * bool(options.task.algorithm.heads)])
+        masks = ["the masks <case>.nii.gz of all patients"] * (options.task.algorithm.mask_spec is not None)
+        expected = " and ".join([*masks, *["its table"] * bool(options.task.algorithm.head_specs)])
         what = f"{expected} in one folder, as the platform needs them (docs/organise.md#start-from-a-release)"
         raise GroundTruthError(name, "a release, with a folder for each patient", what) from None
 

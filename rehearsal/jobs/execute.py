@@ -200,7 +200,7 @@ class Collected:
 
         After a `failure` the outputs that are there are checked as well, so that one rehearsal shows all faults.
         """
-        geometry = None if task.mask is None else read_header(job.case.file(task.scan)).geometry
+        geometry = None if task.mask_spec is None else read_header(job.case.file(task.scan)).geometry
         checked = CheckedOutputs((), ())
         try:
             checked = check_outputs(self.outputs, task, geometry, self.faults, is_partial=failure is not None)

@@ -77,7 +77,7 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
             ehr[edition.suv_factor[0]] = factors[name]
         values = ((task.inputs[EHR], ehr),) if EHR in task.inputs else ()
         cases.append(CohortCase(name, f"{name}.nii.gz", _images(name, files, task), values))
-        if task.mask is not None and MASK in files:
+        if task.mask_spec is not None and MASK in files:
             masks[name] = files[MASK]
     return Cohort(tuple(cases), tuple(warnings), masks, table)
 
@@ -156,16 +156,16 @@ def with_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tup
         columns = [column for column in columns_of(rehearsal.edition) if column in table.columns]
         cases = [case.case_id for case in cohort.cases if case.case_id in table.rows]
         write_csv(folder / table.file, columns, [{**table.rows[case], ID: case} for case in cases])
-    unscored = [case.case_id for case in cohort.cases if rehearsal.task.mask and case.case_id not in cohort.masks]
+    unscored = [case.case_id for case in cohort.cases if rehearsal.task.mask_spec and case.case_id not in cohort.masks]
     warning = f"no reference mask of {len(unscored)} cases ({format_names(unscored)}), which are not scored"
     return replace(rehearsal, ground_truth_dir=folder), (warning,) if unscored else ()
 
 
 def _missing_reference(cohort: Cohort, task: Algorithm) -> str | None:
     """The files that a cohort lacks to score a task; None if it lacks none."""
-    if task.mask is not None and not cohort.masks:
+    if task.mask_spec is not None and not cohort.masks:
         return "no reference mask <ID>/<ID>.nii.gz"
-    columns = [column for answer in task.heads for column in answer.columns.values()]
+    columns = [column for answer in task.head_specs for column in answer.columns.values()]
     absent = [column for column in columns if cohort.table is None or column not in cohort.table.columns]
     return f"no column {', '.join(absent)} in its table" if absent else None
 
@@ -185,12 +185,14 @@ def compare_ids(cases: Sequence[CohortCase], rehearsal: Rehearsal) -> tuple[str,
     if not folder.is_dir():
         raise GroundTruthError(folder.name, "no such folder", "the ground truth")
     names = sorted(case_of(case.image_name) for case in cases)
-    masks = {case_of(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)} if task.mask is not None else set()
-    tables = [read_table(path, path.name, edition) for path in csv_files(folder)] if task.heads else []
-    outcomes = {column for answer in task.heads for column in answer.columns.values()}
+    masks = (
+        {case_of(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)} if task.mask_spec is not None else set()
+    )
+    tables = [read_table(path, path.name, edition) for path in csv_files(folder)] if task.head_specs else []
+    outcomes = {column for answer in task.head_specs for column in answer.columns.values()}
     rows = {case for table in tables if outcomes.intersection(table.columns) for case in table.rows}
     warnings: list[str] = []
-    for kind, known, is_needed in (("masks", masks, task.mask is not None), ("rows", rows, bool(task.heads))):
+    for kind, known, is_needed in (("masks", masks, task.mask_spec is not None), ("rows", rows, bool(task.head_specs))):
         if is_needed:
             warnings += _compared(folder.name, kind, known, names)
     return tuple(warnings)

@@ -155,7 +155,7 @@ def _release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> d
     """A patient's images by file name."""
     name = case.patient_id
     images = {f"{name}__CT.nii.gz": rendered.ct, f"{name}__PT.nii.gz": rendered.pet}
-    if task.mask is not None or CONTOURS in (*task.inputs, *task.optional_inputs):
+    if task.mask_spec is not None or CONTOURS in (*task.inputs, *task.optional_inputs):
         images[f"{name}.nii.gz"] = rendered.mask
     if RT_DOSE in task.optional_inputs and rendered.planning is not None and rendered.dose is not None:
         images |= {f"{name}__CTPlanning.nii.gz": rendered.planning, f"{name}__RTDOSE.nii.gz": rendered.dose}
@@ -207,7 +207,7 @@ class PlatformWriter:
     def write_tables(self, root: Path, cases: Sequence[PhantomCase]) -> None:
         """Write the outcomes of each task with risks or classes beside the reference masks."""
         for task in self.edition.algorithms:
-            if task.heads:
+            if task.head_specs:
                 rows = [table_row(case, self.edition, task) for case in cases]
                 path = root / "ground_truth" / csv_name(_table_number(self.edition, task), self.edition.title)
                 files.write_csv(path, list(rows[0]), rows)

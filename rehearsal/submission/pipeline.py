@@ -117,7 +117,9 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
 def _check_heads(manifest: Manifest, tasks: Sequence[Algorithm]) -> None:
     """Refuse a package that cannot answer a task, before minutes of rehearsal. Raises `ModelPackageError`."""
     lacking = {
-        task.name: [one.head for one in task.heads if one.fallback is None and _head_file(one) not in manifest.files]
+        task.name: [
+            one.head for one in task.head_specs if one.fallback is None and _head_file(one) not in manifest.files
+        ]
         for task in tasks
     }
     absent = {name: heads for name, heads in lacking.items() if heads}

@@ -22,7 +22,7 @@ def task_analyses(results: TaskResults) -> list[Analysis]:
         *ranked_metrics(results),
         *rank_stability(results),
         *significance(results),
-        *(analysis for answer in results.task.answers for analysis in answer_analyses(results, answer)),
+        *(analysis for answer in results.task.answer_specs for analysis in answer_analyses(results, answer)),
         *by_group(results),
         *other_metrics(results),
     ]

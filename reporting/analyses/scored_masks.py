@@ -52,9 +52,9 @@ class ScoredMasks:
 
 def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     """The scored rows of the mask by case; empty without results of a mask, or if no team has rows."""
-    if results is None or results.task.mask is None:
+    if results is None or results.task.mask_spec is None:
         return {}
-    name, by_case = results.task.mask.name, dict[str, dict[str, Mapping[str, Any]]]()
+    name, by_case = results.task.mask_spec.name, dict[str, dict[str, Mapping[str, Any]]]()
     for team in results.all:
         for row in results.rows_of(team, name):
             by_case.setdefault(row["case"], {})[team] = row

@@ -80,7 +80,9 @@ def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, 
 
     Raises HecktorError: there is a task with masks, but none with the volumes of the table.
     """
-    faults = {one.key: _other_volume(one, one.task.mask.name, scans) for one in results if one.task.mask is not None}
+    faults = {
+        one.key: _other_volume(one, one.task.mask_spec.name, scans) for one in results if one.task.mask_spec is not None
+    }
     if faults and all(faults.values()):
         raise HecktorError(SCANS_CSV, *next(iter(faults.values())))
     return [one if faults.get(one.key) else replace(one, scans=scans) for one in results]
@@ -155,7 +157,7 @@ def with_out_of_competition(results: Sequence[TaskResults]) -> list[str]:
 
 def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
     """The first task with masks, whose cases a page draws."""
-    return next((one for one in results if one.task.mask is not None), None)
+    return next((one for one in results if one.task.mask_spec is not None), None)
 
 
 def list_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:

@@ -62,7 +62,7 @@ def answer_title(answer: AnswerSpec) -> str:
 
 
 def _measured(name: str, results: TaskResults) -> tuple[AnswerSpec, Metric] | None:
-    for answer in results.task.answers:
+    for answer in results.task.answer_specs:
         prefix = _prefix(results, answer)
         for metric in _metrics(answer) if name.startswith(prefix) else ():
             if metric.name == name.removeprefix(prefix):

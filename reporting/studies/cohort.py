@@ -139,7 +139,7 @@ def _values(row: Mapping[str, str], edition: Edition, where: str) -> dict[str, f
         if value is not None:
             name = CENTRE if variable.name == CENTRE else variable.key
             values[name] = float(value) if variable.type in ("years", "number") else str(value)
-    for answer in (answer for algorithm in edition.algorithms for answer in algorithm.heads):
+    for answer in (answer for algorithm in edition.algorithms for answer in algorithm.head_specs):
         for role, column in ((role, column) for role, column in answer.columns.items() if column in row):
             text, place = row[column], f"{where}: {column}"
             if role == "time":

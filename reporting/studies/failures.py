@@ -102,7 +102,7 @@ def rows_of_masks(loaded: TaskResults) -> tuple[tuple[str, ...], tuple[MaskRow, 
 
     Raises HecktorError without masks or rows.
     """
-    (team,), mask = loaded.teams, loaded.task.mask
+    (team,), mask = loaded.teams, loaded.task.mask_spec
     if mask is None or team not in loaded.answers:
         raise HecktorError(team, "no rows of masks", "a metrics.json of masks written without --no-rows")
     rows = loaded.answers[team][mask.name].counted

@@ -80,7 +80,7 @@ def find_answer(
     """The task, and its answer of the given name or the only one of these kinds. An error names the possible ones."""
     task = find_algorithm(parser, load_edition(options.edition).algorithm, options.task)
     name = options.answer
-    possible = {answer.name: answer for answer in task.answers if answer.kind in kinds}
+    possible = {answer.name: answer for answer in task.answer_specs if answer.kind in kinds}
     if not possible:
         raise HecktorError(f"task {task.name}", f"no answer of kind {' or '.join(kinds)}", "a task with one")
     if name is None and len(possible) == 1:

@@ -69,7 +69,7 @@ def list_cases(
 
 def _mask_rows(results: TaskResults) -> dict[str, dict[str, Row]]:
     """Rows of the mask by team and case."""
-    answer = results.task.mask
+    answer = results.task.mask_spec
     name = "" if answer is None else answer.name
     return {team: {row["case"]: row for row in results.rows_of(team, name)} for team in results.teams}
 

@@ -87,12 +87,12 @@ class AnswerTables:
     def __init__(self, edition: Edition, results: Sequence[TaskResults], rows: Mapping[str, Row]) -> None:
         tasks = {f"task{task.number}": task for task in edition.algorithms} | {one.key: one.task for one in results}
         self._columns: dict[Column, AnswerSpec] = {
-            (key, answer.name): answer for key, task in tasks.items() for answer in task.heads
+            (key, answer.name): answer for key, task in tasks.items() for answer in task.head_specs
         }
         self._rows = rows
         self._scored: dict[str, Cells] = {}
         for one in results:
-            for answer in one.task.heads:
+            for answer in one.task.head_specs:
                 self._add(one, answer)
 
     def _add(self, results: TaskResults, answer: AnswerSpec) -> None:

@@ -14,7 +14,7 @@ from contract.predictions import case_of, iso_duration, job_entry, read_inputs, 
 
 EDITION = load_edition()
 CT, EHR = EDITION.inputs["ct"], EDITION.inputs["ehr"]
-RFS = EDITION.algorithm("rfs").answer("rfs").socket
+RFS = EDITION.algorithm("rfs").answer_spec("rfs").socket
 
 
 def job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:

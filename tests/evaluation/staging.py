@@ -81,11 +81,11 @@ def write_jobs(
         output = root / f"job-{case}" / "output"
         output.mkdir(parents=True)
         for name, value in values.get(case, {}).items():
-            COMBINED.answer(name).socket.path_under(output).write_text(json.dumps(value))
+            COMBINED.answer_spec(name).socket.path_under(output).write_text(json.dumps(value))
         if case in masks:
-            write_mask(COMBINED.answer("segmentation").socket.path_under(output) / "output.mha", masks[case], grid)
+            write_mask(COMBINED.answer_spec("segmentation").socket.path_under(output) / "output.mha", masks[case], grid)
         ct = socket_entry(EDITION.inputs["ct"], 1, image=("pk", f"{case}__CT.nii.gz"))
-        entries = [socket_entry(answer.socket, 2) for answer in COMBINED.answers]
+        entries = [socket_entry(answer.socket, 2) for answer in COMBINED.answer_specs]
         jobs.append(job_entry(f"job-{case}", [ct], entries, algorithm_image="", exec_duration_s=1))
     (root / "predictions.json").write_text(json.dumps(jobs))
     return root

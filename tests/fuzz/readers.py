@@ -100,7 +100,7 @@ def _read_manifest(path: Path) -> None:
 
 def _job() -> dict[str, Any]:
     ct = socket_entry(EDITION.inputs["ct"], 1, image=("0a", "A.mha"))
-    return job_entry("0b", [ct], [socket_entry(RFS.answers[0].socket, 2, value=0.5)], algorithm_image="image")
+    return job_entry("0b", [ct], [socket_entry(RFS.answer_specs[0].socket, 2, value=0.5)], algorithm_image="image")
 
 
 def _read_request(path: Path) -> None:
@@ -180,7 +180,7 @@ READERS: Final[dict[str, FuzzedReader]] = {
     ),
     "risks": FuzzedReader(
         "risks.csv",
-        lambda path: read_risk_table(path, RFS.answers[0], "risk", ["A", "B"], []),
+        lambda path: read_risk_table(path, RFS.answer_specs[0], "risk", ["A", "B"], []),
         _text("PatientID,risk\nA,0.5\nB,1e3\n"),
     ),
     "boxes": FuzzedReader(

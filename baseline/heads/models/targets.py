@@ -78,14 +78,16 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
 
 def targets_of(edition: Edition) -> tuple[Target, ...]:
     """A target for every risk and class of an edition, in order."""
-    return tuple(_target(edition, algorithm, answer) for algorithm in edition.algorithms for answer in algorithm.heads)
+    return tuple(
+        _target(edition, algorithm, answer) for algorithm in edition.algorithms for answer in algorithm.head_specs
+    )
 
 
 def _target(edition: Edition, algorithm: Algorithm, answer: AnswerSpec) -> Target:
     kind = _kind(answer)
     return _TARGETS[kind](
         answer,
-        algorithm.title if len(algorithm.answers) == 1 else answer.socket.title,
+        algorithm.title if len(algorithm.answer_specs) == 1 else answer.socket.title,
         _FAMILIES[kind],
         _comparators(kind, unchanged(clinical_names(edition.clinical))),
         edition.clinical,

@@ -29,14 +29,14 @@ def test_methods_of_an_algorithm(algorithm: Algorithm, names: set[str]) -> None:
 
 
 def test_each_method_reads_its_own_heads() -> None:
-    assert METHODS["baseline"].head_name(RFS.answers[0]) == "rfs"
-    assert METHODS["clinical"].head_name(HPV.answers[0]) == "hpv_clinical"
+    assert METHODS["baseline"].head_name(RFS.answer_specs[0]) == "rfs"
+    assert METHODS["clinical"].head_name(HPV.answer_specs[0]) == "hpv_clinical"
 
 
 def test_the_threshold_gives_fallbacks_for_heads() -> None:
     """All four answers of 2026, the heads' by their fallbacks: the threshold itself reads no head."""
     with pytest.raises(ModelPackageError, match=r"^method 'threshold': no head for t_stage$"):
-        METHODS["threshold"].head_name(FOUR.algorithms[0].answer("t_stage"))
+        METHODS["threshold"].head_name(FOUR.algorithms[0].answer_spec("t_stage"))
 
 
 def test_a_method_that_cannot_answer() -> None:

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[3] / "contract" / "editions" / "hecktor2026.json
 def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
     edition = load_edition("hecktor2026")
     algorithm = edition.algorithm()
-    assert [answer.socket.relative_path for answer in algorithm.answers] == [
+    assert [answer.socket.relative_path for answer in algorithm.answer_specs] == [
         "images/head-neck-tumor-segmentation",
         "t-stage.json",
         "n-stage.json",
@@ -26,8 +26,8 @@ def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
     ]
     assert algorithm.time_limit_s == 25 * 60
     assert (algorithm.image, algorithm.evaluation_image) == ("hecktor-2026", "hecktor-evaluation-2026")
-    assert algorithm.answer("rfs").direction == "time"
-    assert algorithm.answer("n_stage").without == {"GTVn": "N0"}
+    assert algorithm.answer_spec("rfs").direction == "time"
+    assert algorithm.answer_spec("n_stage").without == {"GTVn": "N0"}
     assert edition.inputs["ehr"].slug == "electronic-health-record"
 
 

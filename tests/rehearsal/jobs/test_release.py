@@ -75,8 +75,10 @@ def test_ehr_is_built_from_the_declared_clinical_variables_alone(tmp_path: Path,
 def test_no_outcome_reaches_the_input_of_any_task(tmp_path: Path, edition: Edition) -> None:
     """A table with every outcome under every spelling, each with the value 4711 or Z9, in every task's folder."""
     for task in edition.algorithms:
-        columns = {column: "4711" for answer in task.heads for column in answer.columns.values()}
-        columns |= {name: "Z9" for answer in task.heads for names in answer.column_aliases.values() for name in names}
+        columns = {column: "4711" for answer in task.head_specs for column in answer.columns.values()}
+        columns |= {
+            name: "Z9" for answer in task.head_specs for names in answer.column_aliases.values() for name in names
+        }
         header = ",".join(["PatientID", "Age", *columns])
         rows = "".join(",".join([name, "61", *columns.values()]) + "\n" for name in ("A-1", "B-2"))
         root = release(tmp_path / task.name, f"Task {task.number}", f"{header}\n{rows}")

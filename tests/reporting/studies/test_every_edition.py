@@ -18,7 +18,7 @@ ANSWERS = [
     pytest.param(name, answer, id=f"{name}-{answer.name}")
     for name in list_editions()
     for task in load_profile(name).tasks.values()
-    for answer in task.algorithm.answers
+    for answer in task.algorithm.answer_specs
 ]
 
 
@@ -29,7 +29,7 @@ def study(out, *arguments):
 
 def task_of(edition, answer):
     """The options that name the answer."""
-    (task,) = [one for one in load_edition(edition).algorithms if answer in one.answers]
+    (task,) = [one for one in load_edition(edition).algorithms if answer in one.answer_specs]
     return ["--edition", edition, "--task", task.name, "--answer", answer.name]
 
 
@@ -81,7 +81,7 @@ def test_failures_of_a_challenge(tmp_path, edition):
     write_challenge(tmp_path / "challenge", edition, ChallengeSize(teams=2, cases=30, bootstraps=5, rankings=0))
     for task in load_profile(edition).tasks.values():
         files = sorted((tmp_path / "challenge" / f"task{task.algorithm.number}").glob("*/metrics.json"))
-        if task.algorithm.mask is not None:
+        if task.algorithm.mask_spec is not None:
             cases = sorted({row["case"] for row in json.loads(files[0].read_text())["results"]})
             lines = [f"{case},{0.5 + 0.01 * place}" for place, case in enumerate(cases)]
             (tmp_path / "expected.csv").write_text("\n".join(["PatientID,gtvp_expected_dsc", *lines]))
