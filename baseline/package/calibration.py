@@ -78,7 +78,7 @@ def compare_probabilities(
         if expected is not None:
             inside, wanted = mask == number, reference == number
             common = 2 * np.count_nonzero(inside & wanted)
-            pairs[label] = (expected, common / (np.count_nonzero(inside) + np.count_nonzero(wanted)))
+            pairs[label] = (expected, float(common / (np.count_nonzero(inside) + np.count_nonzero(wanted))))
     return pairs
 
 

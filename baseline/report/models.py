@@ -232,13 +232,15 @@ def _comparison(target: TargetEstimates, comparator: str, p_value: float) -> str
 
 def _p_value(difference: Estimate | None) -> float:
     """Return the two-sided p of a difference by the end of its interval nearer to 0; 1 without an interval."""
-    if difference is None or None in (difference.value, difference.ci95_low, difference.ci95_high):
+    if difference is None:
         return 1.0
-    near = difference.ci95_low if difference.value > 0 else difference.ci95_high
-    margin = abs(difference.value - near)
+    value, low, high = difference.value, difference.ci95_low, difference.ci95_high
+    if value is None or low is None or high is None:
+        return 1.0
+    margin = abs(value - (low if value > 0 else high))
     if margin == 0:
-        return float(difference.value == 0)
-    return float(2 * stats.norm.sf(stats.norm.ppf(0.975) * abs(difference.value) / margin))
+        return float(value == 0)
+    return float(2 * stats.norm.sf(stats.norm.ppf(0.975) * abs(value) / margin))
 
 
 def is_better_outside(target: TargetEstimates, comparator: str) -> bool:

@@ -99,7 +99,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     if (rules := current_record(work)) is not None:
         sections.append(Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
         figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
-    new_test_centres = edition.new_test_centres and edition.new_test_centres.count
+    new_test_centres = None if edition.new_test_centres is None else edition.new_test_centres.count
     figures["new_centres"] = {one.target.name: vars(one.estimate_new_centres(new_test_centres)) for one in targets}
     figures["summary"] = [new_centres(targets, new_test_centres), images_or_not(targets)]
     logs = training_logs(work)
