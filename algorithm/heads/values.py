@@ -123,8 +123,8 @@ def find_possible_classes(
 ) -> tuple[ClassValue, ...]:
     """The classes that remain possible for an answer if the mask lacks the structures in `absent`.
 
-    The class of an absent structure in `AnswerSpec.without` is the only one left; that of a present one is left out. T4 is
-    left out without a primary, unless nothing was `segmented`.
+    The class of an absent structure in `AnswerSpec.without` is the only one left; the class of a present one is left
+    out. T4 is left out without a primary, unless nothing was `segmented`.
     """
     for structure, value in answer.without.items():
         if structure in absent:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from baseline.heads.fitting import HeadRecord, masks_of, read_heads
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import targets_of
+from baseline.heads.new_centres import estimate_new_centres
 from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, describe_left_out, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
@@ -24,7 +25,6 @@ from baseline.postprocessing.volumes import mask_metric_titles
 from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
 from baseline.release.splits import read_splits
-from baseline.report.new_centres import estimate_new_centres
 from baseline.work import WorkFolders
 from contract.documents import Document, Text, plain, read_document, section, table
 from contract.editions import Edition

@@ -154,7 +154,10 @@ def load_or_make_splits(
     known, now = set(chain.from_iterable(splits.folds)), {case.patient_id for case in cases}
     if known != now:
         new, gone, none = sorted(now - known), sorted(known - now), "none"
-        found = f"{len(new)} new patients ({format_names(new) or none}) and {len(gone)} missing ones ({format_names(gone) or none})"
+        found = (
+            f"{len(new)} new patients ({format_names(new) or none}) and "
+            f"{len(gone)} missing ones ({format_names(gone) or none})"
+        )
         raise InputError(path.name, f"{found}, {advice}")
     centre_of = {case.patient_id: case.centre for case in cases}
     for centre, members in splits.centres.items():

@@ -20,8 +20,8 @@ from baseline.heads.cohort import (
 from baseline.heads.cross_validation import coefficients_of
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
+from baseline.heads.new_centres import CentreEstimate, describe_new_centres, estimate_new_centres
 from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, ModelAnswers, TargetRecord
-from baseline.report.new_centres import CentreEstimate, describe_new_centres, estimate_new_centres
 from evaluation.metrics.overlap import Difference, WeightedMetric
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 from evaluation.statistics.tests import holm

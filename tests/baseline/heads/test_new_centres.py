@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from baseline.heads.new_centres import estimate_new_centres
 from baseline.report.models import images_or_not
-from baseline.report.new_centres import estimate_new_centres
 from contract.editions import load_edition
 from evaluation.statistics.bootstrap import Estimate
 from tests.baseline.report.test_models import compared
