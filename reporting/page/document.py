@@ -109,4 +109,4 @@ def _source_hash(script: str) -> str:
 
 @cache
 def _own(name: str) -> str:
-    return files("evaluation").joinpath(name).read_text(encoding="utf-8")
+    return files("reporting").joinpath(name).read_text(encoding="utf-8")
