@@ -16,9 +16,8 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import PredictedMask, read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
-from evaluation.metrics.overlap import MM3_PER_ML, Overlap, scores_of_case
+from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.metrics.rules import MaskRules
-from evaluation.metrics.surface import SurfaceRow
 from evaluation.pipeline import evaluate_submission
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.out_of_competition import OutOfCompetitionSource
@@ -27,6 +26,7 @@ from evaluation.request import EvaluationRequest
 from evaluation.results.board import Leaderboard
 from evaluation.results.documents import MetricsJson
 from evaluation.rows.comparison import compare_masks
+from evaluation.rows.mask import LabelRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.teams import evaluate_in_folder, not_scored
 
@@ -249,9 +249,9 @@ def score_masks(
     reference_mask, predicted_mask, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
     row = compare_masks("masks", reference_mask, predicted_mask.array, (z, y, x), rules)
     return MaskScores(
-        _label_scores(row.gtvp, row.surface("gtvp"), row.voxel_volume_mm3, rules.gtvp_empty),
-        _label_scores(row.gtvn, row.surface("gtvn"), row.voxel_volume_mm3, rules.gtvn_empty),
-        row.gtvn_lesions,
+        _label_scores(row.gtvp, row.voxel_volume_mm3),
+        _label_scores(row.gtvn, row.voxel_volume_mm3),
+        LesionCounts(row.nodes.tp, row.nodes.fp, row.nodes.fn),
         ()
         if predicted_mask.resampled is None
         else (str(predicted_mask.resampled.finding(Path(str(prediction)).name)),),
@@ -285,12 +285,16 @@ def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
         raise error(name, "other labels", f"only {', '.join(map(str, labels.NAMES))}")
 
 
-def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float, empty_rule: str) -> LabelScores:
+def _label_scores(row: LabelRow, voxel_mm3: float) -> LabelScores:
+    if row.surface is None:
+        raise ValueError("a row without surfaces")
     return LabelScores(
-        *scores_of_case(overlap, failed=False, rule=empty_rule),
-        surface.values["hd95_mm"],
-        surface.values["asd_mm"],
-        surface.values["surface_dsc"],
-        overlap.reference * voxel_mm3 / MM3_PER_ML,
-        overlap.predicted * voxel_mm3 / MM3_PER_ML,
+        row.dsc,
+        row.precision,
+        row.recall,
+        row.surface.value("hd95_mm"),
+        row.surface.value("asd_mm"),
+        row.surface.value("surface_dsc"),
+        row.reference_voxels * voxel_mm3 / MM3_PER_ML,
+        row.predicted_voxels * voxel_mm3 / MM3_PER_ML,
     )

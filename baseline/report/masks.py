@@ -21,6 +21,7 @@ from evaluation.editions.profile import profile_of
 from evaluation.pipeline import evaluate_submission
 from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson
+from evaluation.rows.mask import flatten_row
 from reporting.analyses.scans import PatientFiles
 from reporting.page.html import TEAM_COLOURS
 from reporting.report.pictures import PictureRequest, draw_patient
@@ -135,7 +136,7 @@ def mask_edition(edition: Edition, file: Path) -> str:
 def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
     """Pictures of the patients with the lowest mean DSC of GTVp and GTVn, the lowest first; none of MR."""
     case_of = {case.patient_id: case for case in cases if not case.is_mr}
-    row_of = {row["case"]: row for row in rows if row["case"] in case_of}
+    row_of = {row["case"]: flatten_row(row) for row in rows if row["case"] in case_of}
     worst = [(case_of[name], row_of[name]) for _, name in sort_by_mean_dsc([*row_of.values()])[:WORST]]
     return [
         WorstCase(
@@ -148,7 +149,7 @@ def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[
 
 
 def sort_by_mean_dsc(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
-    """Mean DSC and patient ID of the evaluation's rows, the lowest first, without rows that have no DSC."""
+    """Return mean DSC and patient ID of flattened rows with a DSC, the lowest first."""
     return sorted((dsc, row["case"]) for row in rows if (dsc := mean_dsc(row)) is not None)
 
 

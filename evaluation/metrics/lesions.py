@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import cc3d
@@ -39,15 +39,23 @@ class FalseVoxels:
 
 @dataclass(frozen=True)
 class ComparedLesions:
-    """Counts of one case, and its reference lesions in the order of their first voxels.
+    """Lesions of one case in the order of their first voxels.
 
-    `voxels` is the size of each, `dsc` that of each with its match, None for a missed one.
+    Attributes:
+        counts: Detected, false and missed lesions.
+        false: Voxels of lesions that the other mask does not touch.
+        reference_voxels: Size of each reference lesion.
+        predicted_voxels: Size of each predicted lesion.
+        dsc: DSC of each reference lesion with its match, None for a missed one.
+        iou_of: IoU of every overlapping pair, by the numbers from 0 of its reference and its predicted lesion.
     """
 
     counts: LesionCounts
     false: FalseVoxels
-    voxels: tuple[int, ...]
-    dsc: tuple[float | None, ...]
+    reference_voxels: tuple[int, ...] = ()
+    predicted_voxels: tuple[int, ...] = ()
+    dsc: tuple[float | None, ...] = ()
+    iou_of: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,15 +85,21 @@ def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.
 def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> ComparedLesions:
     """Compare the lesions, connected components, of two masks of one shape, (z, y, x), as `match_lesions` does."""
     numbered = _numbered(reference, predicted, rules.connectivity)
-    of_reference, of_predicted = sizes = _sizes(numbered)
-    matched = match_lesions(*numbered, of_reference, of_predicted, rules)
-    n_reference, n_predicted = (one.size - 1 for one in sizes)
+    reference_sizes, predicted_sizes = sizes = _sizes(numbered)
+    pairs = find_overlapping_pairs(*numbered, reference_sizes, predicted_sizes)
+    matched = match_pairs(pairs, rules)
+    n_reference, n_predicted = reference_sizes.size - 1, predicted_sizes.size - 1
     true = len(matched.predicted)
     return ComparedLesions(
-        LesionCounts(true, n_predicted - true, n_reference - len(matched.dsc)),
-        _false_voxels(numbered, sizes),
-        tuple(of_reference[1:].tolist()),
-        tuple(matched.dsc.get(number) for number in range(1, n_reference + 1)),
+        counts=LesionCounts(true, n_predicted - true, n_reference - len(matched.dsc)),
+        false=_false_voxels(numbered, sizes),
+        reference_voxels=tuple(reference_sizes[1:].tolist()),
+        predicted_voxels=tuple(predicted_sizes[1:].tolist()),
+        dsc=tuple(matched.dsc.get(number) for number in range(1, n_reference + 1)),
+        iou_of={
+            (reference - 1, prediction - 1): iou
+            for reference, prediction, iou in zip(*(part.tolist() for part in pairs), strict=True)
+        },
     )
 
 
@@ -116,51 +130,61 @@ def _false_voxels(numbered: tuple[_Numbers, _Numbers], sizes: tuple[Integers, In
     return FalseVoxels(false, missed)
 
 
+# Numbers of the reference and of the predicted lesion of each pair, and its IoU.
+LesionPairs: TypeAlias = tuple[Integers, Integers, Floats]
+
+
 def match_lesions(
-    references: npt.NDArray[np.int32],
-    predictions: npt.NDArray[np.int32],
-    reference_sizes: Integers,
-    predicted_sizes: Integers,
-    rules: MaskRules,
+    references: _Numbers, predictions: _Numbers, reference_sizes: Integers, predicted_sizes: Integers, rules: MaskRules
 ) -> MatchedLesions:
-    """The detected reference lesions and the true predicted ones.
+    """Match the lesions of two arrays of components as `match_pairs` does.
+
+    Sizes are the components' voxels in the whole image, by number; voxels without an overlap may be left out of the
+    two arrays of components, 0 for none.
+    """
+    return match_pairs(find_overlapping_pairs(references, predictions, reference_sizes, predicted_sizes), rules)
+
+
+def match_pairs(pairs: LesionPairs, rules: MaskRules) -> MatchedLesions:
+    """Match lesions, given every overlapping pair.
 
     A pair may match if its IoU is above `rules.iou_threshold` (or equal, if `iou_strict` is false). `one_to_one` takes
     the matching with the most pairs, each lesion at most once. `any_overlap` follows the overview's wording: every
     predicted lesion with a possible partner is a true positive, every reference without one a false negative, so that
-    one lesion may serve several; a reference's DSC is then that with its best partner. `greedy` takes the pair with the
-    largest IoU, then the next whose lesions are both free. Sizes are the components' voxels in the whole image, by
-    number; voxels without an overlap may be left out of the two arrays of components, 0 for none.
+    one lesion may serve several; a reference's DSC is then the DSC with its best partner. `greedy` takes the pair with
+    the largest IoU, then the next whose lesions are both free.
     Source: the HECKTOR 2025 rules and overview.
     """
-    pairs = _pairs(references, predictions, reference_sizes, predicted_sizes, rules)
-    iou_of = {(one, other): iou for one, other, iou in zip(*(part.tolist() for part in pairs), strict=True)}
+    references, predictions, iou = pairs
+    candidates = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
+    references, predictions, iou = references[candidates], predictions[candidates], iou[candidates]
+    iou_of = {
+        (reference, prediction): value
+        for reference, prediction, value in zip(references.tolist(), predictions.tolist(), iou.tolist(), strict=True)
+    }
     if rules.matching == "any_overlap":
         matched = list(iou_of)
+    elif rules.matching == "greedy":
+        matched = match_greedily(references, predictions, iou)
     else:
-        matched = (match_greedily if rules.matching == "greedy" else match_one_to_one)(*pairs)
+        matched = match_one_to_one(references, predictions, iou)
     dsc: dict[int, float] = {}
     for pair in matched:
         dsc[pair[0]] = max(2 * iou_of[pair] / (1 + iou_of[pair]), dsc.get(pair[0], 0.0))
-    return MatchedLesions(dsc, frozenset(other for _, other in matched))
+    return MatchedLesions(dsc, frozenset(prediction for _, prediction in matched))
 
 
-def _pairs(
-    references: npt.NDArray[np.int32],
-    predictions: npt.NDArray[np.int32],
-    reference_sizes: Integers,
-    predicted_sizes: Integers,
-    rules: MaskRules,
-) -> tuple[Integers, Integers, Floats]:
-    """Pairs of lesions with a sufficient IoU: numbers of the reference and the predicted lesion, and the IoU."""
+def find_overlapping_pairs(
+    references: _Numbers, predictions: _Numbers, reference_sizes: Integers, predicted_sizes: Integers
+) -> LesionPairs:
+    """Find every pair of a reference and a predicted lesion with a common voxel; arguments as in `match_lesions`."""
     both = (references > 0) & (predictions > 0)
     # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
     pair = references[both].astype(np.int64) * predicted_sizes.size + predictions[both]
     pairs, intersection = np.unique(pair, return_counts=True)
     reference_index, predicted_index = np.divmod(pairs, predicted_sizes.size)
     iou = intersection / (reference_sizes[reference_index] + predicted_sizes[predicted_index] - intersection)
-    passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
-    return reference_index[passes].astype(np.intp), predicted_index[passes].astype(np.intp), iou[passes]
+    return reference_index.astype(np.intp), predicted_index.astype(np.intp), iou
 
 
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:

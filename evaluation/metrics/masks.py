@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,11 +22,9 @@ from evaluation.metrics.overlap import (
     mean_metric,
     weighted_ratio,
 )
-from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, MaskRules, Metric
+from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, Metric
 
 LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
-PARTS: Final = ("intersection", "reference", "predicted")
-LESION_KEYS: Final = ("tp", "fp", "fn")
 # The label of each distance in a row.
 DISTANCES: Final = {
     f"{label}_{one.key}": label for label in LABELS for one in surface.SURFACE_METRICS if one.unit == "mm"
@@ -34,67 +32,114 @@ DISTANCES: Final = {
 
 
 @dataclass(frozen=True)
+class LabelColumns:
+    """Figures of one label in the cases of a cohort, each of shape (cases,); NaN where a case does not count.
+
+    Attributes:
+        dsc, precision, recall: Scores of each case.
+        intersection, reference, predicted: Voxel counts.
+        false_positive, false_negative: Voxels of components that the other mask does not touch.
+        tp, fp, fn: Detected, false and missed lesions; None if lesions are not counted for the label.
+        surfaces: Surface values by the key of each `SurfaceMetric`, infinite for the worst distance; empty if surfaces
+            are not measured.
+    """
+
+    dsc: Floats
+    precision: Floats
+    recall: Floats
+    intersection: Floats
+    reference: Floats
+    predicted: Floats
+    false_positive: Floats
+    false_negative: Floats
+    tp: Floats | None = None
+    fp: Floats | None = None
+    fn: Floats | None = None
+    surfaces: Mapping[str, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class MaskColumns:
-    """The rows of a cohort (`MaskRow`) as columns, shape (cases,), under the rules of an evaluation."""
+    """The rows of a cohort (`MaskRow`) as columns, made once; `labels` holds `gtvp` and `gtvn`.
 
-    rows: Sequence[Any]
-    rules: MaskRules
+    `voxel_volume_mm3` has the shape (cases,); `volume_unit` is the unit of aggregated DSC, `mm3` or `voxels`.
+    """
 
-    def values(self, name: str) -> Floats:
-        """A value of each row, NaN for a case that does not count."""
-        return column(getattr(row, name) for row in self.rows)
+    cases: tuple[str, ...]
+    voxel_volume_mm3: Floats
+    labels: Mapping[str, LabelColumns]
+    volume_unit: str
 
-    def lesions(self) -> tuple[Floats, Floats, Floats]:
-        """Detected, false and missed lesions."""
-        detected, false, missed = (self.values(f"gtvn_lesions_{key}") for key in LESION_KEYS)
-        return detected, false, missed
+    def values(self, label: str, name: str) -> Floats:
+        """Return one figure of a label, shape (cases,)."""
+        values: Floats = getattr(self.labels[label], name)
+        return values
 
     def dsc_agg(self, label: str) -> WeightedMetric:
-        in_mm3 = self.rules.volume_unit == "mm3"
-        unit = np.array([row.voxel_volume_mm3 if in_mm3 else 1.0 for row in self.rows])
-        intersections, references, predictions = (self.values(f"{label}_{part}_voxels") for part in PARTS)
-        return dsc_agg_metric(intersections * unit, references * unit, predictions * unit)
+        """Return the aggregated DSC of a label."""
+        unit = self.voxel_volume_mm3 if self.volume_unit == "mm3" else np.ones(len(self.cases))
+        columns = self.labels[label]
+        return dsc_agg_metric(columns.intersection * unit, columns.reference * unit, columns.predicted * unit)
 
-    def lesion_ratio(self, other: int) -> WeightedMetric:
-        """Detected lesions by these and the false (`other` 1) or missed (2) ones."""
-        counts = self.lesions()
-        return lambda weights: weighted_ratio(weights, counts[0], counts[0] + counts[other])
+    def lesions(self) -> tuple[Floats, Floats, Floats]:
+        """Return the detected, false and missed GTVn lesions."""
+        nodes = self.labels["gtvn"]
+        if nodes.tp is None or nodes.fp is None or nodes.fn is None:
+            raise ValueError("the rows hold no lesions of GTVn")
+        return nodes.tp, nodes.fp, nodes.fn
+
+    def lesion_precision(self) -> WeightedMetric:
+        """Return the fraction of predicted GTVn lesions that are detected ones, over all cases."""
+        tp, fp, _ = self.lesions()
+        return lambda weights: weighted_ratio(weights, tp, tp + fp)
+
+    def lesion_recall(self) -> WeightedMetric:
+        """Return the fraction of reference GTVn lesions that are detected, over all cases."""
+        tp, _, fn = self.lesions()
+        return lambda weights: weighted_ratio(weights, tp, tp + fn)
 
     def lesion_f1(self) -> WeightedMetric:
+        """Return the aggregated F1 of GTVn lesions."""
         return f1_agg_metric(*self.lesions())
 
     def dsc_agg_mean(self) -> WeightedMetric:
+        """Return the mean of both labels' aggregated DSC."""
         return average_metric(*map(self.dsc_agg, LABELS))
 
     def gtvp_f1(self) -> WeightedMetric:
-        return harmonic_mean_metric(*(mean_metric(self.values(f"gtvp_{part}")) for part in ("precision", "recall")))
+        """Return the harmonic mean of GTVp's mean precision and mean recall."""
+        gtvp = self.labels["gtvp"]
+        return harmonic_mean_metric(mean_metric(gtvp.precision), mean_metric(gtvp.recall))
 
-    def volume_mean(self, plus: str, minus: str = "") -> WeightedMetric:
-        """The mean over cases of a volume, or of the difference of two, in ml."""
-        mm3 = self.values(f"{plus}_mm3") - (self.values(f"{minus}_mm3") if minus else 0.0)
-        return mean_metric(mm3 / MM3_PER_ML)
+    def volume_mean(self, label: str, plus: str, minus: str = "") -> WeightedMetric:
+        """Return the mean over cases of a volume, or of the difference of two, in ml."""
+        volumes_mm3 = self.values(label, plus) * self.voxel_volume_mm3
+        if minus:
+            volumes_mm3 = volumes_mm3 - self.values(label, minus) * self.voxel_volume_mm3
+        return mean_metric(volumes_mm3 / MM3_PER_ML)
 
     def surface_metric(self, label: str, metric: surface.SurfaceMetric) -> WeightedMetric:
-        return metric.over_cases(column(row.surface(label).values[metric.key] for row in self.rows))
+        """Return a metric of the surfaces of a label."""
+        return metric.over_cases(self.labels[label].surfaces[metric.key])
 
 
-def column(values: Iterable[float | None]) -> Floats:
-    """Values of cases as an array, NaN for None."""
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _mean(name: str, title: str, value: str, rule: str) -> Metric:
+def _mean(label: str, score: str) -> Metric:
     return Metric(
-        name, title, "mask", lambda cohort: mean_metric(cohort.values(value)), second_test=SIGNED_RANK, rules=(rule,)
+        f"{label}_{score}_mean",
+        f"{labels.NAMES[LABELS[label]]} mean {'DSC' if score == 'dsc' else score}",
+        "mask",
+        lambda columns: mean_metric(columns.values(label, score)),
+        second_test=SIGNED_RANK,
+        rules=(f"{label}_empty",),
     )
 
 
-def _aggregate(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric], *rules: str) -> Metric:
-    return Metric(name, title, "mask", of, rules=rules)
+def _aggregate(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric], *rules: str) -> Metric:
+    return Metric(name, title, "mask", compute, rules=rules)
 
 
-def _dsc_agg(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric]) -> Metric:
-    return Metric(name, title, "mask", of, has_tau=True, rules=("volume_unit",))
+def _dsc_agg(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric]) -> Metric:
+    return Metric(name, title, "mask", compute, has_tau=True, rules=("volume_unit",))
 
 
 def _volume(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
@@ -103,7 +148,7 @@ def _volume(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
             f"{label}_{key}_mean_ml",
             f"{labels.NAMES[LABELS[label]]} mean {title} (ml)",
             "mask",
-            partial(MaskColumns.volume_mean, plus=f"{label}_{plus}", minus=minus and f"{label}_{minus}"),
+            partial(MaskColumns.volume_mean, label=label, plus=plus, minus=minus),
             unit="ml",
             bounds=(-np.inf if minus else 0.0, np.inf),
             best=0.0,
@@ -115,16 +160,16 @@ def _volume(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
 
 _LESION_RULES: Final = ("connectivity", "iou_threshold", "iou_strict", "matching")
 MASK_METRICS: tuple[Metric, ...] = (
-    _mean("gtvp_dsc_mean", "GTVp mean DSC", "gtvp_dsc", "gtvp_empty"),
-    _mean("gtvn_dsc_mean", "GTVn mean DSC", "gtvn_dsc", "gtvn_empty"),
-    _dsc_agg("gtvn_dsc_agg", "GTVn aggregated DSC", lambda cohort: cohort.dsc_agg("gtvn")),
+    _mean("gtvp", "dsc"),
+    _mean("gtvn", "dsc"),
+    _dsc_agg("gtvn_dsc_agg", "GTVn aggregated DSC", lambda columns: columns.dsc_agg("gtvn")),
     _aggregate("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
-    _dsc_agg("gtvp_dsc_agg", "GTVp aggregated DSC", lambda cohort: cohort.dsc_agg("gtvp")),
+    _dsc_agg("gtvp_dsc_agg", "GTVp aggregated DSC", lambda columns: columns.dsc_agg("gtvp")),
     _dsc_agg("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean),
-    _aggregate("gtvn_precision_agg", "GTVn aggregated precision", lambda one: one.lesion_ratio(1), *_LESION_RULES),
-    _aggregate("gtvn_recall_agg", "GTVn aggregated recall", lambda cohort: cohort.lesion_ratio(2), *_LESION_RULES),
-    _mean("gtvp_precision_mean", "GTVp mean precision", "gtvp_precision", "gtvp_empty"),
-    _mean("gtvp_recall_mean", "GTVp mean recall", "gtvp_recall", "gtvp_empty"),
+    _aggregate("gtvn_precision_agg", "GTVn aggregated precision", MaskColumns.lesion_precision, *_LESION_RULES),
+    _aggregate("gtvn_recall_agg", "GTVn aggregated recall", MaskColumns.lesion_recall, *_LESION_RULES),
+    _mean("gtvp", "precision"),
+    _mean("gtvp", "recall"),
     _aggregate("gtvp_f1", "GTVp F1", MaskColumns.gtvp_f1, "gtvp_empty"),
     *_volume("fp_volume", "false-positive volume", "false_positive"),
     *_volume("fn_volume", "false-negative volume", "false_negative"),
@@ -144,7 +189,7 @@ def _surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
         f"{label}_{metric.name}",
         title,
         "mask",
-        lambda cohort: cohort.surface_metric(label, metric),
+        lambda columns: columns.surface_metric(label, metric),
         unit=metric.unit,
         bounds=metric.bounds,
         best=metric.best,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from evaluation.metrics.rules import MaskRules
 
 Spacing: TypeAlias = tuple[float, float, float]
 
-MEASURED: Final = "measured"
-BOTH_EMPTY: Final = "both_empty"
-ONE_EMPTY: Final = "one_empty"
-NO_PREDICTION: Final = "no_prediction"
 State: TypeAlias = Literal["measured", "both_empty", "one_empty", "no_prediction"]
+MEASURED: Final[State] = "measured"
+BOTH_EMPTY: Final[State] = "both_empty"
+ONE_EMPTY: Final[State] = "one_empty"
+NO_PREDICTION: Final[State] = "no_prediction"
 # States of a surface whose distances are infinite.
 LOST: Final = (ONE_EMPTY, NO_PREDICTION)
 
@@ -32,23 +32,15 @@ _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
 
 
 @dataclass(frozen=True)
-class SurfaceRow:
+class SurfaceValues:
     """Values of one label's surfaces in one case, by the key of each `SurfaceMetric`.
 
     `state` is one of the constants above. With both masks empty the values are None and the case does not count; with
     one mask empty, or no prediction, each value is the worst one: infinite distances and a surface DSC of 0.
     """
 
-    state: str
+    state: State
     values: Mapping[str, float | None]
-
-    def as_json(self, label: str) -> dict[str, Any]:
-        """The row for metrics.json, with null for an infinite distance; `state` separates it from an excluded case."""
-        plain = {
-            f"{label}_{key}": value if value is not None and np.isfinite(value) else None
-            for key, value in self.values.items()
-        }
-        return {f"{label}_surface": self.state, **plain}
 
 
 @dataclass(frozen=True)
@@ -133,12 +125,12 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
 )
 
 
-def make_missing_row() -> SurfaceRow:
+def make_missing_row() -> SurfaceValues:
     """The row of a case without a usable prediction."""
-    return SurfaceRow(NO_PREDICTION, {metric.key: metric.worst for metric in SURFACE_METRICS})
+    return SurfaceValues(NO_PREDICTION, {metric.key: metric.worst for metric in SURFACE_METRICS})
 
 
-def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
+def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceValues:
     """Compare the surfaces of two masks of the same shape; shape and spacing are (z, y, x).
 
     The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the
@@ -150,14 +142,14 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     distances = surface_distances(surface_voxels(reference[box]), surface_voxels(predicted[box]), spacing_mm)
     surfaces = Surfaces(distances)
-    return SurfaceRow(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
+    return SurfaceValues(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
 
 
-def row_of_empty_mask(*, has_reference: bool, has_prediction: bool) -> SurfaceRow:
+def row_of_empty_mask(*, has_reference: bool, has_prediction: bool) -> SurfaceValues:
     """The row of a case in which one mask, or both, are empty."""
     both = not (has_reference or has_prediction)
     values = {metric.key: None if both else metric.worst for metric in SURFACE_METRICS}
-    return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, values)
+    return SurfaceValues(BOTH_EMPTY if both else ONE_EMPTY, values)
 
 
 def surface_voxels(mask: Booleans) -> Booleans:

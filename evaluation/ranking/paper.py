@@ -13,6 +13,7 @@ from contract.io.files import csv_text
 from evaluation.results.board import Leaderboard, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import half_width_of, read_metrics
+from evaluation.rows.mask import flatten_row
 
 _MOST_DECIMALS: Final = 6
 _LATEX: Final = str.maketrans(
@@ -73,7 +74,7 @@ def cases_csv(files: Mapping[str, str]) -> str:
 
 
 def _values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in row.items():
+    for key, value in flatten_row(row).items():
         if isinstance(value, Mapping):
             yield from _values(value, f"{key}_")
         elif key != "case" and not isinstance(value, list):

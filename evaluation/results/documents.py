@@ -13,7 +13,7 @@ from contract.errors import HecktorError, OutputError
 from contract.io.files import MAX_JSON_BYTES, read_json
 from contract.platform import METRICS_JSON
 
-METRICS_FORMAT: Final = 1
+METRICS_FORMAT: Final = 2
 MAX_METRICS_BYTES: Final = 32 * MAX_JSON_BYTES
 # The option of an evaluation inside bounding boxes: the checksum of their file.
 IN_BOX: Final = "bounding_boxes_sha256"
@@ -104,7 +104,7 @@ class Provenance(Document):
     `own_edition` is document of an edition that is none of the package.
     """
 
-    format: Literal[1]
+    format: Literal[2]
     version: str = ""
     task: Text
     edition: Text

@@ -222,9 +222,21 @@ def read_metrics(path: Path, team: str) -> MetricsJson:
 
 def parse_metrics(content: Any, where: str) -> MetricsJson:
     """The metrics.json itself, or from its content; `where` names it in messages. Raises as `read_metrics`."""
-    document = content if isinstance(content, MetricsJson) else check_document(content, MetricsJson, where)
+    if isinstance(content, MetricsJson):
+        document = content
+    else:
+        _check_format(content, where)
+        document = check_document(content, MetricsJson, where)
     _check_cases(document.results, where)
     return document
+
+
+def _check_format(content: Any, where: str) -> None:
+    """Raise `HecktorError` for a metrics.json of another format, whose rows have other keys."""
+    origin = content.get("provenance") if isinstance(content, dict) else None
+    stated = origin.get("format") if isinstance(origin, dict) else None
+    if isinstance(stated, int) and stated != METRICS_FORMAT:
+        raise HecktorError(where, f"metrics.json of format {stated}", f"format {METRICS_FORMAT}; evaluate again")
 
 
 def source_of(where: str, team: str) -> str:

@@ -15,6 +15,7 @@ from evaluation.metrics.overlap import WeightedMetric
 from evaluation.results.board import Leaderboard
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import MeasuredAnswer, cases_of, metrics_over, weighted_sums
+from evaluation.rows.mask import flatten_row
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,9 @@ class TaskResults:
         return None if figures is None else figures.figure()
 
     def rows_of(self, team: str, answer: str) -> Sequence[Mapping[str, Any]]:
-        """A team's rows of one answer, as they stand in its metrics.json."""
-        return self.all[team].rows_of(answer, several=self.profile.has_several_answers)
+        """Return a team's rows of one answer with one level of keys, see `evaluation.rows.mask.flatten_row`."""
+        rows = self.all[team].rows_of(answer, several=self.profile.has_several_answers)
+        return [flatten_row(row) for row in rows]
 
     def options_of(self, team: str, answer: str) -> Mapping[str, Any]:
         """The rules by which a team's answer was scored."""

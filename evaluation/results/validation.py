@@ -115,13 +115,18 @@ def _own_figures(
 
 
 def _rows(metrics: MetricsJson, name: str, profile: TaskProfile, source: str) -> list[CaseRow]:
-    several, model = profile.has_several_answers, profile.answers[name].scorer.row
+    several, scorer = profile.has_several_answers, profile.answers[name].scorer
     for row in metrics.results:
         if several and not isinstance(row.get(name, {}), dict):
             raise HecktorError(f"{source}, {row['case']}", f"{name} is no object", "the row of the answer")
     rows = metrics.rows_of(name, several=several)
-    typed = [check_document(row, model, f"{source}, {row['case']}") for row in rows]
-    return sorted(cast("list[CaseRow]", typed), key=lambda row: row.case)
+    typed = cast("list[CaseRow]", [check_document(row, scorer.row, f"{source}, {row['case']}") for row in rows])
+    for typed_row in typed:
+        try:
+            scorer.check_row(typed_row)
+        except ValueError as expected:
+            raise HecktorError(f"{source}, {typed_row.case}", "found nothing", str(expected)) from None
+    return sorted(typed, key=lambda row: row.case)
 
 
 def weighted_sum(values: Mapping[str, float | None], terms: Mapping[str, float]) -> float | None:

@@ -129,6 +129,9 @@ class ClassScorer:
             warnings["auc"] = partial(_warn_auc_below_chance, second_class=self.answer.classes[1])
         return RowMetrics(metrics, warnings=warnings, undefined=(ONE_CLASS_ONLY,) if one_class else ())
 
+    def check_row(self, row: ClassRow) -> None:
+        """Accept every row: its model requires all that is measured."""
+
     def reference_of(self, row: ClassRow) -> tuple[object, ...]:
         return (row.actual,)
 

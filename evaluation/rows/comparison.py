@@ -22,12 +22,12 @@ from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
 from evaluation.metrics.lesions import compare_lesions, false_voxels
-from evaluation.metrics.masks import LABELS, MaskColumns, mask_metrics
+from evaluation.metrics.masks import LABELS, mask_metrics
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, make_missing_row
-from evaluation.rows.mask import MaskRow, mask_row, row_type
-from evaluation.rows.mistakes import changed_overlaps, find_mask_changes, is_poor
+from evaluation.rows.mask import ComparedLabel, MaskRow, make_columns, make_mask_row
+from evaluation.rows.mistakes import count_changed_overlaps, find_mask_changes, is_poor
 from evaluation.rows.scorer import RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
@@ -74,7 +74,9 @@ def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     reference_mask, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
     row = compare_masks(pair.answer.case, reference_mask, predicted, spacing_mm, pair.rules)
     if row.error is None and is_poor(row):
-        row = row.model_copy(update={"changed_overlaps": changed_overlaps(reference_mask, mask.array, region)})
+        row = row.model_copy(
+            update={"overlap_after_change": count_changed_overlaps(reference_mask, mask.array, region)}
+        )
     return row.model_copy(update={"failed": row.error is not None and pair.answer.tried, "resampled": resampled})
 
 
@@ -91,20 +93,21 @@ def compare_masks(
     predicted_mask = np.zeros_like(reference_mask) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
     z_mm, y_mm, x_mm = spacing_mm
     overlaps = count_overlaps(reference_mask, predicted_mask, _N_LABELS)
-    primary = reference_mask == labels.GTVP, predicted_mask == labels.GTVP
-    return mask_row(
+    gtvp = reference_mask == labels.GTVP, predicted_mask == labels.GTVP
+    gtvn = reference_mask == labels.GTVN, predicted_mask == labels.GTVN
+    surfaces = {
+        name: make_missing_row()
+        if error is not None
+        else compare_surfaces(reference_mask == LABELS[name], predicted_mask == LABELS[name], spacing_mm, rules)
+        for name in SURFACES_OF[rules.surfaces]
+    }
+    lesions = compare_lesions(*gtvn, rules)
+    false = false_voxels(*gtvp, rules.connectivity)
+    return make_mask_row(
         case,
-        x_mm * y_mm * z_mm,
-        {name: overlaps[label] for name, label in LABELS.items()},
-        compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules),
-        false_voxels(*primary, rules.connectivity),
-        {
-            name: make_missing_row()
-            if error is not None
-            else compare_surfaces(reference_mask == LABELS[name], predicted_mask == LABELS[name], spacing_mm, rules)
-            for name in SURFACES_OF[rules.surfaces]
-        },
-        rules,
+        z_mm * y_mm * x_mm,
+        ComparedLabel(overlaps[labels.GTVP], false, rules.gtvp_empty, surface=surfaces.get("gtvp")),
+        ComparedLabel(overlaps[labels.GTVN], lesions.false, rules.gtvn_empty, lesions, surfaces.get("gtvn")),
         error,
     )
 
@@ -127,7 +130,7 @@ class MaskScorer:
 
     @property
     def row(self) -> type[MaskRow]:
-        return row_type(self.rules.surfaces)
+        return MaskRow
 
     def score(
         self, reference: Reference[Path], submissions: Sequence[Submission], workers: Workers
@@ -143,19 +146,24 @@ class MaskScorer:
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
         """Overlap, lesions and surfaces."""
         not_in_mean = {
-            f"{name}_empty_not_in_mean_dsc": tuple(row.case for row in rows if getattr(row, f"{name}_dsc") is None)
+            f"{name}_empty_not_in_mean_dsc": tuple(row.case for row in rows if row.label(name).dsc is None)
             for name in LABELS
         }
         return RowMetrics(
-            measured(self.metrics, MaskColumns(rows, self.rules)),
+            measured(self.metrics, make_columns(rows, self.rules.volume_unit)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
             findings=_about_grids(rows) + find_mask_changes(rows),
         )
 
+    def check_row(self, row: MaskRow) -> None:
+        for name in SURFACES_OF[self.rules.surfaces]:
+            if row.label(name).surface is None:
+                raise ValueError(f"the surfaces of {name}, which these rules measure")
+
     def reference_of(self, row: MaskRow) -> tuple[object, ...]:
         """Volumes and, where each lesion has one partner, the number of lesions."""
-        volumes = row.voxel_volume_mm3, row.gtvp.reference, row.gtvn.reference
-        lesions = row.gtvn_lesions.true_positives + row.gtvn_lesions.false_negatives
+        volumes = row.voxel_volume_mm3, row.gtvp.reference_voxels, row.gtvn.reference_voxels
+        lesions = row.nodes.tp + row.nodes.fn
         return volumes if self.rules.matching == "any_overlap" else (*volumes, lesions)
 
 

@@ -1,163 +1,289 @@
-"""Masks: the row of a case."""
+"""The row of one case of masks: counts and scores of each label, from which every metric of masks is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any, Final, Self, TypeAlias
 
-from pydantic import Field, InstanceOf, create_model, model_validator
+import numpy as np
+from pydantic import Field, InstanceOf, model_validator
 
+from contract.documents import Document
 from contract.images.volumes import MAX_VOXELS
 from evaluation.inputs.grids import Resampled
-from evaluation.metrics import surface
-from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
-from evaluation.metrics.masks import LABELS, LESION_KEYS, PARTS
-from evaluation.metrics.overlap import Overlap, scores_of_case
-from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.metrics import surface as surfaces
+from evaluation.metrics.lesions import ComparedLesions, FalseVoxels
+from evaluation.metrics.masks import LABELS, LabelColumns, MaskColumns
+from evaluation.metrics.overlap import Floats, Overlap, scores_of_case
+from evaluation.metrics.surface import LOST, State, SurfaceValues
 from evaluation.rows.scorer import ScoredRow
 
-Voxels: TypeAlias = Annotated[int, Field(ge=0, le=MAX_VOXELS)]
-AtLeastZero: TypeAlias = Annotated[float, Field(ge=0)]
-Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+VoxelCount: TypeAlias = Annotated[int, Field(ge=0, le=MAX_VOXELS)]
+Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
+
+
+class LesionPair(Document):
+    """An overlapping pair of lesions, each numbered from 0 in the order of first voxels, and its IoU."""
+
+    reference: VoxelCount
+    predicted: VoxelCount
+    iou: Annotated[float, Field(gt=0, le=1)]
+
+
+class LesionRow(Document):
+    """Lesions of one label, matched by the rules of the evaluation.
+
+    Attributes:
+        tp: Detected lesions.
+        fp: False lesions.
+        fn: Missed lesions.
+        reference_voxels: Size of each reference lesion.
+        predicted_voxels: Size of each predicted lesion.
+        dsc: DSC of each reference lesion with its match, None for a missed one.
+        pairs: Every pair of a reference and a predicted lesion that overlap, matched or not.
+    """
+
+    tp: VoxelCount
+    fp: VoxelCount
+    fn: VoxelCount
+    reference_voxels: list[VoxelCount]
+    predicted_voxels: list[VoxelCount]
+    dsc: list[Fraction | None]
+    pairs: list[LesionPair]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.reference_voxels) != len(self.dsc):
+            raise ValueError("as many sizes as DSCs of lesions")
+        sizes = len(self.reference_voxels), len(self.predicted_voxels)
+        if any(pair.reference >= sizes[0] or pair.predicted >= sizes[1] for pair in self.pairs):
+            raise ValueError("pairs of lesions whose sizes are listed")
+        return self
+
+
+class SurfaceRow(Document):
+    """Surfaces of one label: `state` of the comparison, and the value of each `SurfaceMetric` by its key.
+
+    JSON has no infinity: the values are null if both masks are empty, and if the distance is infinite because one mask
+    is empty or there is no prediction. `state` tells these apart.
+    """
+
+    state: State
+    values: dict[str, NonNegative | None]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        metrics = {metric.key: metric for metric in surfaces.SURFACE_METRICS}
+        if set(self.values) != set(metrics):
+            raise ValueError(f"a value for each of {', '.join(metrics)}")
+        for key, value in self.values.items():
+            if value is not None and value > metrics[key].bounds[1]:
+                raise ValueError(f"{key} of at most {metrics[key].bounds[1]:g}")
+        return self
+
+    @classmethod
+    def from_values(cls, surface: SurfaceValues) -> Self:
+        """Create the row from measured values, which may be infinite."""
+        finite = {
+            key: value if value is not None and np.isfinite(value) else None for key, value in surface.values.items()
+        }
+        return cls(state=surface.state, values=finite)
+
+    def value(self, key: str) -> float | None:
+        """Return a value, the worst one if one mask is empty or there is no prediction."""
+        if self.state in LOST:
+            return next(metric.worst for metric in surfaces.SURFACE_METRICS if metric.key == key)
+        return self.values[key]
+
+
+class LabelRow(Document):
+    """Comparison of one label in one case; `dsc`, `precision` and `recall` are None if the case does not count.
+
+    `false_positive_voxels` and `false_negative_voxels` count the voxels of components that the other mask does not
+    touch.
+    """
+
+    dsc: Fraction | None
+    precision: Fraction | None
+    recall: Fraction | None
+    intersection_voxels: VoxelCount
+    reference_voxels: VoxelCount
+    predicted_voxels: VoxelCount
+    false_positive_voxels: VoxelCount
+    false_negative_voxels: VoxelCount
+    lesions: LesionRow | None = None
+    surface: SurfaceRow | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.intersection_voxels > min(self.reference_voxels, self.predicted_voxels):
+            raise ValueError("at most the voxels of either mask in the intersection")
+        return self
+
+    @property
+    def overlap(self) -> Overlap:
+        """The voxel counts."""
+        return Overlap(self.intersection_voxels, self.reference_voxels, self.predicted_voxels)
 
 
 class MaskRow(ScoredRow):
     """Sufficient statistics of one case.
 
-    Without a usable prediction every predicted volume is 0. `false_positive` and `false_negative` count the voxels of
-    components that the other mask does not touch. `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference
-    and `gtvn_lesion_dsc` its DSC with the matched lesion, None for a missed one. `resampled` and `changed_overlaps`
-    (voxels in common after a change of a poor mask, by the change) are not in metrics.json, whose warnings tell them.
+    Without a usable prediction every predicted volume is 0. `resampled` and `overlap_after_change` (voxels with the
+    right label after each change of a poor mask) are not in metrics.json, whose warnings report them.
     """
 
     # No image has other voxels; the sums of more extreme volumes would leave the range of a double.
     voxel_volume_mm3: Annotated[float, Field(ge=1e-100, le=1e100)]
-    gtvp_dsc: Share | None
-    gtvp_precision: Share | None
-    gtvp_recall: Share | None
-    gtvn_dsc: Share | None
-    gtvp_intersection_voxels: Voxels
-    gtvp_intersection_mm3: AtLeastZero
-    gtvp_reference_voxels: Voxels
-    gtvp_reference_mm3: AtLeastZero
-    gtvp_predicted_voxels: Voxels
-    gtvp_predicted_mm3: AtLeastZero
-    gtvp_false_positive_voxels: Voxels
-    gtvp_false_positive_mm3: AtLeastZero
-    gtvp_false_negative_voxels: Voxels
-    gtvp_false_negative_mm3: AtLeastZero
-    gtvn_intersection_voxels: Voxels
-    gtvn_intersection_mm3: AtLeastZero
-    gtvn_reference_voxels: Voxels
-    gtvn_reference_mm3: AtLeastZero
-    gtvn_predicted_voxels: Voxels
-    gtvn_predicted_mm3: AtLeastZero
-    gtvn_false_positive_voxels: Voxels
-    gtvn_false_positive_mm3: AtLeastZero
-    gtvn_false_negative_voxels: Voxels
-    gtvn_false_negative_mm3: AtLeastZero
-    gtvn_lesions_tp: Voxels
-    gtvn_lesions_fp: Voxels
-    gtvn_lesions_fn: Voxels
-    gtvn_lesion_voxels: list[Voxels]
-    gtvn_lesion_dsc: list[Share | None]
+    gtvp: LabelRow
+    gtvn: LabelRow
     resampled: InstanceOf[Resampled] | None = Field(default=None, exclude=True)
-    changed_overlaps: dict[str, int] = Field(default_factory=dict, exclude=True)
+    overlap_after_change: dict[str, int] = Field(default_factory=dict, exclude=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for overlap in (self.gtvp, self.gtvn):
-            if overlap.intersection > min(overlap.reference, overlap.predicted):
-                raise ValueError("at most the voxels of either mask in the intersection")
-            if self.error is not None and overlap.predicted:
-                raise ValueError("no predicted voxel beside an error")
-        if len(self.gtvn_lesion_voxels) != len(self.gtvn_lesion_dsc):
-            raise ValueError("as many sizes as DSCs of lesions")
+        if self.error is not None and (self.gtvp.predicted_voxels or self.gtvn.predicted_voxels):
+            raise ValueError("no predicted voxel beside an error")
+        if self.gtvn.lesions is None:
+            raise ValueError("the lesions of GTVn")
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A class that is made at run time has no name by which another process finds it.
-        names = tuple(name for name in LABELS if f"{name}_surface" in type(self).model_fields)
-        return _unpickled, (names, dict(self))
-
-    def _overlap(self, label: str) -> Overlap:
-        return Overlap(*(getattr(self, f"{label}_{part}_voxels") for part in PARTS))
-
     @property
-    def gtvp(self) -> Overlap:
-        return self._overlap("gtvp")
+    def nodes(self) -> LesionRow:
+        """The lesions of GTVn."""
+        if self.gtvn.lesions is None:
+            raise ValueError("a row without lesions of GTVn")
+        return self.gtvn.lesions
 
-    @property
-    def gtvn(self) -> Overlap:
-        return self._overlap("gtvn")
-
-    @property
-    def gtvn_lesions(self) -> LesionCounts:
-        return LesionCounts(self.gtvn_lesions_tp, self.gtvn_lesions_fp, self.gtvn_lesions_fn)
-
-    def surface(self, label: str) -> surface.SurfaceRow:
-        """The measured surfaces of a label; JSON has no infinity, so that null is the worst distance of a lost one."""
-        state = getattr(self, f"{label}_surface")
-        values = {metric.key: getattr(self, f"{label}_{metric.key}") for metric in surface.SURFACE_METRICS}
-        if state in surface.LOST:
-            values = {metric.key: metric.worst for metric in surface.SURFACE_METRICS}
-        return surface.SurfaceRow(state, values)
+    def label(self, name: str) -> LabelRow:
+        """Return the row of `gtvp` or `gtvn`."""
+        row: LabelRow = getattr(self, name)
+        return row
 
 
-def row_type(surfaces: str) -> type[MaskRow]:
-    """The class of the rows under this value of the rule `surfaces`."""
-    return _row_type(SURFACES_OF[surfaces], surface.SURFACE_METRICS)
+@dataclass(frozen=True)
+class ComparedLabel:
+    """Comparison of one label of two masks: counts, false components, and lesions and surfaces where they are measured.
+
+    `empty_rule` decides about an empty reference.
+    """
+
+    overlap: Overlap
+    false: FalseVoxels
+    empty_rule: str
+    lesions: ComparedLesions | None = None
+    surface: SurfaceValues | None = None
+
+    def make_row(self, *, failed: bool) -> LabelRow:
+        """Make the label's row; `failed` means that there is no usable prediction."""
+        dsc, precision, recall = scores_of_case(self.overlap, failed=failed, rule=self.empty_rule)
+        return LabelRow(
+            dsc=dsc,
+            precision=precision,
+            recall=recall,
+            intersection_voxels=self.overlap.intersection,
+            reference_voxels=self.overlap.reference,
+            predicted_voxels=self.overlap.predicted,
+            false_positive_voxels=self.false.false_positive,
+            false_negative_voxels=self.false.false_negative,
+            lesions=None if self.lesions is None else _make_lesion_row(self.lesions),
+            surface=None if self.surface is None else SurfaceRow.from_values(self.surface),
+        )
 
 
-@cache
-def _row_type(names: tuple[str, ...], metrics: tuple[surface.SurfaceMetric, ...]) -> type[MaskRow]:
-    fields: dict[str, Any] = {}
-    for name in names:
-        fields[f"{name}_surface"] = (surface.State, ...)
-        fields |= {f"{name}_{one.key}": ((AtLeastZero if one.unit else Share) | None, ...) for one in metrics}
-    return create_model("MaskRow", __base__=MaskRow, __config__=None, **fields)
-
-
-def _unpickled(names: tuple[str, ...], values: dict[str, Any]) -> MaskRow:
-    return _row_type(names, surface.SURFACE_METRICS).model_construct(**values)
-
-
-def mask_row(
-    case: str,
-    voxel_volume_mm3: float,
-    overlaps: Mapping[str, Overlap],
-    lesions: ComparedLesions,
-    gtvp_false: FalseVoxels,
-    surfaces: Mapping[str, surface.SurfaceRow],
-    rules: MaskRules,
-    error: str | None = None,
+def make_mask_row(
+    case: str, voxel_volume_mm3: float, gtvp: ComparedLabel, gtvn: ComparedLabel, error: str | None = None
 ) -> MaskRow:
-    """The row of a case, with volumes in voxels and in mm3, and the DSC, precision and recall of its counts."""
-    without = error is not None
-    dsc, precision, recall = scores_of_case(overlaps["gtvp"], failed=without, rule=rules.gtvp_empty)
-    content: dict[str, Any] = {
-        "gtvp_dsc": dsc,
-        "gtvp_precision": precision,
-        "gtvp_recall": recall,
-        "gtvn_dsc": scores_of_case(overlaps["gtvn"], failed=without, rule=rules.gtvn_empty).dsc,
-    }
-    false = {"gtvp": gtvp_false, "gtvn": lesions.false}
-    for name, overlap in overlaps.items():
-        for part, voxels in {**vars(overlap), **vars(false[name])}.items():
-            content |= {f"{name}_{part}_voxels": voxels, f"{name}_{part}_mm3": voxels * voxel_volume_mm3}
-    counts = zip(LESION_KEYS, vars(lesions.counts).values(), strict=True)
-    content |= {f"gtvn_lesions_{key}": count for key, count in counts}
-    content |= {"gtvn_lesion_voxels": list(lesions.voxels), "gtvn_lesion_dsc": list(lesions.dsc)}
-    for name, row in surfaces.items():
-        content |= row.as_json(name)
-    return row_type(rules.surfaces)(case=case, error=error, voxel_volume_mm3=voxel_volume_mm3, **content)
+    """Make the row of a case from the comparison of both labels; `error` is the reason if there is no prediction."""
+    failed = error is not None
+    return MaskRow(
+        case=case,
+        error=error,
+        voxel_volume_mm3=voxel_volume_mm3,
+        gtvp=gtvp.make_row(failed=failed),
+        gtvn=gtvn.make_row(failed=failed),
+    )
+
+
+def _make_lesion_row(lesions: ComparedLesions) -> LesionRow:
+    return LesionRow(
+        tp=lesions.counts.true_positives,
+        fp=lesions.counts.false_positives,
+        fn=lesions.counts.false_negatives,
+        reference_voxels=list(lesions.reference_voxels),
+        predicted_voxels=list(lesions.predicted_voxels),
+        dsc=list(lesions.dsc),
+        pairs=[LesionPair(reference=pair[0], predicted=pair[1], iou=iou) for pair, iou in lesions.iou_of.items()],
+    )
+
+
+def make_columns(rows: Sequence[MaskRow], volume_unit: str) -> MaskColumns:
+    """Make the columns of a cohort of rows; volumes of aggregates are in `volume_unit`, `mm3` or `voxels`."""
+    return MaskColumns(
+        cases=tuple(row.case for row in rows),
+        voxel_volume_mm3=np.array([row.voxel_volume_mm3 for row in rows], dtype=np.float64),
+        labels={name: _make_label_columns([row.label(name) for row in rows]) for name in LABELS},
+        volume_unit=volume_unit,
+    )
+
+
+def _make_label_columns(rows: Sequence[LabelRow]) -> LabelColumns:
+    lesions = [row.lesions for row in rows if row.lesions is not None]
+    surface_rows = [row.surface for row in rows if row.surface is not None]
+    has_lesions, has_surfaces = len(lesions) == len(rows), len(surface_rows) == len(rows)
+    return LabelColumns(
+        dsc=_column([row.dsc for row in rows]),
+        precision=_column([row.precision for row in rows]),
+        recall=_column([row.recall for row in rows]),
+        intersection=_column([row.intersection_voxels for row in rows]),
+        reference=_column([row.reference_voxels for row in rows]),
+        predicted=_column([row.predicted_voxels for row in rows]),
+        false_positive=_column([row.false_positive_voxels for row in rows]),
+        false_negative=_column([row.false_negative_voxels for row in rows]),
+        tp=_column([row.tp for row in lesions]) if has_lesions else None,
+        fp=_column([row.fp for row in lesions]) if has_lesions else None,
+        fn=_column([row.fn for row in lesions]) if has_lesions else None,
+        surfaces={
+            metric.key: _column([row.value(metric.key) for row in surface_rows]) for metric in surfaces.SURFACE_METRICS
+        }
+        if has_surfaces
+        else {},
+    )
+
+
+def _column(values: Sequence[float | None]) -> Floats:
+    """Return values of cases as an array, NaN for None."""
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of masks as stored in metrics.json with one level of keys, such as `gtvp_dsc` and `gtvn_lesions_tp`.
+
+    Volumes in mm3 are added to the voxel counts of the labels. Rows of risks and classes are returned as they are.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if key not in LABELS or not isinstance(value, Mapping):
+            flat[key] = value
+            continue
+        for part, content in value.items():
+            if part == "lesions" and content is not None:
+                flat |= {f"{key}_lesions_{name}": figure for name, figure in content.items()}
+            elif part == "surface" and content is not None:
+                flat |= {f"{key}_surface": content["state"]}
+                flat |= {f"{key}_{name}": figure for name, figure in content["values"].items()}
+            elif part not in ("lesions", "surface"):
+                flat[f"{key}_{part}"] = content
+                if part.endswith("_voxels"):
+                    flat[f"{key}_{part.removesuffix('voxels')}mm3"] = content * row["voxel_volume_mm3"]
+    return flat
 
 
 @dataclass(frozen=True)
 class CaseValue:
-    """A value of one case for tables of cases: its key in the rows of metrics.json, and how to show it.
+    """A value of one case for tables of cases: its name in `flatten_row`, and how to show it.
 
     `higher_is_better` is None for a property of the case itself.
     """

@@ -29,7 +29,9 @@ def is_poor(row: MaskRow) -> bool:
     return 2 * _common(row) < _POOR * _both(row)
 
 
-def changed_overlaps(reference: npt.NDArray[Any], predicted: npt.NDArray[Any], region: BoxRegion) -> Mapping[str, int]:
+def count_changed_overlaps(
+    reference: npt.NDArray[Any], predicted: npt.NDArray[Any], region: BoxRegion
+) -> Mapping[str, int]:
     """Lesion voxels with the reference's label after each change of the prediction, by the change.
 
     `reference` is cut to the region; `predicted` is the whole image, about whose middle it is mirrored.
@@ -53,7 +55,7 @@ def find_mask_changes(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
         return ()
 
     def dsc(change: str) -> float:
-        common = (row.changed_overlaps.get(change, _common(row)) * row.voxel_volume_mm3 for row in usable)
+        common = (row.overlap_after_change.get(change, _common(row)) * row.voxel_volume_mm3 for row in usable)
         return 2 * sum(common) / both
 
     as_given, change = dsc(""), max((_EXCHANGED, *_MIRRORED), key=dsc)
@@ -64,8 +66,8 @@ def find_mask_changes(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
 
 
 def _common(row: MaskRow) -> int:
-    return row.gtvp.intersection + row.gtvn.intersection
+    return row.gtvp.intersection_voxels + row.gtvn.intersection_voxels
 
 
 def _both(row: MaskRow) -> int:
-    return sum(overlap.reference + overlap.predicted for overlap in (row.gtvp, row.gtvn))
+    return sum(label.reference_voxels + label.predicted_voxels for label in (row.gtvp, row.gtvn))

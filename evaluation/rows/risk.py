@@ -92,5 +92,8 @@ class RiskScorer:
         hint = f"expected: {DIRECTIONS[self.rules.direction]}; negating a risk gives a time and the reverse"
         return f"the C-index is {c_index:.3f}, below 0.5: the sign may be flipped ({hint})"
 
+    def check_row(self, row: RiskRow) -> None:
+        """Accept every row: its model requires all that is measured."""
+
     def reference_of(self, row: RiskRow) -> tuple[object, ...]:
         return row.rfs_days, row.relapse

@@ -90,6 +90,9 @@ class Scorer(Protocol):
     def row(self) -> type[ScoredRow]:
         """The class of the rows, which reads one from metrics.json."""
 
+    def check_row(self, row: Any) -> None:
+        """Raise ValueError, with the expectation, if a stored row lacks what the rules measure."""
+
     def reference_of(self, row: Any) -> tuple[object, ...]:
         """The part of a row that must be equal for all teams of a ranking."""
 

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from contract.editions import AnswerSpec
 from contract.io.files import json_text
-from evaluation.metrics.masks import LESION_KEYS
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.task import TaskResults
 from reporting.analyses.classes import class_name
@@ -164,7 +163,7 @@ def _dsc(row: JsonRow, label: str) -> float | None:
 
 
 def _lesions(row: JsonRow) -> str:
-    return " / ".join(str(row[f"gtvn_lesions_{key}"]) for key in LESION_KEYS)
+    return " / ".join(str(row[f"gtvn_lesions_{key}"]) for key in ("tp", "fp", "fn"))
 
 
 def _risk(row: JsonRow, digits: int) -> float | None:

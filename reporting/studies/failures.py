@@ -194,7 +194,8 @@ def compare(
     """
     answer_of = {answer.case: answer for answer in answers}
     true_dsc = {
-        row.case: scores_of_case(getattr(row, label), failed=row.error is not None, rule="skip").dsc for row in rows
+        row.case: scores_of_case(row.label(label).overlap, failed=row.error is not None, rule="skip").dsc
+        for row in rows
     }
     given = {case: answer_of[case].value for case in true_dsc}
     both = [

@@ -106,7 +106,7 @@ def test_an_early_end_writes_the_completed_passes(
     """The end is asked for in the second pass: the mask is that of the first alone."""
     request = request_for()
     termination = Termination()
-    monkeypatch.setattr(passes_module, "planned_passes", lambda package: list_mirrored_passes(1, ()))
+    monkeypatch.setattr(passes_module, "list_passes", lambda package: list_mirrored_passes(1, ()))
     predict(request, resident)
     alone = (request.output_dir / MASK).read_bytes()
     monkeypatch.undo()

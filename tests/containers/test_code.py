@@ -89,7 +89,9 @@ def test_code_has_a_layer_of_its_own(images: ContainerEngine, tmp_path: Path) ->
     with one_at_a_time():
         build("segmentation", "--code", str(code))
     with_code, without = "hecktor-segmentation:my_model", "hecktor-segmentation:latest"
-    script = "from contract.code import installed_code; print(installed_code().find('my_model:NAME', 'network'))"
+    script = (
+        "from contract.code import find_installed_code; print(find_installed_code().find('my_model:NAME', 'network'))"
+    )
     assert inside(images, with_code, script).strip() == "mine"
     listed = inside(images, with_code, "import os; print(sorted(os.listdir('/opt/code/my_model')))").strip()
     assert listed == "['__init__.py', 'requirements.txt']"

@@ -25,7 +25,7 @@ def metrics_of(
     Of the `parts`, `provenance` is completed.
     """
     named = [{"case": chr(ord("A") + place), "error": None, **row} for place, row in enumerate(rows)]
-    origin = {"format": 1, "task": "segmentation", "edition": "hecktor2025", "options": {}} | parts.pop(
+    origin = {"format": 2, "task": "segmentation", "edition": "hecktor2025", "options": {}} | parts.pop(
         "provenance", {}
     )
     aggregates = {name: MetricFigures.of(*of) for name, of in (figures or {}).items()}

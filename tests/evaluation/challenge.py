@@ -18,14 +18,14 @@ from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
-from evaluation.metrics.surface import MEASURED, SurfaceRow, make_missing_row, row_of_empty_mask
+from evaluation.metrics.surface import MEASURED, SurfaceValues, make_missing_row, row_of_empty_mask
 from evaluation.pipeline import report_of, score_answer
 from evaluation.ranking.cli import main as rank
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import ScoredAnswer
 from evaluation.rows import CaseRow
 from evaluation.rows.classes import ClassRow, ClassScorer, class_row
-from evaluation.rows.mask import MaskRow, mask_row
+from evaluation.rows.mask import ComparedLabel, MaskRow, make_mask_row
 from evaluation.rows.risk import risk_row
 
 CENTRES: Final = ("CHB", "CHUM", "CHUP", "CHUS", "CHUV", "HGJ", "HMR", "MDA", "USZ")
@@ -217,24 +217,39 @@ def _mask_row(
         sum(one.reference for one in nodes),
         sum(one.predicted for one in nodes) + sum(false),
     )
-    overlaps = {"gtvp": primary, "gtvn": gtvn}
-    lesion_dsc = tuple(_dsc(one) if _iou(one) > rules.iou_threshold else None for one in nodes)
-    row = mask_row(
+    surfaces = {
+        label: make_missing_row() if without else _surface(overlap, rng)
+        for label, overlap in (("gtvp", primary), ("gtvn", gtvn))
+        if label in SURFACES_OF[rules.surfaces]
+    }
+    matched = [_iou(one) > rules.iou_threshold for one in nodes]
+    lesions = ComparedLesions(
+        LesionCounts(found, present - found, len(nodes) - found),
+        _false(gtvn),
+        reference_voxels=patient.node_voxels,
+        predicted_voxels=(*(one.predicted for one in nodes if one.predicted), *false),
+        dsc=tuple(_dsc(one) if is_matched else None for one, is_matched in zip(nodes, matched, strict=True)),
+        iou_of=_pairs(nodes),
+    )
+    row = make_mask_row(
         patient.case,
         VOXEL_MM3,
-        overlaps,
-        ComparedLesions(
-            LesionCounts(found, present - found, len(nodes) - found), _false(gtvn), patient.node_voxels, lesion_dsc
-        ),
-        _false(primary),
-        {
-            label: make_missing_row() if without else _surface(overlaps[label], rng)
-            for label in SURFACES_OF[rules.surfaces]
-        },
-        rules,
+        ComparedLabel(primary, _false(primary), rules.gtvp_empty, surface=surfaces.get("gtvp")),
+        ComparedLabel(gtvn, lesions.false, rules.gtvn_empty, lesions, surfaces.get("gtvn")),
         error,
     )
     return row.model_copy(update={"failed": failed})
+
+
+def _pairs(nodes: list[Overlap]) -> dict[tuple[int, int], float]:
+    """The IoU of each node with the prediction that was made for it; predictions are numbered without the missed."""
+    iou_of, number = {}, 0
+    for place, node in enumerate(nodes):
+        if node.predicted:
+            if node.intersection:
+                iou_of[place, number] = _iou(node)
+            number += 1
+    return iou_of
 
 
 def _false(overlap: Overlap) -> FalseVoxels:
@@ -261,10 +276,10 @@ def _iou(overlap: Overlap) -> float:
     return overlap.intersection / union if union else 0.0
 
 
-def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceRow:
+def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceValues:
     """Distances that fall with the DSC."""
     sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
     if not all(sides.values()):
         return row_of_empty_mask(**sides)
     asd = float(0.2 + 4.0 * (1 - _dsc(overlap)) * rng.lognormal(0, 0.3))
-    return SurfaceRow(MEASURED, {"hd95_mm": 3.2 * asd, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})
+    return SurfaceValues(MEASURED, {"hd95_mm": 3.2 * asd, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})

@@ -81,7 +81,7 @@ def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch):
     }
     values = {team: [one.aggregates[name].value for name in METRICS] for team, one in results.items()}
     assert values == {"far": [1.0, 0.0], "near": [1.0, 1.0]}
-    assert [row["gtvp_surface_dsc_1mm"] for row in results["far"].results] == [0.0, 0.0]
+    assert [row["gtvp"]["surface"]["values"]["surface_dsc_1mm"] for row in results["far"].results] == [0.0, 0.0]
     board = rank(results, edition=edition, bootstraps=20)
     assert board.ranks == {"near": 1.0, "far": 2.0}
     assert "wilcoxon_signed_rank" in board.to_dict()["comparisons"][METRICS[1]]["other_tests"]

@@ -7,6 +7,7 @@ import pytest
 
 from contract.images.volumes import write_mask
 from evaluation import evaluate
+from evaluation.rows.mask import flatten_row
 from tests.evaluation.staging import mask_of, write_plain
 
 
@@ -15,7 +16,7 @@ def mean(parts):
 
 
 def naive_dsc_agg(drawn, label):
-    rows = [row["segmentation"] for row in drawn]
+    rows = [flatten_row(row["segmentation"]) for row in drawn]
     volumes = [row[f"{label}_{side}_mm3"] for row in rows for side in ("reference", "predicted")]
     return 2 * sum(row[f"{label}_intersection_mm3"] for row in rows) / sum(volumes)
 
@@ -45,7 +46,7 @@ def naive_values(drawn):
     c = naive_c_index(drawn)
     if None in (t, n, c):
         return None
-    dsc = mean([mean([row["segmentation"][f"{label}_dsc"] for row in drawn]) for label in ("gtvp", "gtvn")])
+    dsc = mean([mean([row["segmentation"][label]["dsc"] for row in drawn]) for label in ("gtvp", "gtvn")])
     pooled = mean([naive_dsc_agg(drawn, label) for label in ("gtvp", "gtvn")])
     rest = 0.35 * (t + n) / 2 + 0.4 * c
     return {

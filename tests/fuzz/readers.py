@@ -159,7 +159,7 @@ _BOARD: Final = {
 _ROW: Final = {"case": "A", "rfs_days": 5.0, "relapse": True, "risk": 0.5}
 _METRICS: Final = {
     "aggregates": {"c_index": _FIGURES}, "centres": {}, "cases": {"in_ground_truth": 1, "used": 1, "answered": 1}, "warnings": [], "results": [_ROW],
-    "provenance": {"format": 1, "task": "rfs", "edition": "hecktor2025", "options": {}},
+    "provenance": {"format": 2, "task": "rfs", "edition": "hecktor2025", "options": {}},
 }  # fmt: skip
 
 READERS: Final[dict[str, FuzzedReader]] = {

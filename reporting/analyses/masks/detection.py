@@ -99,5 +99,5 @@ def lesion_counts(table: AnswerRows) -> list[Analysis]:
 def lesion_wise_dsc_sums(table: AnswerRows) -> Floats:
     """The sum of each team's DSCs of matched lesions."""
     known = [[row for row in rows if row is not None] for rows in table.rows]
-    sums = [sum(dsc or 0.0 for row in rows for dsc in row["gtvn_lesion_dsc"]) for rows in known]
+    sums = [sum(dsc or 0.0 for row in rows for dsc in row["gtvn_lesions_dsc"]) for rows in known]
     return np.array(sums, dtype=np.float64)

@@ -264,8 +264,8 @@ class Absent:
         if name.partition(".")[0] in {DEVELOPMENT_ONLY!r}:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
-from algorithm.network.backbones import untrained_network
-untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]), 2, 3)
+from algorithm.network.backbones import build_untrained_network
+build_untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]), 2, 3)
 assert "monai" in sys.modules
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=900)

@@ -193,8 +193,8 @@ def test_a_metric_needs_the_name_of_its_answer():
 
 def test_parsing_an_edition_loads_neither_image_libraries_nor_what_reads_and_scores():
     code = (
-        "import sys; from contract.editions import known_editions; from evaluation.editions.profile import "
-        "load_profile; [load_profile(one) for one in known_editions()]; print([name for name in sys.modules if "
+        "import sys; from contract.editions import list_editions; from evaluation.editions.profile import "
+        "load_profile; [load_profile(one) for one in list_editions()]; print([name for name in sys.modules if "
         "name.startswith(('SimpleITK', 'scipy', 'evaluation.rows', 'evaluation.inputs', 'evaluation.execution'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -119,8 +119,8 @@ def test_dsc_inside_an_oblique_box(tmp_path, rules):
     for path, mask in zip(paths, (reference, predicted), strict=True):
         write_mask(path, mask, AT_45)
     row = compare_pair(MaskPair(paths[0], SubmittedAnswer("A", paths[1]), rules(), DIAMOND))
-    assert (row.gtvp.intersection, row.gtvp.reference, row.gtvp.predicted) == (3, 5, 3)
-    assert row.gtvp_dsc == 0.75
+    assert (row.gtvp.intersection_voxels, row.gtvp.reference_voxels, row.gtvp.predicted_voxels) == (3, 5, 3)
+    assert row.gtvp.dsc == 0.75
 
 
 @pytest.mark.parametrize("degrees", [0, 45])

@@ -122,7 +122,7 @@ def test_masks_beside_the_reference_and_resampled_ones_are_warnings(cohort, grid
     assert moved.startswith("B: on another grid than the reference")
     assert "origin (300, 4, 7)" in beside
     assert "origin (-5, 4, 7.1)" in moved
-    assert {row["case"]: row["gtvp_dsc"] for row in report["results"]} == {"A": 0.0, "B": 1.0}
+    assert {row["case"]: row["gtvp"]["dsc"] for row in report["results"]} == {"A": 0.0, "B": 1.0}
 
 
 def test_all_faulty_references_are_named_at_once(cohort, grid, blank):

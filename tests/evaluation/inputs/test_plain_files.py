@@ -77,7 +77,7 @@ def test_median_hd95_of_a_cohort_that_misses_half_is_infinite_and_null(masks, bl
     assert "value" in found["infinite"]
     assert any("infinite" in line for line in report["warnings"])
     assert "Infinity" not in (masks.output_dir / "metrics.json").read_text()
-    assert report["results"][1]["gtvp_surface"] == "no_prediction"
+    assert report["results"][1]["gtvp"]["surface"]["state"] == "no_prediction"
 
 
 def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
@@ -135,7 +135,7 @@ def test_only_what_lies_in_the_bounding_box_counts(masks, blank, grid):
     assert whole["provenance"]["options"]["bounding_box"] == "whole_image"
     report = masks.run(predictions=masks.folder, edition="hecktor2020", bounding_boxes=boxes)
     assert values(report)["gtvp_dsc_mean"] == 1.0
-    assert report["results"][0]["gtvn_reference_voxels"] == 0
+    assert report["results"][0]["gtvn"]["reference_voxels"] == 0
     assert report["provenance"]["options"]["bounding_box"] == "required"
     assert len(report["provenance"]["options"]["bounding_boxes_sha256"]) == 64
 

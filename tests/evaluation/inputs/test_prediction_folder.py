@@ -110,7 +110,7 @@ def test_a_duplicate_and_an_unknown_patient(run, folder):
     assert found["cases"]["unknown"] == ["P9", "Z"]
     why = [entry["why"] for entry in found["cases"]["failed"] if entry["case"] == "P1"]
     assert why == [f"{name}: 2 rows, expected one" for name in ("t_stage", "n_stage", "rfs")]
-    assert found["results"][0]["segmentation"]["gtvp_dsc"] == 1.0
+    assert found["results"][0]["segmentation"]["gtvp"]["dsc"] == 1.0
 
 
 def test_an_impossible_stage_or_time_costs_its_own_answer(run, folder):

@@ -79,7 +79,7 @@ def test_size_and_dsc_of_each_reference_lesion(rules):
     reference, predicted = line(30, (0, 6), (10, 12), (20, 24)), line(30, (1, 7), (20, 24))
     for matching in ("one_to_one", "greedy", "any_overlap"):
         lesions = compare_lesions(reference, predicted, rules(matching=matching))
-        assert lesions.voxels == (6, 2, 4)
+        assert lesions.reference_voxels == (6, 2, 4)
         assert lesions.dsc == (pytest.approx(10 / 12), None, 1.0)
 
 

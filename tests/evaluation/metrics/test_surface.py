@@ -12,7 +12,7 @@ from evaluation.metrics.surface import (
     MEASURED,
     NO_PREDICTION,
     ONE_EMPTY,
-    SurfaceRow,
+    SurfaceValues,
     _by_transform,
     _by_tree,
     compare_surfaces,
@@ -88,18 +88,18 @@ def test_nested_cubes(rules):
 
 def test_identical_masks_are_perfect(rules):
     mask, _ = random_pair(1)
-    assert compare_surfaces(mask, mask, SPACING, rules()) == SurfaceRow(
+    assert compare_surfaces(mask, mask, SPACING, rules()) == SurfaceValues(
         MEASURED, {"hd95_mm": 0.0, "asd_mm": 0.0, "surface_dsc": 1.0}
     )
 
 
 def test_empty_masks(rules):
     empty, some = np.zeros((3, 3, 3), bool), np.ones((3, 3, 3), bool)
-    assert compare_surfaces(empty, empty, SPACING, rules()) == SurfaceRow(
+    assert compare_surfaces(empty, empty, SPACING, rules()) == SurfaceValues(
         BOTH_EMPTY, {"hd95_mm": None, "asd_mm": None, "surface_dsc": None}
     )
     for pair in ((empty, some), (some, empty)):
-        assert compare_surfaces(*pair, SPACING, rules()) == SurfaceRow(
+        assert compare_surfaces(*pair, SPACING, rules()) == SurfaceValues(
             ONE_EMPTY, {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
         )
 
@@ -107,7 +107,7 @@ def test_empty_masks(rules):
 def test_a_case_without_a_prediction_has_the_worst_values() -> None:
     """Nothing of the reference's surface is found: a surface DSC of exactly 0, infinite distances."""
     worst = {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
-    assert make_missing_row() == SurfaceRow(NO_PREDICTION, worst)
+    assert make_missing_row() == SurfaceValues(NO_PREDICTION, worst)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_files_for_a_paper_are_asked_for_by_name(files, tmp_path):
     assert len(lines) == 20
     row = json.loads((tmp_path / "task1" / lines[0]["team"] / "metrics.json").read_text())["results"][0]
     assert lines[0]["case"] == row["case"]
-    assert float(lines[0]["segmentation_gtvp_dsc"]) == row["segmentation"]["gtvp_dsc"]
+    assert float(lines[0]["segmentation_gtvp_dsc"]) == row["segmentation"]["gtvp"]["dsc"]
     assert float(lines[0]["rfs_risk"]) == row["rfs"]["risk"]
 
 

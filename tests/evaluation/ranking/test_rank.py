@@ -19,7 +19,7 @@ def metrics_of(values, **provenance):
         "warnings": [],
         "results": [],
         "provenance": {
-            "format": 1,
+            "format": 2,
             "version": "1",
             "task": "segmentation",
             "edition": "hecktor2025",
@@ -122,7 +122,7 @@ def test_another_task_is_refused(files, tmp_path):
         ("[]", r"metrics\.json: found \[\]"),
         ("{", "not valid JSON"),
         (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}"),
-        (json.dumps(metrics_of((1, 1, 1), format=9)), r"provenance\.format: found 9, expected 1"),
+        (json.dumps(metrics_of((1, 1, 1), format=9)), r"metrics\.json of format 9, expected format 2; evaluate again"),
         (json.dumps(metrics_of((True, 1, 1))), r"\.value: found true"),
     ],
 )

@@ -23,22 +23,32 @@ def test_what_an_evaluation_wrote_is_ranked(valid_metrics, kind):
 
 MASK_FAULTS = {
     "intersection ten times the reference": (
-        {"gtvp_intersection_voxels": 80},
-        ": found .* at most the voxels of either",
+        {"gtvp.intersection_voxels": 80},
+        "gtvp: found .* at most the voxels of either",
     ),
-    "half a voxel": ({"gtvn_reference_voxels": 4.5}, "gtvn_reference_voxels: found 4.5, expected a whole number"),
-    "fewer than no voxels": ({"gtvp_predicted_voxels": -8}, "gtvp_predicted_voxels: found -8, expected a number of at"),
-    "more digits than a double": ({"gtvp_predicted_voxels": -(10**400)}, "gtvp_predicted_voxels: found -1000"),
+    "half a voxel": ({"gtvn.reference_voxels": 4.5}, "gtvn.reference_voxels: found 4.5, expected a whole number"),
+    "fewer than no voxels": ({"gtvp.predicted_voxels": -8}, "gtvp.predicted_voxels: found -8, expected a number of at"),
+    "more digits than a double": ({"gtvp.predicted_voxels": -(10**400)}, "gtvp.predicted_voxels: found -1000"),
     "no volume": ({"voxel_volume_mm3": 0}, "voxel_volume_mm3: found 0, expected a number of at least 1e-100"),
-    "a negative distance": ({"gtvp_hd95_mm": -1.0}, "gtvp_hd95_mm: found -1.0, expected a number of at least 0"),
-    "a surface DSC above 1": (
-        {"gtvp_surface_dsc": 1.01},
-        "gtvp_surface_dsc: found 1.01, expected a number of at most 1",
+    "a negative distance": (
+        {"gtvp.surface.values.hd95_mm": -1.0},
+        "gtvp.surface.values.hd95_mm: found -1.0, expected a number of at least 0",
     ),
-    "no surfaces": ({"gtvp_surface": None}, "gtvp_surface: found null, expected one of"),
+    "a surface DSC above 1": (
+        {"gtvp.surface.values.surface_dsc": 1.01},
+        "gtvp.surface: found .* surface_dsc of at most 1",
+    ),
+    "a metric that is not measured": ({"gtvp.surface.values.kappa": 1.0}, "gtvp.surface: found .* a value for each of"),
+    "no state of the surfaces": ({"gtvp.surface.state": None}, "gtvp.surface.state: found null, expected one of"),
     "voxels without a mask": ({"error": "no mask"}, ": found .* no predicted voxel beside an error"),
     "a failure without a reason": ({"failed": True}, ": found .* the error of a failed case"),
-    "lists of two lengths": ({"gtvn_lesion_dsc": []}, ": found .* as many sizes as DSCs of lesions"),
+    "no surfaces": ({"gtvp.surface": None}, ": found .* the surfaces of gtvp, which these rules measure"),
+    "no lesions": ({"gtvn.lesions": None}, ": found .* the lesions of GTVn"),
+    "lists of two lengths": ({"gtvn.lesions.dsc": []}, "gtvn.lesions: found .* as many sizes as DSCs of lesions"),
+    "a pair of an unknown lesion": (
+        {"gtvn.lesions.pairs": [{"reference": 1, "predicted": 0, "iou": 0.5}]},
+        "gtvn.lesions: found .* pairs of lesions whose sizes are listed",
+    ),
     "another key": ({"kappa": 1}, "kappa: found 1, expected no such key"),
 }
 
@@ -47,7 +57,12 @@ MASK_FAULTS = {
 def test_rows_of_masks_that_cannot_be(valid_metrics, changes, message):
     """Case A has 8 reference and 8 predicted GTVp voxels of 6 mm3, 4 in common, and one GTVn lesion of 4 voxels."""
     content = valid_metrics("masks")
-    content["results"][0] |= changes
+    for path, value in changes.items():
+        *parents, key = path.split(".")
+        place = content["results"][0]
+        for parent in parents:
+            place = place[parent]
+        place[key] = value
     with pytest.raises(HecktorError, match=rf"^team, A\.?{message}"):
         ranked(content)
 
@@ -111,7 +126,7 @@ def test_classes_of_one_reference_are_equal_for_all_teams(valid_metrics):
 def test_lesions_of_one_reference_are_equal_for_all_teams(valid_metrics):
     """The second team's row has two lesions in the same four reference voxels of A, where the first one's has one."""
     second = valid_metrics("masks")
-    second["results"][0]["gtvn_lesions_fn"] = 1
+    second["results"][0]["gtvn"]["lesions"]["fn"] = 1
     second["aggregates"] = {}
     with pytest.raises(HecktorError, match="one and two: A was measured against different references"):
         rank({"one": valid_metrics("masks"), "two": second}, bootstraps=0)

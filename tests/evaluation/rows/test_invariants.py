@@ -14,9 +14,9 @@ from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import FollowUp
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts, compare_lesions
 from evaluation.metrics.overlap import Overlap
-from evaluation.metrics.surface import SurfaceRow
+from evaluation.metrics.surface import SurfaceValues
 from evaluation.rows.classes import class_row
-from evaluation.rows.mask import mask_row
+from evaluation.rows.mask import ComparedLabel, make_mask_row
 from evaluation.rows.risk import risk_row
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION, STATUS
 
@@ -26,16 +26,15 @@ def segmentation_row(number, rng):
         both = int(rng.integers(0, 50))
         return Overlap(both, both + int(rng.integers(0, 30)), both + int(rng.integers(0, 30)))
 
-    surfaces = {
-        "gtvp": SurfaceRow(
-            "measured", {"hd95_mm": rng.choice([1.5, 2.5, np.inf]), "asd_mm": rng.random(), "surface_dsc": rng.random()}
-        )
-    }
-    lesions = ComparedLesions(LesionCounts(*rng.integers(0, 4, 3).tolist()), FalseVoxels(), (), ())
-    overlaps = {"gtvp": overlap(), "gtvn": overlap()}
+    surface = SurfaceValues(
+        "measured", {"hd95_mm": rng.choice([1.5, 2.5, np.inf]), "asd_mm": rng.random(), "surface_dsc": rng.random()}
+    )
+    lesions = ComparedLesions(LesionCounts(*rng.integers(0, 4, 3).tolist()), FalseVoxels())
     rules = load_profile("hecktor2021").task(SEGMENTATION.name).answers["segmentation"].rules
     voxel_mm3 = float(rng.choice([0.5, 3.0]))
-    return mask_row(f"P{number}", voxel_mm3, overlaps, lesions, FalseVoxels(), surfaces, rules)
+    gtvp = ComparedLabel(overlap(), FalseVoxels(), rules.gtvp_empty, surface=surface)
+    gtvn = ComparedLabel(overlap(), FalseVoxels(), rules.gtvn_empty, lesions)
+    return make_mask_row(f"P{number}", voxel_mm3, gtvp, gtvn)
 
 
 def risk_row_of(number, rng):
@@ -75,7 +74,7 @@ def test_order_and_doubling_of_the_cohort_change_no_metric(task, seed, count):
 def test_another_process_returns_the_row_with_its_surfaces():
     row = segmentation_row(1, np.random.default_rng(0))
     assert pickle.loads(pickle.dumps(row)) == row
-    assert row.surface("gtvp").state == "measured"
+    assert row.gtvp.surface.state == "measured"
 
 
 @given(

@@ -12,7 +12,7 @@ import SimpleITK as sitk
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
-from evaluation.rows.mask import MaskRow
+from evaluation.rows.mask import MaskRow, flatten_row
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -56,10 +56,14 @@ def test_by_hand(phase, blank):
     assert value(report, "gtvn_dsc_agg") == pytest.approx(0.8)
     assert value(report, "gtvn_f1_agg") == pytest.approx(0.8)
     row = row_of(report, "A")
-    assert (row["gtvn_lesions_tp"], row["gtvn_lesions_fp"], row["gtvn_lesions_fn"]) == (1, 1, 0)
-    assert (row["gtvn_lesion_voxels"], row["gtvn_lesion_dsc"]) == ([4], [pytest.approx(2 * 2 / (4 + 2))])
-    assert row["gtvp_reference_voxels"] == 8
-    assert row["gtvp_reference_mm3"] == pytest.approx(8 * 6.0)
+    lesions = row["gtvn"]["lesions"]
+    assert (lesions["tp"], lesions["fp"], lesions["fn"]) == (1, 1, 0)
+    assert (lesions["reference_voxels"], lesions["dsc"]) == ([4], [pytest.approx(2 * 2 / (4 + 2))])
+    assert sorted(lesions["predicted_voxels"]) == [1, 2]
+    (pair,) = lesions["pairs"]
+    assert (pair["reference"], lesions["predicted_voxels"][pair["predicted"]], pair["iou"]) == (0, 2, 0.5)
+    assert row["gtvp"]["reference_voxels"] == 8
+    assert flatten_row(row)["gtvp_reference_mm3"] == pytest.approx(8 * 6.0)
     assert report["cases"]["used"] == 2
     assert report["cases"]["missing"] == report["cases"]["unknown"] == []
 
@@ -68,7 +72,7 @@ def test_a_row_is_its_json(phase):
     """A has no prediction: its one lesion of 4 voxels is missed."""
     row = row_of(phase.run(), "A")
     assert MaskRow.model_validate(row).model_dump() == row
-    assert (row["gtvn_lesion_voxels"], row["gtvn_lesion_dsc"]) == ([4], [None])
+    assert (row["gtvn"]["lesions"]["reference_voxels"], row["gtvn"]["lesions"]["dsc"]) == ([4], [None])
 
 
 def volumes(report, *labels):
@@ -90,7 +94,7 @@ def test_volumes_by_hand(phase, blank):
     report = phase.run()
     gtvp, gtvn = (3, 0, -4), (2, 4, -2)
     assert volumes(report, "gtvp", "gtvn") == pytest.approx([voxels * 6 / 1000 / 2 for voxels in (*gtvp, *gtvn)])
-    assert row_of(report, "A")["gtvp_false_positive_mm3"] == 18.0
+    assert flatten_row(row_of(report, "A"))["gtvp_false_positive_mm3"] == 18.0
 
 
 def test_voxels_that_share_a_corner_are_one_component_by_connectivity_26_alone(phase, blank):
@@ -112,7 +116,7 @@ def worst_of_a(report):
     assert value(report, "gtvp_dsc_mean") == pytest.approx(0.5)
     assert value(report, "gtvn_dsc_agg") == pytest.approx(2 / 3)
     assert value(report, "gtvn_f1_agg") == pytest.approx(2 / 3)
-    assert row_of(report, "A")["gtvn_lesions_fn"] == 1
+    assert row_of(report, "A")["gtvn"]["lesions"]["fn"] == 1
 
 
 def test_a_missing_case_scores_worst_and_is_named(phase):
@@ -274,7 +278,7 @@ def test_gtvp_absent_from_both_is_skipped_and_counted(phase, blank):
     skipped = {"gtvp_empty_not_in_mean_dsc": ["C"], "gtvn_empty_not_in_mean_dsc": ["C"]}
     assert report["cases"]["skipped"] == skipped
     assert value(report, "gtvp_dsc_mean") == 1.0
-    assert row_of(report, "C")["gtvp_dsc"] is None
+    assert row_of(report, "C")["gtvp"]["dsc"] is None
 
 
 def test_gtvp_invented_and_gtvp_not_answered_are_zero(phase, blank):

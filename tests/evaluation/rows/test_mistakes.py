@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evaluation.inputs.masks import BoxRegion
-from evaluation.rows.mistakes import changed_overlaps
+from evaluation.rows.mistakes import count_changed_overlaps
 from tests.evaluation.tasks import SEGMENTATION
 
 EXCHANGED = np.array([0, 2, 1], np.uint8)
@@ -70,5 +70,5 @@ def test_a_mask_is_mirrored_about_the_middle_of_its_image_not_of_the_box():
     reference, predicted = image.copy(), image.copy()
     reference[0, 0, 1] = predicted[0, 0, 10] = 2
     box = BoxRegion((slice(0, 1), slice(0, 1), slice(0, 6)))
-    common = changed_overlaps(box.cut(reference), predicted, box)
+    common = count_changed_overlaps(box.cut(reference), predicted, box)
     assert {change for change, voxels in common.items() if voxels} == {"x mirrored", "x and y mirrored"}

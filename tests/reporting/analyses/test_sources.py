@@ -168,7 +168,7 @@ def write_results(folder: Path, teams: Sequence[str], beside: Sequence[str] = ()
         "cases": {},
         "results": [],
         "warnings": [],
-        "provenance": {"format": 1, "task": "segmentation", "edition": "hecktor2025", "options": {}},
+        "provenance": {"format": 2, "task": "segmentation", "edition": "hecktor2025", "options": {}},
     }
     for team in (*teams, *beside[:1]):
         write_json(folder / team / "metrics.json", metrics)

@@ -151,7 +151,7 @@ def _mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
             f"{label}_false_positive_voxels": 0 if dsc else reference,
             f"{label}_false_negative_voxels": 0 if dsc else reference,
         }
-    lesions = {"gtvn_lesion_voxels": [500, 500], "gtvn_lesion_dsc": [dsc, dsc]}
+    lesions = {"gtvn_lesions_reference_voxels": [500, 500], "gtvn_lesions_dsc": [dsc, dsc]}
     return row | {"gtvn_lesions_tp": 2, "gtvn_lesions_fp": 1, "gtvn_lesions_fn": number % 2, **lesions}
 
 

@@ -110,4 +110,4 @@ def test_2020_scores_inside_these_boxes(tmp_path):
     cohort = write_case(tmp_path, "a", suv, primary)
     (line,) = boxes_of(cohort, tmp_path)["boxes"]
     (row,) = score(tmp_path, cohort)["results"]
-    assert row["gtvp_reference_voxels"] == round(line["gtvp_inside"] * primary.sum()) < primary.sum()
+    assert row["gtvp"]["reference_voxels"] == round(line["gtvp_inside"] * primary.sum()) < primary.sum()

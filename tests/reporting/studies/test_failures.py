@@ -12,7 +12,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
-from evaluation.rows.mask import mask_row
+from evaluation.rows.mask import ComparedLabel, make_mask_row
 from reporting.studies.cli import main
 from reporting.studies.failures import compare, curve, read_expected
 from tests.evaluation.tasks import RFS, SEGMENTATION
@@ -22,9 +22,10 @@ def confidence_of(expected, shared, failed_below=0.5):
     """GTVp of ten voxels in reference and mask, `shared` in both: a DSC of shared / 10."""
     answers = [SubmittedAnswer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
     rules = load_profile("hecktor2025").mask_rules
-    none, lesions = Overlap(0, 0, 0), ComparedLesions(LesionCounts(0, 0, 0), FalseVoxels(), (), ())
+    lesions = ComparedLesions(LesionCounts(0, 0, 0), FalseVoxels())
+    gtvn = ComparedLabel(Overlap(0, 0, 0), FalseVoxels(), rules.gtvn_empty, lesions)
     rows = [
-        mask_row(f"P{n}", 1.0, {"gtvp": Overlap(both, 10, 10), "gtvn": none}, lesions, FalseVoxels(), {}, rules)
+        make_mask_row(f"P{n}", 1.0, ComparedLabel(Overlap(both, 10, 10), FalseVoxels(), rules.gtvp_empty), gtvn)
         for n, both in enumerate(shared)
     ]
     return compare("gtvp", rows, answers, failed_below)

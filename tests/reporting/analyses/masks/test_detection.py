@@ -32,8 +32,8 @@ def lesions(voxels: list[int], dsc: list[float | None], false: int = 0) -> dict[
         "gtvn_lesions_tp": len(dsc) - missed,
         "gtvn_lesions_fn": missed,
         "gtvn_lesions_fp": false,
-        "gtvn_lesion_voxels": voxels,
-        "gtvn_lesion_dsc": dsc,
+        "gtvn_lesions_reference_voxels": voxels,
+        "gtvn_lesions_dsc": dsc,
     }
 
 
