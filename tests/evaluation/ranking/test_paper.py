@@ -16,7 +16,7 @@ from evaluation.ranking.cli import main
 from evaluation.ranking.paper import as_latex, decimals_of, with_interval
 from evaluation.ranking.table import as_csv, as_text
 from evaluation.results.documents import MetricFigures, MetricsJson
-from evaluation.results.metrics_json import without_rows
+from evaluation.results.metrics_json import remove_rows
 from reporting.analyses.tables import rounded
 from reporting.page.html import value_cell
 from tests.evaluation.built import board_of
@@ -120,7 +120,7 @@ def test_files_for_a_paper_are_asked_for_by_name(files, tmp_path):
 def test_results_without_rows_have_no_cases(files, tmp_path):
     for file in map(Path, files):
         content = MetricsJson.model_validate(json.loads(file.read_text()))
-        file.write_text(json.dumps(without_rows(content).to_dict()))
+        file.write_text(json.dumps(remove_rows(content).to_dict()))
     with pytest.raises(HecktorError, match="--cases: results without rows"):
         main([*files, "--without-rows", "--output", str(tmp_path / "board"), "--cases"])
     assert not (tmp_path / "board").exists()
