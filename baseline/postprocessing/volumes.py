@@ -28,7 +28,7 @@ from evaluation.metrics.overlap import (
     WeightedSum,
     dsc_agg_metric,
     mean_metric,
-    scores_of_case,
+    score_overlap,
 )
 from evaluation.metrics.rules import MaskRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
@@ -222,7 +222,7 @@ class MaskCohort:
             return dsc_agg_metric(common * mm3, reference * mm3, predicted * mm3)
         rule = getattr(self.score.rules, f"{label}_empty")
         cases = zip(common, reference, predicted, strict=True)
-        dsc = [scores_of_case(Overlap(int(c), int(r), int(p)), failed=False, rule=rule).dsc for c, r, p in cases]
+        dsc = [score_overlap(Overlap(int(c), int(r), int(p)), failed=False, rule=rule).dsc for c, r, p in cases]
         return mean_metric(np.array(dsc, dtype=np.float64))  # None, a patient that does not count, becomes NaN
 
 

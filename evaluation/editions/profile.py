@@ -42,9 +42,9 @@ class AnswerProfile:
 
     @property
     def scorer(self) -> Scorer:
-        from evaluation.rows import scorer_of  # loads SimpleITK, which parsing an edition does not need
+        from evaluation.rows import make_scorer  # loads SimpleITK, which parsing an edition does not need
 
-        return scorer_of(self.answer, self.rules)
+        return make_scorer(self.answer, self.rules)
 
     @property
     def metrics(self) -> dict[str, Metric]:

@@ -19,7 +19,7 @@ from evaluation.metrics.overlap import Booleans, Floats, Integers, ratio
 _BLOCK_NUMBERS: Final = 400_000
 
 
-def follow_up_order(times: Floats, events: Booleans) -> Integers:
+def rank_follow_up(times: Floats, events: Booleans) -> Integers:
     """The place of each patient among the distinct (time, censored), shape (patients,).
 
     Patient j is comparable with a recurrence i exactly where the place of j is greater.
@@ -34,7 +34,7 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
     A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
     `times` is the follow-up, `events` True for a recurrence, both of shape (patients,).
     """
-    order = follow_up_order(times, events)
+    order = rank_follow_up(times, events)
     pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
     return pairs
 
@@ -80,7 +80,7 @@ class PairCounter:
     """
 
     def __init__(self, times: Floats, events: Booleans, risks: Floats) -> None:
-        self._number = follow_up_order(times, events)
+        self._number = rank_follow_up(times, events)
         self._events = np.asarray(events, dtype=np.bool_)
         known = np.flatnonzero(~np.isnan(risks))
         rank = np.zeros(risks.size, dtype=np.intp)
@@ -136,7 +136,7 @@ class PairCounter:
         return total
 
 
-def case_control_pairs(cases: Booleans, scores: Floats) -> PairCounter:
+def make_case_control_counter(cases: Booleans, scores: Floats) -> PairCounter:
     """Counts pairs of a case and a control, concordant where the case's score is higher; arguments have one shape."""
     return PairCounter((~cases).astype(np.float64), cases, scores)
 

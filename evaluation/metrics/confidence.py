@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evaluation.metrics.overlap import Floats, WeightedMetric, spearman_metric, weighted_ratio
+from evaluation.metrics.overlap import Floats, WeightedMetric, ratio_of_sums, spearman_metric
 
 
 def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, WeightedMetric]:
@@ -17,14 +17,14 @@ def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, Weighted
     oracle (ordered by the true DSC), `below_random` its distance below the mean risk (random order).
     """
     risk, ones = 1 - true_dsc, np.ones(true_dsc.size)
-    own, best = area_metric(expected, risk), area_metric(true_dsc, risk)
+    own, best = aurc_metric(expected, risk), aurc_metric(true_dsc, risk)
     return {
         "spearman": spearman_metric(expected, true_dsc),
-        "mean_error": lambda weights: weighted_ratio(weights, expected - true_dsc, ones),
-        "mean_absolute_error": lambda weights: weighted_ratio(weights, np.abs(expected - true_dsc), ones),
+        "mean_error": lambda weights: ratio_of_sums(weights, expected - true_dsc, ones),
+        "mean_absolute_error": lambda weights: ratio_of_sums(weights, np.abs(expected - true_dsc), ones),
         "aurc": own,
         "excess_aurc": lambda weights: own(weights) - best(weights),
-        "below_random": lambda weights: weighted_ratio(weights, risk, ones) - own(weights),
+        "below_random": lambda weights: ratio_of_sums(weights, risk, ones) - own(weights),
     }
 
 
@@ -47,6 +47,6 @@ def area(confidence: Floats, risk: Floats, weights: Floats | None = None) -> flo
     return float(risk_coverage(confidence, risk, weights).mean())
 
 
-def area_metric(confidence: Floats, risk: Floats) -> WeightedMetric:
+def aurc_metric(confidence: Floats, risk: Floats) -> WeightedMetric:
     """`area` as a function of case weights."""
     return lambda weights: np.array([area(confidence, risk, row) for row in weights])

@@ -10,7 +10,7 @@ import cc3d
 import numpy as np
 import numpy.typing as npt
 
-from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, foreground_box, weighted_ratio
+from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, foreground_box, ratio_of_sums
 from evaluation.metrics.rules import MaskRules
 
 _Numbers: TypeAlias = npt.NDArray[np.int32]
@@ -103,7 +103,7 @@ def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) 
     )
 
 
-def false_voxels(reference: Booleans, predicted: Booleans, connectivity: int) -> FalseVoxels:
+def count_false_voxels(reference: Booleans, predicted: Booleans, connectivity: int) -> FalseVoxels:
     """Voxels in components that the other mask of the same shape, (z, y, x), does not touch."""
     numbered = _numbered(reference, predicted, connectivity)
     return _false_voxels(numbered, _sizes(numbered))
@@ -239,4 +239,4 @@ def _match_group(references: Integers, predictions: Integers, iou: Floats) -> li
 def f1_agg_metric(true_positives: Floats, false_positives: Floats, false_negatives: Floats) -> WeightedMetric:
     """Aggregated F1, 2 TP / (2 TP + FP + FN) with lesions summed over cases."""
     twice = 2 * true_positives
-    return lambda weights: weighted_ratio(weights, twice, twice + false_positives + false_negatives)
+    return lambda weights: ratio_of_sums(weights, twice, twice + false_positives + false_negatives)

@@ -20,7 +20,7 @@ from evaluation.metrics.overlap import (
     dsc_agg_metric,
     harmonic_mean_metric,
     mean_metric,
-    weighted_ratio,
+    ratio_of_sums,
 )
 from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, Metric
 
@@ -91,12 +91,12 @@ class MaskColumns:
     def lesion_precision(self) -> WeightedMetric:
         """Return the fraction of predicted GTVn lesions that are detected ones, over all cases."""
         tp, fp, _ = self.lesions()
-        return lambda weights: weighted_ratio(weights, tp, tp + fp)
+        return lambda weights: ratio_of_sums(weights, tp, tp + fp)
 
     def lesion_recall(self) -> WeightedMetric:
         """Return the fraction of reference GTVn lesions that are detected, over all cases."""
         tp, _, fn = self.lesions()
-        return lambda weights: weighted_ratio(weights, tp, tp + fn)
+        return lambda weights: ratio_of_sums(weights, tp, tp + fn)
 
     def lesion_f1(self) -> WeightedMetric:
         """Return the aggregated F1 of GTVn lesions."""

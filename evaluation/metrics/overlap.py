@@ -42,12 +42,12 @@ class Overlap:
     predicted: int
 
 
-def on_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int) -> WeightedMetric:
+def extend_to_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int) -> WeightedMetric:
     """A metric of the cases at `places` of a cohort as a function of the weights of all its `n_cases` cases."""
     if np.array_equal(places, np.arange(n_cases)):
         return metric
     if isinstance(metric, MeanRecall):
-        return metric.on_cohort(places, n_cases)
+        return metric.extend_to_cohort(places, n_cases)
     return lambda weights: metric(weights[:, places])
 
 
@@ -90,7 +90,7 @@ class OverlapScores(NamedTuple):
     recall: float | None
 
 
-def scores_of_case(voxels: Overlap, *, failed: bool, rule: str) -> OverlapScores:
+def score_overlap(voxels: Overlap, *, failed: bool, rule: str) -> OverlapScores:
     """Dice similarity coefficient, precision and recall of one label in one case.
 
     2 intersection / (reference + predicted), the fraction of the predicted voxels that are correct, and the fraction of
@@ -112,7 +112,7 @@ def ratio(numerator: Floats, denominator: Floats) -> Floats:
     return np.divide(numerator, denominator, out=undefined, where=denominator > 0)
 
 
-def weighted_ratio(weights: Floats, numerator: Floats, denominator: Floats) -> Floats:
+def ratio_of_sums(weights: Floats, numerator: Floats, denominator: Floats) -> Floats:
     """Sum of numerators over sum of denominators in each replicate; NaN if the denominators sum to 0."""
     return ratio(weights @ numerator, weights @ denominator)
 
@@ -137,11 +137,11 @@ class MeanRecall:
         return self.members * self.correct
 
     def __call__(self, weights: Floats) -> Floats:
-        recalls = np.stack([weighted_ratio(weights, *of) for of in zip(self._found, self.members, strict=True)])
+        recalls = np.stack([ratio_of_sums(weights, *of) for of in zip(self._found, self.members, strict=True)])
         present = (~np.isnan(recalls)).sum(axis=0)
         return ratio(np.nansum(recalls, axis=0), np.where(present >= self.least, present, 0.0))
 
-    def on_cohort(self, places: Integers, n_cases: int) -> MeanRecall:
+    def extend_to_cohort(self, places: Integers, n_cases: int) -> MeanRecall:
         """The same of the cases at `places` of a cohort of `n_cases`."""
         correct, members = np.zeros(n_cases), np.zeros((len(self.members), n_cases))
         correct[places], members[:, places] = self.correct, self.members
@@ -190,7 +190,7 @@ def mean_metric(values: Floats) -> WeightedMetric:
     """The mean of per-case values; NaN marks a case that does not count."""
     counted = np.isfinite(values)
     numerator, denominator = np.where(counted, values, 0.0), counted.astype(np.float64)
-    return lambda weights: weighted_ratio(weights, numerator, denominator)
+    return lambda weights: ratio_of_sums(weights, numerator, denominator)
 
 
 def median_metric(values: Floats) -> WeightedMetric:
@@ -222,7 +222,7 @@ def dsc_agg_metric(intersections: Floats, references: Floats, predictions: Float
 
     Volumes are in mm3 or voxels. Source: Andrearczyk et al., and the organisers' code of 2022 and 2025.
     """
-    return lambda weights: weighted_ratio(weights, 2 * intersections, references + predictions)
+    return lambda weights: ratio_of_sums(weights, 2 * intersections, references + predictions)
 
 
 def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
@@ -241,7 +241,7 @@ def average_metric(*metrics: WeightedMetric) -> WeightedMetric:
     return lambda weights: np.asarray(np.mean([metric(weights) for metric in metrics], axis=0))
 
 
-def equal_bins(values: Floats, n_bins: int) -> list[Integers]:
+def split_into_equal_bins(values: Floats, n_bins: int) -> list[Integers]:
     """The places of rising values in bins of equal size, the first bin also with the remainder.
 
     Equal values keep their order. With fewer values than bins the first bin holds all of them.

@@ -138,14 +138,14 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
     Source: Nikolov et al. 2021 (surface DSC); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
-        return row_of_empty_mask(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()))
+        return make_empty_row(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()))
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     distances = surface_distances(surface_voxels(reference[box]), surface_voxels(predicted[box]), spacing_mm)
     surfaces = Surfaces(distances)
     return SurfaceValues(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
 
 
-def row_of_empty_mask(*, has_reference: bool, has_prediction: bool) -> SurfaceValues:
+def make_empty_row(*, has_reference: bool, has_prediction: bool) -> SurfaceValues:
     """The row of a case in which one mask, or both, are empty."""
     both = not (has_reference or has_prediction)
     values = {metric.key: None if both else metric.worst for metric in SURFACE_METRICS}

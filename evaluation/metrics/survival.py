@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from evaluation.metrics.concordance import PairCounter, case_control_pairs
+from evaluation.metrics.concordance import PairCounter, make_case_control_counter
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import MISSING_RISK_RULES
 
@@ -56,7 +56,7 @@ def uno_c_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     missing_score = MISSING_RISK_RULES[missing_risk]
 
     def weighted(weights: Floats) -> Floats:
-        earlier_weights = weights / uncensored_before(cohort, weights) ** 2
+        earlier_weights = weights / censoring_survival(cohort, weights) ** 2
         return counter.count(weights, earlier_weights).concordance(missing_score)
 
     return weighted
@@ -71,17 +71,17 @@ def dynamic_auc_metric(cohort: SurvivalCohort, missing_risk: str, time_days: flo
     """
     controls = cohort.times_days > time_days
     taking_part = controls | cohort.events
-    counter = case_control_pairs(~controls[taking_part], cohort.risks[taking_part])
+    counter = make_case_control_counter(~controls[taking_part], cohort.risks[taking_part])
     missing_score = MISSING_RISK_RULES[missing_risk]
 
     def weighted(weights: Floats) -> Floats:
-        earlier_weights = weights / uncensored_before(cohort, weights)
+        earlier_weights = weights / censoring_survival(cohort, weights)
         return counter.count(weights[:, taking_part], earlier_weights[:, taking_part]).concordance(missing_score)
 
     return weighted
 
 
-def uncensored_before(cohort: SurvivalCohort, weights: Floats) -> Floats:
+def censoring_survival(cohort: SurvivalCohort, weights: Floats) -> Floats:
     """The probability of not being censored before each patient's own time, shape (replicates, patients).
 
     Kaplan-Meier with censoring as the event; a recurrence at the same time comes first, so that those who recur at

@@ -14,7 +14,7 @@ from evaluation.metrics.rules import KANG, MISSING_RISK_RULES, SIGNED_RANK, Risk
 from evaluation.ranking.rank import Values
 from evaluation.results.board import MetricTests, TeamPair
 from evaluation.results.task import TaskResults
-from evaluation.rows.risk import RiskRow, survival_cohort
+from evaluation.rows.risk import RiskRow, make_survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.gains import PairedGains, compute_gains, gap, recall_gains
 from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_rank_test
@@ -144,6 +144,6 @@ def _by_kang(results: TaskResults, answer: str) -> PairwiseTest:
 def _team_risks(answers: Sequence[Sequence[RiskRow]], rules: RiskRules) -> TeamRisks:
     """The risks of teams on the cases that count for all of them."""
     common = set.intersection(*({row.case for row in one} for one in answers))
-    cohorts = [survival_cohort([row for row in one if row.case in common], rules) for one in answers]
+    cohorts = [make_survival_cohort([row for row in one if row.case in common], rules) for one in answers]
     first, risks = cohorts[0], np.stack([one.risks for one in cohorts])
     return TeamRisks(first.times_days, first.events, risks, MISSING_RISK_RULES[rules.missing_risk])

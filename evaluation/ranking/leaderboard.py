@@ -29,9 +29,9 @@ from evaluation.results.board import (
 )
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import MUST_AGREE, OWN_EDITION
-from evaluation.rows.scorer import whole_cohort
-from evaluation.statistics.bootstrap import replicates
-from evaluation.statistics.intervals import interval
+from evaluation.rows.scorer import compute_cohort_value
+from evaluation.statistics.bootstrap import draw_replicates
+from evaluation.statistics.intervals import percentile_interval
 from evaluation.statistics.tests import kendall_tau
 
 _TAILS: Final = (2.5, 97.5)
@@ -89,7 +89,7 @@ def _of_tau(ranks: Floats, whole: Floats) -> KendallTau:
     taus = taus[~np.isnan(taus)]
     if taus.size == 0:
         return KendallTau(mean=None, ci95_low=None, ci95_high=None, replicates=0)
-    low, high = interval(taus)
+    low, high = percentile_interval(taus)
     return KendallTau(mean=float(taus.mean()), ci95_low=low, ci95_high=high, replicates=int(taus.size))
 
 
@@ -184,7 +184,7 @@ def _of_further_metrics(ranked: TaskResults, bootstraps: int, seed: int) -> dict
     further = {}
     for name, (answer, metric) in find_metrics(profile.answers, "rank").items():
         functions = [of[name] for of in ranked.metrics.values() if metric.has_tau and name in of]
-        column = np.array([whole_cohort(function, len(ranked.cases)) for function in functions])
+        column = np.array([compute_cohort_value(function, len(ranked.cases)) for function in functions])
         if name not in profile.metrics and len(functions) == len(teams) and not np.isnan(column).any():
             draws, _ = _draw(ranked, (name,), bootstraps, seed)
             metrics = {name: MetricProfile(metric.title, metric.higher_is_better, answer, metric)}
@@ -202,7 +202,7 @@ def _draw(
     With the seed of the evaluation the draws equal those of its intervals.
     """
     metrics = {(team, name): of[name] for team, of in results.metrics.items() for name in names}
-    return replicates(metrics, len(results.cases), bootstraps, np.random.default_rng(seed))
+    return draw_replicates(metrics, len(results.cases), bootstraps, np.random.default_rng(seed))
 
 
 def _entry(ranked: TaskResults, index: int, ranks: TeamRanks) -> RankedEntry:

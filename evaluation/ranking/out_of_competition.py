@@ -20,7 +20,7 @@ from evaluation.results.board import OutOfCompetitionEntry, file_in_folder
 from evaluation.results.documents import MetricFigures, MetricsJson, ObserversDocument, check_document
 from evaluation.results.task import TaskResults
 from evaluation.results.validation import check_ranges
-from evaluation.statistics.intervals import interval
+from evaluation.statistics.intervals import percentile_interval
 
 MEAN_OF_TEAMS: Final = "mean of all teams"
 _SUFFIX: Final = ".json"
@@ -106,7 +106,7 @@ def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> Unr
     for name, column in values.items():
         ends: tuple[float | None, float | None] = (None, None)
         if draws is not None:
-            ends = interval(np.mean([draws[team, name] for team in teams], axis=0))
+            ends = percentile_interval(np.mean([draws[team, name] for team in teams], axis=0))
         figures[name] = MetricFigures.of(float(np.mean(column)), *ends)
     return UnrankedEntry(MEAN_OF_TEAMS, f"{len(teams)} ranked team{'s' * (len(teams) > 1)}", figures)
 

@@ -14,7 +14,7 @@ from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
-from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, on_cohort
+from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, extend_to_cohort
 from evaluation.metrics.rules import is_counted
 from evaluation.rows import CaseRow
 from evaluation.rows.scorer import RowMetrics
@@ -127,7 +127,7 @@ def metrics_over(
     for answer in answers:
         places = places_among(cases, answer.counted)
         for name, metric in answer.measurement.metrics.items():
-            measured[f"{answer.profile.prefix}{name}"] = on_cohort(metric, places, len(cases))
+            measured[f"{answer.profile.prefix}{name}"] = extend_to_cohort(metric, places, len(cases))
     of_sums = {
         name: WeightedSum([(weight, measured[term]) for term, weight in terms.items()])
         for name, terms in sums.items()

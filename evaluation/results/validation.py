@@ -20,7 +20,7 @@ from evaluation.results.documents import MetricFigures, MetricsJson, Provenance,
 from evaluation.results.metrics_json import aggregates, case_set_digest
 from evaluation.results.scored import MeasuredAnswer, cases_of, measure_answer, metrics_over, weighted_sums
 from evaluation.rows import CaseRow
-from evaluation.rows.scorer import whole_cohort
+from evaluation.rows.scorer import compute_cohort_value
 from evaluation.statistics.bootstrap import Estimate, estimate
 
 # Sums over cases in another order differ by rounding alone.
@@ -83,7 +83,7 @@ def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[M
         raise HecktorError(source, "rows of other cases than case_set_sha256", "one row for each case")
     cases = cases_of(answers.values())
     measured = metrics_over(cases, answers.values(), weighted_sums(profile.metrics))
-    whole = {name: whole_cohort(metric, len(cases)) for name, metric in measured.items()}
+    whole = {name: compute_cohort_value(metric, len(cases)) for name, metric in measured.items()}
     values = {name: None if math.isnan(value) else value for name, value in whole.items()}
     found = values | {name: weighted_sum(values, terms) for name, terms in metrics.provenance.weighted_sums.items()}
     names = {*find_metrics(profile.answers, source), *found}

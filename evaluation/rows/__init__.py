@@ -16,7 +16,7 @@ from evaluation.rows.scorer import Scorer
 CaseRow: TypeAlias = MaskRow | RiskRow | ClassRow
 
 
-def scorer_of(answer: AnswerSpec, rules: Rules) -> Scorer:
+def make_scorer(answer: AnswerSpec, rules: Rules) -> Scorer:
     """The scorer of an answer by these rules."""
     if isinstance(rules, MaskRules):
         return MaskScorer(rules)

@@ -20,7 +20,7 @@ from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
 from evaluation.metrics.classes import ClassCohort, class_metrics
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
-from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, read_submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, compute_cohort_value, measured, read_submitted_value
 
 
 class ClassRow(ScoredRow):
@@ -66,7 +66,7 @@ def _row_type(key: str, classes: tuple[tuple[type, ClassValue], ...], is_binary:
     return create_model(f"ClassRow_{key}", __base__=ClassRow, __config__=None, **fields)
 
 
-def class_row(
+def make_class_row(
     answer: AnswerSpec,
     case: str,
     actual: ClassValue,
@@ -112,14 +112,14 @@ class ClassScorer:
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
         predicted, error, failed = read_submitted_value(answer, partial(read_class, answer=self.answer))
         if predicted is None:
-            return class_row(self.answer, answer.case, actual, None, error=error, failed=failed)
-        return class_row(self.answer, answer.case, actual, predicted.value, probability=predicted.probability)
+            return make_class_row(self.answer, answer.case, actual, None, error=error, failed=failed)
+        return make_class_row(self.answer, answer.case, actual, predicted.value, probability=predicted.probability)
 
     def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
         """Recall, accuracy and, of two classes, the metrics of the probabilities."""
         cohort = ClassCohort(rows, self.answer)
         metrics = measured(self.metrics, cohort)
-        one_class = np.isnan(whole_cohort(metrics["balanced_accuracy"], len(rows)))
+        one_class = np.isnan(compute_cohort_value(metrics["balanced_accuracy"], len(rows)))
         without = sum(row.predicted is None for row in rows)
         warnings = {}
         if without < len(rows):

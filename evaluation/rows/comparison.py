@@ -21,7 +21,7 @@ from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
-from evaluation.metrics.lesions import compare_lesions, false_voxels
+from evaluation.metrics.lesions import compare_lesions, count_false_voxels
 from evaluation.metrics.masks import LABELS, mask_metrics
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
@@ -102,7 +102,7 @@ def compare_masks(
         for name in SURFACES_OF[rules.surfaces]
     }
     lesions = compare_lesions(*gtvn, rules)
-    false = false_voxels(*gtvp, rules.connectivity)
+    false = count_false_voxels(*gtvp, rules.connectivity)
     return make_mask_row(
         case,
         z_mm * y_mm * x_mm,

@@ -15,7 +15,7 @@ from evaluation.inputs.grids import Resampled
 from evaluation.metrics import surface as surfaces
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels
 from evaluation.metrics.masks import LABELS, LabelColumns, MaskColumns
-from evaluation.metrics.overlap import Floats, Overlap, scores_of_case
+from evaluation.metrics.overlap import Floats, Overlap, score_overlap
 from evaluation.metrics.surface import LOST, State, SurfaceValues
 from evaluation.rows.scorer import ScoredRow
 
@@ -178,7 +178,7 @@ class ComparedLabel:
 
     def make_row(self, *, failed: bool) -> LabelRow:
         """Make the label's row; `failed` means that there is no usable prediction."""
-        dsc, precision, recall = scores_of_case(self.overlap, failed=failed, rule=self.empty_rule)
+        dsc, precision, recall = score_overlap(self.overlap, failed=failed, rule=self.empty_rule)
         return LabelRow(
             dsc=dsc,
             precision=precision,

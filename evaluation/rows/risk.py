@@ -19,7 +19,7 @@ from evaluation.inputs.submission import Submission, read_risk
 from evaluation.metrics.risks import RISK_METRICS, RiskCohort
 from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, Metric, RiskRules
 from evaluation.metrics.survival import SurvivalCohort
-from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, read_submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, compute_cohort_value, measured, read_submitted_value
 
 
 class RiskRow(ScoredRow):
@@ -35,14 +35,14 @@ class RiskRow(ScoredRow):
         return self
 
 
-def risk_row(
+def make_risk_row(
     case: str, follow_up: FollowUp, risk: float | None, error: str | None = None, failed: bool = False
 ) -> RiskRow:
     """The row of a patient."""
     return RiskRow(case=case, error=error, failed=failed, risk=risk, **asdict(follow_up))
 
 
-def survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort:
+def make_survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort:
     """The rows as arrays; risks are higher for earlier recurrence under both rules for the direction."""
     sign = -1.0 if rules.direction == "time" else 1.0
     return SurvivalCohort(
@@ -72,15 +72,15 @@ class RiskScorer:
     ) -> list[Sequence[RiskRow]]:
         read = partial(read_submitted_value, read=read_risk)
         return [
-            [risk_row(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
+            [make_risk_row(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
             for submission in submissions
         ]
 
     def measure(self, rows: Sequence[RiskRow]) -> RowMetrics:
         """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
-        cohort = RiskCohort(survival_cohort(rows, self.rules), self.rules.missing_risk)
+        cohort = RiskCohort(make_survival_cohort(rows, self.rules), self.rules.missing_risk)
         metrics = measured(self.metrics, cohort)
-        value = whole_cohort(metrics["c_index"], len(rows))
+        value = compute_cohort_value(metrics["c_index"], len(rows))
         undefined = (NO_COMPARABLE_PAIR.format(n=len(rows)),) if np.isnan(value) else ()
         answered = any(row.risk is not None for row in rows)  # no sign is wrong where there is no risk
         return RowMetrics(metrics, warnings={"c_index": self._flipped} if answered else {}, undefined=undefined)

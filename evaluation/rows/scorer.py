@@ -109,7 +109,7 @@ def read_submitted_value(
         return None, problem.message, answer.tried
 
 
-def whole_cohort(metric: WeightedMetric, n_cases: int) -> float:
+def compute_cohort_value(metric: WeightedMetric, n_cases: int) -> float:
     """The metric of the whole cohort, NaN if it is undefined."""
     return float(metric(np.ones((1, n_cases)))[0])
 

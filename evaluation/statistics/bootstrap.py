@@ -11,7 +11,7 @@ import numpy as np
 from contract.errors import MetricError
 from evaluation.metrics.overlap import Difference, Floats, MeanRecall, WeightedMetric
 from evaluation.statistics.gains import interval_of_difference
-from evaluation.statistics.intervals import interval, interval_of_recalls
+from evaluation.statistics.intervals import interval_of_recalls, percentile_interval
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -63,7 +63,7 @@ def estimate(
     """
     whole = {name: float(metric(np.ones((1, n_cases)))[0]) for name, metric in metrics.items()}
     defined = {name: metric for name, metric in metrics.items() if not np.isnan(whole[name])}
-    values, redraws = replicates(defined, n_cases, bootstraps, rng)
+    values, redraws = draw_replicates(defined, n_cases, bootstraps, rng)
     by_metric = {}
     for name, value in whole.items():
         if name not in defined:
@@ -82,7 +82,7 @@ def _interval(
         return interval_of_recalls(metric)
     if isinstance(metric, Difference):
         return interval_of_difference(metric, value, values, leave_one_out(metric, n_cases))
-    return interval(values)
+    return percentile_interval(values)
 
 
 def estimate_unranked(
@@ -127,7 +127,7 @@ def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def replicates(
+def draw_replicates(
     metrics: Mapping[Key, WeightedMetric], n_cases: int, bootstraps: int, rng: np.random.Generator
 ) -> tuple[dict[Key, Floats], int]:
     """Each metric in each replicate, and the number of repeated draws: those in which any metric is undefined.

@@ -10,11 +10,11 @@ import numpy as np
 
 from evaluation.metrics.overlap import Booleans, Difference, Floats, WeightedMetric
 from evaluation.statistics.recall_differences import recall_deviations
-from evaluation.statistics.tests import DECIMALS, SMALLEST_P
+from evaluation.statistics.tests import DECIMALS, MIN_P
 
 ALPHA: Final = 0.025
 # With fewer degrees of freedom a bootstrap deviation says too little.
-LEAST_FREEDOM: Final = 5
+MIN_DEGREES_OF_FREEDOM: Final = 5
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paire
         difference[others, team] = 0.0 - difference[team, others]
         sd[others, team], df[others, team] = sd[team, others], df[team, others]
     df[~(sd > 0)] = np.nan
-    return _refer_to_t(difference, sd, df, df >= LEAST_FREEDOM, 0.5 ** left_out.shape[1])
+    return _refer_to_t(difference, sd, df, df >= MIN_DEGREES_OF_FREEDOM, 0.5 ** left_out.shape[1])
 
 
 def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGains | None:
@@ -81,7 +81,7 @@ def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGai
     deviations = recall_deviations(metrics)
     if deviations is None:
         return None
-    return _refer_to_t(gap(values[:, None], values), deviations.sd, deviations.df, deviations.df > 0, SMALLEST_P)
+    return _refer_to_t(gap(values[:, None], values), deviations.sd, deviations.df, deviations.df > 0, MIN_P)
 
 
 def _refer_to_t(difference: Floats, sd: Floats, df: Floats, tested: Booleans, min_p: float) -> PairedGains:
@@ -90,7 +90,7 @@ def _refer_to_t(difference: Floats, sd: Floats, df: Floats, tested: Booleans, mi
 
     freedom, scale = np.where(tested, df, np.nan), np.where(tested, sd, np.nan)
     half = stdtrit(freedom, 1 - ALPHA) * scale
-    p = np.maximum(stdtr(freedom, -difference / scale), max(min_p, SMALLEST_P))
+    p = np.maximum(stdtr(freedom, -difference / scale), max(min_p, MIN_P))
     return PairedGains(difference, sd, df, difference - half, difference + half, p)
 
 

@@ -14,7 +14,7 @@ _Z: Final = 1.959963984540054
 _TAILS: Final = (0.025, 0.975)
 
 
-def interval(values: Floats) -> tuple[float, float]:
+def percentile_interval(values: Floats) -> tuple[float, float]:
     """The 95% percentile interval of replicates, see `quantiles`."""
     ordered = np.sort(values)[None]
     low, high = (float(quantiles(ordered, tail)[0]) for tail in _TAILS)

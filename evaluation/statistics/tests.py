@@ -20,7 +20,7 @@ DECIMALS: Final = 12
 # Up to this many differing pairs the signed-rank test is exact.
 _EXACT_PAIRS: Final = 50
 # In place of a p that is too small for a floating-point number.
-SMALLEST_P: Final = float(np.finfo(np.float64).tiny)
+MIN_P: Final = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _exact_p(ranks: Floats, in_favour: Booleans) -> float:
 
 
 def _at_least_tiny(p: float) -> float:
-    return max(float(p), SMALLEST_P)
+    return max(float(p), MIN_P)
 
 
 def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
@@ -182,7 +182,7 @@ def kang(patients: TeamRisks) -> PairwiseTest:
         # Rounding leaves about 1e-32 where the estimate is 0.
         has_error = variance > 1e-24
         z = np.divide(difference, np.sqrt(np.where(has_error, variance, 1.0)))
-        test.p[team] = np.where(has_error, np.maximum(ndtr(-z), SMALLEST_P), 1.0)
+        test.p[team] = np.where(has_error, np.maximum(ndtr(-z), MIN_P), 1.0)
     return test
 
 

@@ -16,7 +16,7 @@ from contract.errors import MetricError
 from contract.options import number_within, whole_number
 from evaluation.inputs.ground_truth import read_classes, read_follow_up
 from evaluation.metrics.classification import class_codes
-from evaluation.metrics.concordance import follow_up_order
+from evaluation.metrics.concordance import rank_follow_up
 from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.metrics.rules import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
 from evaluation.statistics import DEFAULT_SEED
@@ -35,7 +35,7 @@ def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
     `times_days` is the follow-up and `events` True for a recurrence, both of shape (patients,). Raises MetricError
     without a comparable pair. `evaluation.metrics.survival.c_index_metric` defines comparable pairs.
     """
-    number = follow_up_order(times_days, events)
+    number = rank_follow_up(times_days, events)
     later_than = [(int(patient), number > number[patient]) for patient in np.flatnonzero(events)]
     pairs = sum(int(later.sum()) for _, later in later_than)
     if pairs == 0:

@@ -19,9 +19,9 @@ from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import auc_metric
-from evaluation.metrics.confidence import area_metric, confidence_metrics, risk_coverage
+from evaluation.metrics.confidence import aurc_metric, confidence_metrics, risk_coverage
 from evaluation.metrics.masks import LABELS
-from evaluation.metrics.overlap import Booleans, Floats, mean_metric, scores_of_case
+from evaluation.metrics.overlap import Booleans, Floats, mean_metric, score_overlap
 from evaluation.options import add_bootstrap
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import load_teams
@@ -62,7 +62,7 @@ class LabelConfidence:
         risk = 1 - self.true_dsc
         metrics = {
             **confidence_metrics(self.expected, self.true_dsc),
-            "oracle_aurc": area_metric(self.true_dsc, risk),
+            "oracle_aurc": aurc_metric(self.true_dsc, risk),
             "random_aurc": mean_metric(risk),
             "failed_auc": auc_metric(~self.failed, self.expected),
         }
@@ -194,8 +194,7 @@ def compare(
     """
     answer_of = {answer.case: answer for answer in answers}
     true_dsc = {
-        row.case: scores_of_case(row.label(label).overlap, failed=row.error is not None, rule="skip").dsc
-        for row in rows
+        row.case: score_overlap(row.label(label).overlap, failed=row.error is not None, rule="skip").dsc for row in rows
     }
     given = {case: answer_of[case].value for case in true_dsc}
     both = [

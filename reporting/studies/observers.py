@@ -29,7 +29,7 @@ from evaluation.metrics.overlap import (
     dsc_agg_metric,
     median_metric,
     ratio,
-    scores_of_case,
+    score_overlap,
 )
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
@@ -81,7 +81,7 @@ def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], 
             overlaps[name] = Overlap(
                 int((first_mask & second_mask).sum()), int(first_mask.sum()), int(second_mask.sum())
             )
-            dsc = scores_of_case(overlaps[name], failed=False, rule="skip").dsc
+            dsc = score_overlap(overlaps[name], failed=False, rule="skip").dsc
             values = (dsc, surface.values["hd95_mm"], surface.values["asd_mm"], surface.values["surface_dsc"])
             measures[name] = dict(zip(MEASURES, values, strict=True))
         rows.append(Agreement(case, (first, second), float(np.prod(spacing_mm)), overlaps, measures))

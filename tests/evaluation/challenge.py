@@ -18,15 +18,15 @@ from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
-from evaluation.metrics.surface import MEASURED, SurfaceValues, make_missing_row, row_of_empty_mask
+from evaluation.metrics.surface import MEASURED, SurfaceValues, make_empty_row, make_missing_row
 from evaluation.pipeline import report_of, score_answer
 from evaluation.ranking.cli import main as rank
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import ScoredAnswer
 from evaluation.rows import CaseRow
-from evaluation.rows.classes import ClassRow, ClassScorer, class_row
+from evaluation.rows.classes import ClassRow, ClassScorer, make_class_row
 from evaluation.rows.mask import ComparedLabel, MaskRow, make_mask_row
-from evaluation.rows.risk import risk_row
+from evaluation.rows.risk import make_risk_row
 
 CENTRES: Final = ("CHB", "CHUM", "CHUP", "CHUS", "CHUV", "HGJ", "HMR", "MDA", "USZ")
 VOXEL_MM3: Final = 2.0
@@ -174,7 +174,7 @@ def _row(patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile,
     if profile.answer.kind == "risk":
         risk = (0.35 + 0.15 * team.skill) * patient.log_hazard + float(rng.standard_normal())
         value = risk if profile.answer.direction == "risk" else _MEAN_DAYS * float(np.exp(-0.5 * risk))
-        return risk_row(patient.case, patient.follow_up, None if missing else value, error)
+        return make_risk_row(patient.case, patient.follow_up, None if missing else value, error)
     return _class_row(patient, team, profile, error, rng)
 
 
@@ -186,14 +186,14 @@ def _class_row(
     if actual is None:
         raise ValueError(f"{patient.case} has no {answer.name}")
     if error is not None:
-        return class_row(answer, patient.case, actual, None, error=error)
+        return make_class_row(answer, patient.case, actual, None, error=error)
     place, spread = answer.classes.index(actual), float(np.exp(-0.3 * team.skill) * rng.standard_normal())
     if answer.is_binary:
         probability = float(1 / (1 + np.exp(1 - 2 * place - 0.6 * patient.difficulty - 1.6 * spread)))
         shown = probability if team.probabilities else None
-        return class_row(answer, patient.case, actual, answer.classes[probability >= 0.5], probability=shown)
+        return make_class_row(answer, patient.case, actual, answer.classes[probability >= 0.5], probability=shown)
     guess = min(max(round(place + 0.9 * spread), 0), len(answer.classes) - 1)
-    return class_row(answer, patient.case, actual, answer.classes[guess])
+    return make_class_row(answer, patient.case, actual, answer.classes[guess])
 
 
 def _mask_row(
@@ -280,6 +280,6 @@ def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceValues:
     """Distances that fall with the DSC."""
     sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
     if not all(sides.values()):
-        return row_of_empty_mask(**sides)
+        return make_empty_row(**sides)
     asd = float(0.2 + 4.0 * (1 - _dsc(overlap)) * rng.lognormal(0, 0.3))
     return SurfaceValues(MEASURED, {"hd95_mm": 3.2 * asd, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})

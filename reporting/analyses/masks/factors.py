@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from scipy.stats import pearsonr, rankdata
 
-from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, equal_bins, spearman
+from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, spearman, split_into_equal_bins
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.masks.cases import LABELS
 from reporting.analyses.tables import AnswerRows, rounded
@@ -65,7 +65,7 @@ def dsc_by_team(table: AnswerRows, influence: Influence) -> Analysis:
     rows: list[dict[str, Any]] = []
     for place, team in enumerate(table.names):
         values, dsc = influence.values[known[place]], influence.dsc[place][known[place]]
-        for part in equal_bins(values, VOLUME_BINS) if values.size >= VOLUME_BINS else ():
+        for part in split_into_equal_bins(values, VOLUME_BINS) if values.size >= VOLUME_BINS else ():
             figures = {influence.column: np.median(values[part]), "dsc_mean": dsc[part].mean()}
             rounded_figures = {name: rounded(float(figure)) for name, figure in figures.items()}
             rows.append({"team": team, "cases": part.size, **rounded_figures})

@@ -8,8 +8,8 @@ import pytest
 from evaluation.metrics.survival import (
     SurvivalCohort,
     c_index_metric,
+    censoring_survival,
     dynamic_auc_metric,
-    uncensored_before,
     uno_c_metric,
 )
 
@@ -86,7 +86,7 @@ def test_without_censoring_uno_is_harrell():
 def test_uncensored_before_by_hand():
     """Times 1 (recurrence), 2 (censored), 3, 4: of three at risk at 2 one is censored, so G is 2/3 from then on."""
     of = SurvivalCohort(np.array([1.0, 2, 3, 4]), np.array([True, False, True, False]), np.zeros(4))
-    np.testing.assert_allclose(uncensored_before(of, np.ones((1, 4)))[0], [1, 1, 2 / 3, 2 / 3])
+    np.testing.assert_allclose(censoring_survival(of, np.ones((1, 4)))[0], [1, 1, 2 / 3, 2 / 3])
 
 
 def test_an_auc_without_cases_or_controls_does_not_exist():

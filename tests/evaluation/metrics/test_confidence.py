@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from evaluation.metrics.confidence import area, area_metric, risk_coverage
+from evaluation.metrics.confidence import area, aurc_metric, risk_coverage
 from evaluation.metrics.overlap import spearman_metric
 
 
@@ -37,7 +37,7 @@ def test_weights_are_cases_that_stand_several_times(seed: int) -> None:
     weights[:, 0] += 1
     found = [np.repeat(np.arange(6), row.astype(int)) for row in weights]
     expected = [area(confidence[drawn], risk[drawn]) for drawn in found]
-    assert area_metric(confidence, risk)(weights) == pytest.approx(expected)
+    assert aurc_metric(confidence, risk)(weights) == pytest.approx(expected)
 
 
 @given(st.integers(0, 10_000))

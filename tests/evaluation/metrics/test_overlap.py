@@ -15,7 +15,7 @@ from evaluation.metrics.overlap import (
     foreground_box,
     mean_metric,
     median_metric,
-    scores_of_case,
+    score_overlap,
 )
 
 label_masks = hnp.arrays(np.uint8, (4, 5, 6), elements=st.integers(0, 2))
@@ -92,9 +92,9 @@ def test_mean_leaves_cases_out_and_follows_weights():
     ],
 )
 def test_empty_reference(rule, both_empty, only_predicted, failed):
-    assert scores_of_case(Overlap(0, 0, 0), failed=False, rule=rule).dsc == both_empty
-    assert scores_of_case(Overlap(0, 0, 9), failed=False, rule=rule).dsc == only_predicted
-    assert scores_of_case(Overlap(0, 0, 0), failed=True, rule=rule).dsc == failed
+    assert score_overlap(Overlap(0, 0, 0), failed=False, rule=rule).dsc == both_empty
+    assert score_overlap(Overlap(0, 0, 9), failed=False, rule=rule).dsc == only_predicted
+    assert score_overlap(Overlap(0, 0, 0), failed=True, rule=rule).dsc == failed
 
 
 @pytest.mark.parametrize("rule", ["skip", "one", "zero", "drop_empty_reference"])
@@ -104,7 +104,7 @@ def test_empty_reference(rule, both_empty, only_predicted, failed):
 )
 def test_dsc_precision_and_recall_of_a_present_reference(rule, voxels, expected):
     """3 of 8 predicted and of 4 reference voxels are shared; an empty prediction of a tumour has precision 0."""
-    assert scores_of_case(voxels, failed=False, rule=rule) == expected
+    assert score_overlap(voxels, failed=False, rule=rule) == expected
 
 
 def test_the_median_of_an_even_count_is_the_mean_of_the_middle_two():

@@ -12,8 +12,8 @@ from evaluation.ranking.table import identical_lines
 from evaluation.results.metrics_json import half_width_of
 from evaluation.results.teams import load_teams
 from evaluation.results.validation import identical_answers
-from evaluation.statistics.bootstrap import replicates
-from evaluation.statistics.intervals import interval
+from evaluation.statistics.bootstrap import draw_replicates
+from evaluation.statistics.intervals import percentile_interval
 from tests.evaluation.built import board_of
 
 PATIENTS = 20
@@ -39,8 +39,8 @@ def intervals_of_a_ranking(teams):
     """Each team's 95% interval of the C-index from the common draws of its ranking."""
     cohort = load_teams(teams)
     metrics = {team: of["c_index"] for team, of in cohort.metrics.items()}
-    draws, _ = replicates(metrics, len(cohort.cases), 200, np.random.default_rng(SEED))
-    return cohort.cases, {team: interval(values) for team, values in draws.items()}
+    draws, _ = draw_replicates(metrics, len(cohort.cases), 200, np.random.default_rng(SEED))
+    return cohort.cases, {team: percentile_interval(values) for team, values in draws.items()}
 
 
 def intervals_of_evaluations(teams):

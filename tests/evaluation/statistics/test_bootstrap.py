@@ -12,7 +12,7 @@ from contract.errors import MetricError
 from evaluation.metrics.classification import binary_metrics
 from evaluation.metrics.overlap import Difference, mean_metric
 from evaluation.statistics.bootstrap import estimate, estimate_unranked
-from evaluation.statistics.intervals import interval
+from evaluation.statistics.intervals import percentile_interval
 
 
 def test_interval_of_a_mean_is_that_of_the_normal_law():
@@ -155,4 +155,4 @@ def test_infinite_values_are_values():
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))
 def test_interval_is_that_of_numpy(values):
-    np.testing.assert_allclose(interval(np.array(values)), np.percentile(values, [2.5, 97.5]), atol=1e-9)
+    np.testing.assert_allclose(percentile_interval(np.array(values)), np.percentile(values, [2.5, 97.5]), atol=1e-9)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from evaluation.metrics.classification import NO_CLASS, binary_metrics, many_classes_metrics
-from evaluation.metrics.overlap import WeightedSum, mean_metric, on_cohort, split_into_recalls
+from evaluation.metrics.overlap import WeightedSum, extend_to_cohort, mean_metric, split_into_recalls
 from evaluation.statistics.intervals import interval_of_recalls, wilson_interval
 
 
@@ -73,7 +73,7 @@ def test_recalls_on_a_larger_cohort_and_in_a_sum():
     places = np.array([0, 2, 3, 4, 6, 7, 9, 10])
     weights = np.random.default_rng(0).integers(0, 3, (5, 11)).astype(float)
     for metric in metrics.values():
-        larger = on_cohort(metric, places, 11)
+        larger = extend_to_cohort(metric, places, 11)
         np.testing.assert_allclose(larger(weights), metric(weights[:, places]))
         assert interval_of_recalls(larger) == interval_of_recalls(metric)
     mean, recall = mean_metric(np.array([0.5])), metrics["sensitivity"]

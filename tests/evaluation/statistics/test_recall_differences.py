@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import t
 
 from evaluation.metrics.classification import binary_metrics, many_classes_metrics
-from evaluation.metrics.overlap import WeightedSum, mean_metric, on_cohort
+from evaluation.metrics.overlap import WeightedSum, extend_to_cohort, mean_metric
 from evaluation.statistics.gains import recall_gains
 from evaluation.statistics.recall_differences import recall_deviations
 
@@ -92,7 +92,7 @@ def test_teams_that_do_not_count_the_same_patients():
     metrics = []
     for patients in (11, 10):
         metric = binary_metrics(np.ones(patients, dtype=bool), rng.random(patients) < 0.5)["sensitivity"]
-        metrics.append(on_cohort(metric, np.arange(patients), 11))
+        metrics.append(extend_to_cohort(metric, np.arange(patients), 11))
     found = compare(metrics, 11)
     assert found.difference[0, 1] == pytest.approx(metrics[0](np.ones((1, 11)))[0] - metrics[1](np.ones((1, 11)))[0])
     assert (found.df[0, 1], found.df[0, 0], found.df[1, 1]) == pytest.approx((9, 10, 9))
