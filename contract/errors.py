@@ -184,6 +184,11 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
         if fault is None:
             raise
         message = fault.message
+    except RuntimeError as problem:
+        cause = problem.__context__  # Path.resolve of Python 3.11 hides the system's error for a loop of links
+        if not isinstance(cause, OSError) or cause.errno != errno.ELOOP or (fault := _fault_of(cause)) is None:
+            raise
+        message = fault.message
     sys.stdout.flush()
     sys.stderr.write(f"error: {message}\n")
     sys.stderr.flush()

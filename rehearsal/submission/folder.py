@@ -25,6 +25,7 @@ README: Final = "README.md"
 REHEARSAL: Final = "rehearsal"
 FAILED: Final = "failed"
 _EARLIER: Final = "earlier"
+_SCRATCH: Final = ".partial-"
 RECORD: Final = "submission.json"
 MODEL: Final = "model.tar.gz"
 _DIRECTIONS: Final[Mapping[Direction, str]] = {
@@ -36,21 +37,37 @@ Reporter = Callable[[str], None]
 
 
 def check_folder(output: Path, record: str, what: str) -> None:
-    """Raise OutputError for a folder that holds anything but an earlier `what`, because its files would be replaced."""
-    if output.is_dir() and any(output.iterdir()) and not ({record, FAILED} & {path.name for path in output.iterdir()}):
+    """Raise OutputError for a folder that holds anything but an earlier `what`, because its files would be replaced.
+
+    A killed run leaves its temporary folder, into which it may have moved the earlier files.
+    """
+    paths = list(output.iterdir()) if output.is_dir() else []
+    names = {path.name for path in paths if not path.name.startswith(_SCRATCH)}
+    moved = {path.name for folder in _find_abandoned(output) for path in folder.glob(f"{_EARLIER}/*")}
+    if (names or moved) and not {record, FAILED} & (names | moved):
         expected = f"a new name or the folder of an earlier {what}"
         raise OutputError(output.name, f"exists and is not the folder of a {what}", expected)
 
 
+def _find_abandoned(output: Path) -> list[Path]:
+    return [path for path in output.glob(f"{_SCRATCH}*") if path.is_dir() and not path.is_symlink()]
+
+
 @contextmanager
 def scratch_folder(output: Path) -> Iterator[Path]:
-    """A temporary folder in `output` that an image's user may enter; OSError becomes `OutputError`."""
+    """Yield a temporary folder in `output` that an image's user may enter; OSError becomes `OutputError`.
+
+    If the block succeeds, the temporary folders of killed runs are removed. The caller holds the lock of `output`.
+    """
     is_new = not output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".partial-", dir=output) as scratch:
+        abandoned = _find_abandoned(output)
+        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=output) as scratch:
             Path(scratch).chmod(0o755)
             yield Path(scratch)
+        for folder in abandoned:
+            shutil.rmtree(folder, ignore_errors=True)
     except OSError as problem:
         raise unwritable(output.name, problem) from None
     finally:

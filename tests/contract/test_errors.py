@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -152,3 +153,16 @@ def test_ctrl_c_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert run_main(interrupted) == 130
     assert capsys.readouterr().err == "error: interrupted\n"
+
+
+def test_a_loop_of_links_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`Path.resolve` raises a RuntimeError for a link to itself, where other calls raise an OSError."""
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+
+    def resolve(_: object) -> int:
+        return len(loop.resolve().parts)
+
+    assert run_main(resolve) == 1
+    reason = os.strerror(errno.ELOOP)
+    assert capsys.readouterr().err == f"error: {loop}: cannot be used ({reason}), expected a usable path\n"

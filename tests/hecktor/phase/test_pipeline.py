@@ -342,6 +342,20 @@ def test_a_folder_with_other_content_is_refused(table: Path, tmp_path: Path) -> 
         make_phase(request(table, table.parent), None, lambda _: None)
 
 
+def test_a_phase_is_made_where_a_killed_run_left_its_temporary_folder(table: Path, tmp_path: Path) -> None:
+    """The first run was killed while it wrote, a later one while it moved the earlier phase aside."""
+    output = tmp_path / "phase"
+    (output / ".partial-first" / "ground_truth").mkdir(parents=True)
+    make_phase(request(table, output), None, lambda _: None)
+    made = sorted(path.name for path in output.iterdir())
+    assert made == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+    moved = output / ".partial-second" / "earlier"
+    moved.mkdir(parents=True)
+    (output / "phase.json").rename(moved / "phase.json")
+    make_phase(request(table, output), None, lambda _: None)
+    assert sorted(path.name for path in output.iterdir()) == made
+
+
 def test_without_an_engine_only_the_ground_truth_is_made(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
