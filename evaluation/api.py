@@ -28,7 +28,7 @@ from evaluation.results.documents import MetricsJson
 from evaluation.rows.comparison import compare_masks
 from evaluation.rows.mask import LabelRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
-from evaluation.teams import evaluate_in_folder, not_scored
+from evaluation.teams import evaluate_team_folder, make_teams_error
 
 Result = Path | str | Mapping[str, Any] | MetricsJson
 
@@ -121,9 +121,9 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
         workers=workers,
         rows=rows,
     )
-    reports, faults = evaluate_in_folder(request, load_profile(edition).task(task), Path(teams))
+    reports, faults = evaluate_team_folder(request, load_profile(edition).task(task), Path(teams))
     if faults:
-        raise not_scored(faults, len(reports) + len(faults))
+        raise make_teams_error(faults, len(reports) + len(faults))
     return reports
 
 

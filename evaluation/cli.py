@@ -20,7 +20,7 @@ from contract.options import (
     require_paths,
 )
 from evaluation.metrics.rules import DIRECTIONS
-from evaluation.options import add_bootstrap, add_workers, find_task
+from evaluation.options import add_bootstrap_options, add_workers_option, find_task
 from evaluation.results.documents import remove_earlier
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _evaluate(options: argparse.Namespace, task: TaskProfile) -> int:
     # Not for `--help` and wrong paths: these load SimpleITK.
     from evaluation.pipeline import evaluate_submission
     from evaluation.request import EvaluationRequest
-    from evaluation.teams import evaluate_in_folder, not_scored
+    from evaluation.teams import evaluate_team_folder, make_teams_error
 
     request = EvaluationRequest(
         task=task.algorithm.name,
@@ -65,10 +65,10 @@ def _evaluate(options: argparse.Namespace, task: TaskProfile) -> int:
         options=_by_name(options.option),
     )
     if options.teams is not None:
-        reports, faults = evaluate_in_folder(request, task, options.teams)
+        reports, faults = evaluate_team_folder(request, task, options.teams)
         _print_teams(task, {team: one.to_dict() for team, one in reports.items()}, options.output)
         if faults:
-            raise not_scored(faults, len(reports) + len(faults))
+            raise make_teams_error(faults, len(reports) + len(faults))
         return 0
     report = evaluate_submission(request).to_dict()
     _print_report(report)
@@ -172,10 +172,10 @@ def _parser() -> argparse.ArgumentParser:
     rule = "change a rule of the edition (docs/editions.md); may be given several times"
     add("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help=rule)
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
-    add_bootstrap(parser)
+    add_bootstrap_options(parser)
     cluster = "score cases on the Dask cluster at this address (docs/metrics.md)"
     add("--scheduler", metavar="ADDRESS", help=cluster)
-    add_workers(parser)
+    add_workers_option(parser)
     no_rows = "write the aggregates without rows, names and centres, for files that submitters see (docs/metrics.md)"
     add("--no-rows", action="store_true", help=no_rows)
     return parser

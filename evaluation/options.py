@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need
     from evaluation.editions.profile import EvaluationProfile, TaskProfile
 
 
-def name_path(text: str) -> tuple[str, Path]:
+def parse_name_path(text: str) -> tuple[str, Path]:
     """Read NAME=PATH; argparse.ArgumentTypeError for any other text."""
     name, _, path = text.partition("=")
     if not name.strip() or not path:
@@ -25,7 +25,7 @@ def name_path(text: str) -> tuple[str, Path]:
     return name.strip(), Path(path)
 
 
-def name_paths(text: str) -> tuple[str, list[Path]]:
+def parse_name_paths(text: str) -> tuple[str, list[Path]]:
     """Read NAME=PATH,PATH; argparse.ArgumentTypeError for any other text."""
     name, _, rest = text.partition("=")
     paths = [Path(path) for path in rest.split(",") if path]
@@ -34,10 +34,10 @@ def name_paths(text: str) -> tuple[str, list[Path]]:
     return name.strip(), paths
 
 
-def team_folders(text: str) -> list[tuple[str, Path]]:
+def parse_team_folders(text: str) -> list[tuple[str, Path]]:
     """Read TEAM=FOLDER, or a folder that holds one folder for each team; argparse.ArgumentTypeError for other texts."""
     if "=" in text:
-        return [name_path(text)]
+        return [parse_name_path(text)]
     parent = Path(text)
     if not parent.exists():
         return [(parent.name, parent)]  # for `require_paths`
@@ -48,8 +48,8 @@ def team_folders(text: str) -> list[tuple[str, Path]]:
     return [(compose(path.name), path) for path in folders]
 
 
-def folders_by_team(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:
-    """Join the values of a repeated option of type `team_folders`. Raises HecktorError for a team given twice."""
+def join_team_folders(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:
+    """Join the values of a repeated option of type `parse_team_folders`. Raises HecktorError for a team given twice."""
     pairs = [pair for value in values for pair in value]
     folders = dict(pairs)
     if len(folders) < len(pairs):
@@ -68,13 +68,13 @@ def find_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name:
     return profile.task(name)
 
 
-def add_workers(parser: argparse.ArgumentParser) -> None:
+def add_workers_option(parser: argparse.ArgumentParser) -> None:
     """Add `--workers`, the number of processes that score cases."""
     about = "number of processes that read and compare masks; 0 means 1 (default: %(default)s)"
     parser.add_argument("--workers", type=whole_number(0), default=usable_cpus(), help=about)
 
 
-def add_bootstrap(parser: argparse.ArgumentParser) -> None:
+def add_bootstrap_options(parser: argparse.ArgumentParser) -> None:
     """Add the seed and the number of bootstrap replicates."""
     parser.add_argument(
         "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (default: %(default)s)"

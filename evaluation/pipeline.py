@@ -26,9 +26,9 @@ from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_pro
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
-from evaluation.inputs.zipped import folder_of_masks, is_archive, max_unpacked_bytes
+from evaluation.inputs.zipped import compute_max_unpacked_bytes, is_archive, unpack_masks
 from evaluation.metrics.rules import MaskRules, is_counted
-from evaluation.request import EvaluationRequest, boxes_for
+from evaluation.request import EvaluationRequest, find_boxes
 from evaluation.results import metrics_json
 from evaluation.results.documents import IN_BOX, MetricsJson, remove_earlier
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, join_answers, measure_answer
@@ -43,13 +43,13 @@ def evaluate_submission(request: EvaluationRequest) -> MetricsJson:
     Raises HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
     answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing cases.
     """
-    reports, faults = evaluate_together({"": request})
+    reports, faults = evaluate_submissions({"": request})
     if faults:
         raise faults[""]
     return reports[""]
 
 
-def evaluate_together(
+def evaluate_submissions(
     requests: Mapping[str, EvaluationRequest],
 ) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
     """Return the teams' metrics.json, each written whole or not at all, and the faults of the other teams.
@@ -66,7 +66,7 @@ def evaluate_together(
     for team, one in requests.items():
         with _fault_of(team, faults):
             remove_earlier(one.output_dir, task.algorithm.name)
-    boxes = boxes_for(task, request.ground_truth, request.bounding_boxes)
+    boxes = find_boxes(task, request.ground_truth, request.bounding_boxes)
     cohort = _Cohort(task, read_references(profile, task, request.ground_truth, boxes), boxes)
     usable = [team for team in requests if team not in faults]
     archives = [team for team in usable if is_archive(requests[team].predictions or Path())]
@@ -88,7 +88,7 @@ class _Cohort:
     def max_archive_bytes(self) -> int:
         """The most bytes of masks in one submission."""
         targets = (target for reference in self.references.values() for target in reference.targets.values())
-        return max_unpacked_bytes(target for target in targets if isinstance(target, Path))
+        return compute_max_unpacked_bytes(target for target in targets if isinstance(target, Path))
 
 
 def _evaluate_group(
@@ -103,7 +103,7 @@ def _evaluate_group(
         for team, of_team in requests.items():
             with _fault_of(team, faults):
                 max_bytes = cohort.max_archive_bytes if is_archive(of_team.predictions or Path()) else 0
-                predictions = folders.enter_context(folder_of_masks(of_team.predictions, max_bytes))
+                predictions = folders.enter_context(unpack_masks(of_team.predictions, max_bytes))
                 submitted[team] = _submitted(task, references, of_team.submission, predictions, of_team.rows)
         if not submitted:
             return {}
@@ -120,7 +120,7 @@ def _evaluate_group(
                 for name in task.answers
             ]
             _check_defined(task, answers)
-            reports[team] = report_of(
+            reports[team] = build_report(
                 task,
                 answers,
                 findings,
@@ -242,7 +242,7 @@ def _check_missing(rows: Sequence[CaseRow], missing: str, of_answer: str, *, nam
         raise PredictionError(f"none of {len(rows)} cases has a usable prediction{of_answer}, expected at least one")
 
 
-def report_of(
+def build_report(
     task: TaskProfile,
     answers: Sequence[ScoredAnswer],
     findings: Sequence[Finding] = (),

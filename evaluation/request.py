@@ -51,7 +51,7 @@ def requires_boxes(task: TaskProfile) -> bool:
     return any(isinstance(one, MaskRules) and one.bounding_box == "required" for one in rules)
 
 
-def boxes_for(task: TaskProfile, ground_truth: Path, given: Path | None) -> Path | None:
+def find_boxes(task: TaskProfile, ground_truth: Path, given: Path | None) -> Path | None:
     """The file of boxes: the `given` one or, if the task requires boxes, the one in the ground truth.
 
     Raises HecktorError: boxes that the task requires and nobody gave, or that it does not use.

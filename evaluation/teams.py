@@ -14,7 +14,7 @@ from contract.patient import format_names
 from contract.platform import PREDICTIONS_JSON, compose, is_added_by_system, is_system_name
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
-from evaluation.pipeline import evaluate_together
+from evaluation.pipeline import evaluate_submissions
 from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson, remove_earlier
 from evaluation.results.teams import check_folder_names
@@ -24,7 +24,7 @@ _NOTES: Final = (".md", ".txt")
 _EXPECTED: Final = "a folder, table or zip file for each team"
 
 
-def evaluate_in_folder(
+def evaluate_team_folder(
     request: EvaluationRequest, task: TaskProfile, folder: Path
 ) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
     """Return each team's metrics.json, written to `output_dir/TEAM`, and the faults of the other teams.
@@ -52,7 +52,7 @@ def evaluate_in_folder(
             requests[team] = of_team
     if not requests:
         return {}, faults
-    reports, not_evaluated = evaluate_together(requests)
+    reports, not_evaluated = evaluate_submissions(requests)
     return reports, {**faults, **not_evaluated}
 
 
@@ -89,7 +89,7 @@ def _paths_by_team(folder: Path) -> tuple[dict[str, Path], dict[str, HecktorErro
     return {team: paths[0] for team, paths in paths_of.items() if team not in faults}, faults
 
 
-def not_scored(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
+def make_teams_error(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
     """Make the error of some of the teams."""
     reasons = "; ".join(f"{team:.60}: {fault.message}" for team, fault in faults.items())
     return HecktorError(f"{len(faults)} of {teams} teams could not be scored", reasons)

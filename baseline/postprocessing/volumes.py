@@ -19,7 +19,7 @@ from contract.editions import Edition
 from contract.errors import HecktorError
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.editions.document import Lexicographic, Scheme
-from evaluation.editions.profile import TaskProfile, profile_of
+from evaluation.editions.profile import TaskProfile, build_profile
 from evaluation.metrics.lesions import f1_agg_metric, label_components, match_one_to_one
 from evaluation.metrics.overlap import (
     Difference,
@@ -135,7 +135,7 @@ def mask_task(edition: Edition) -> str:
 
 def mask_metric_titles(edition: Edition) -> dict[str, str]:
     """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
-    task = profile_of(edition).task(mask_task(edition))
+    task = build_profile(edition).task(mask_task(edition))
     profiles = [task.answers[answer.name] for answer in task.algorithm.answer_specs if answer.kind == "mask"]
     names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
     return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}
@@ -143,7 +143,7 @@ def mask_metric_titles(edition: Edition) -> dict[str, str]:
 
 def score_of(edition: Edition) -> MaskScore:
     """The score of the edition's task with a mask."""
-    task = profile_of(edition).task(mask_task(edition))
+    task = build_profile(edition).task(mask_task(edition))
     rules = next(one.rules for one in task.answers.values() if one.answer.kind == "mask")
     if not isinstance(rules, MaskRules):
         raise TypeError(f"{edition.name}: rules of a mask expected")

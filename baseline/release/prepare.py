@@ -23,7 +23,7 @@ from contract.editions import AnswerSpec, Edition, load_edition
 from contract.errors import InputError
 from contract.io.files import write_json
 from contract.release.tables import Problem
-from evaluation.editions.profile import profile_of
+from evaluation.editions.profile import build_profile
 
 if TYPE_CHECKING:
     from baseline.release.data_set import DataSet
@@ -50,7 +50,7 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
     """Check the release and write `problems.csv` and `problems.json`."""
     start = time.perf_counter()
     edition = options.training_edition()
-    profile_of(load_edition(options.edition))  # a faulty one would end the training in its report
+    build_profile(load_edition(options.edition))  # a faulty one would end the training in its report
     release = read_release(Path(options.release), edition, options.allow_missing)
     _check_allowed(options.allow_missing, release, edition)
     if options.suv_factors is not None:

@@ -17,7 +17,7 @@ from contract.editions import AnswerSpec, Edition, parse_edition, write_edition_
 from contract.errors import HecktorError
 from contract.images.volumes import image_suffix
 from contract.io.files import write_csv
-from evaluation.editions.profile import profile_of
+from evaluation.editions.profile import build_profile
 from evaluation.pipeline import evaluate_submission
 from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson
@@ -105,7 +105,7 @@ def link(source: Path, target: Path) -> None:
 
 def mask_edition(edition: Edition, file: Path) -> str:
     """Name or file of the edition with only its masks; `file` is written unless that is the edition itself."""
-    task = profile_of(edition).task(mask_task(edition))
+    task = build_profile(edition).task(mask_task(edition))
     mask = task.algorithm.mask_spec
     if mask is None or not task.has_several_answers:
         return write_edition_file(edition, file).source

@@ -107,12 +107,14 @@ class RankingProfile(Document):
     @property
     def official_metrics(self) -> tuple[str, ...]:
         """The metrics that decide the official ranking, in the scheme's order."""
-        return tuple(dict.fromkeys(metrics_of_scheme(self.schemes[self.official])))
+        return tuple(dict.fromkeys(list_scheme_metrics(self.schemes[self.official])))
 
 
-def metrics_of_scheme(scheme: Scheme) -> list[str]:
+def list_scheme_metrics(scheme: Scheme) -> list[str]:
     """The metrics of a scheme, in its order."""
-    return [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in metrics_of_scheme(part)]
+    return (
+        [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in list_scheme_metrics(part)]
+    )
 
 
 def _kind_of(rules: Any) -> str:
@@ -192,7 +194,7 @@ class MetricProfile:
     span: float = math.inf
 
 
-def ranked_metrics(entries: Mapping[str, RankedMetric], known: Known, where: str) -> dict[str, MetricProfile]:
+def resolve_metrics(entries: Mapping[str, RankedMetric], known: Known, where: str) -> dict[str, MetricProfile]:
     """The ranked metrics of a task from its scoring, `where` in messages."""
     return {name: _profile_of(name, entries, known, where) for name in entries}
 

@@ -22,8 +22,8 @@ from evaluation.editions.document import (
     Scoring,
     TaskScoring,
     check_measured,
-    metrics_of_scheme,
-    ranked_metrics,
+    list_scheme_metrics,
+    resolve_metrics,
 )
 from evaluation.metrics.records import metrics_of
 from evaluation.metrics.rules import RULES_OF_KIND, MaskRules, Metric, RiskRules, Rules
@@ -136,7 +136,7 @@ def _parsed(value: str) -> object:
 def check_ranking(ranking: RankingProfile, metrics: Collection[str], where: str) -> RankingProfile:
     """The ranking, if its official scheme exists and every scheme uses these metrics; `where` is its place."""
     for name, scheme in ranking.schemes.items():
-        for metric in metrics_of_scheme(scheme):
+        for metric in list_scheme_metrics(scheme):
             if metric not in metrics:
                 known = f"one of {', '.join(metrics)}"
                 raise HecktorError(f"{where}.schemes.{name}", f"unknown metric {metric!r}", known)
@@ -182,10 +182,10 @@ class EvaluationProfile:
 
 def load_profile(name_or_path: str = DEFAULT_EDITION) -> EvaluationProfile:
     """Evaluation of the edition of this name or file."""
-    return profile_of(load_edition(name_or_path))
+    return build_profile(load_edition(name_or_path))
 
 
-def profile_of(edition: Edition) -> EvaluationProfile:
+def build_profile(edition: Edition) -> EvaluationProfile:
     """Evaluation of an edition: its section `scoring`, checked against its algorithms."""
     scoring = parse_document({"scoring": edition.scoring}, Scoring, edition.place, error=HecktorError).scoring
     algorithms = {algorithm.name: algorithm for algorithm in edition.algorithms}
@@ -196,7 +196,7 @@ def profile_of(edition: Edition) -> EvaluationProfile:
 
 def _task(edition: Edition, task: TaskScoring, algorithm: Algorithm, where: str) -> TaskProfile:
     answers = _answers(task.answers, algorithm, where)
-    metrics = ranked_metrics(task.metrics, find_metrics(answers, f"{where}.answers"), f"{where}.metrics")
+    metrics = resolve_metrics(task.metrics, find_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = check_ranking(task.ranking, metrics, f"{where}.ranking")
     return TaskProfile(edition.name, algorithm, answers, metrics, ranking, edition.content)
 

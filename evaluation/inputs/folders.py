@@ -36,7 +36,7 @@ def list_masks(folder: Path) -> MaskFolder:
     return MaskFolder(tuple(list_images(folder, ONE_FILE_SUFFIXES)), unread)
 
 
-def case_of_other(path: Path, cases: Collection[str]) -> str | None:
+def match_unread_file(path: Path, cases: Collection[str]) -> str | None:
     """The case whose name, followed by a point, begins that of a file in another format; None if there is none."""
     stem = path.name
     while "." in stem:
@@ -46,7 +46,7 @@ def case_of_other(path: Path, cases: Collection[str]) -> str | None:
     return None
 
 
-def masks_nearby(folder: Path, cases: Collection[str] | None = None) -> str:
+def describe_masks_nearby(folder: Path, cases: Collection[str] | None = None) -> str:
     """The place of masks that do not lie in `folder`, such as `, but 2 in labelsTr/`; empty if nowhere near.
 
     Masks of `cases` are looked for in the folders below; without `cases`, any masks, and also in the folder above.

@@ -20,14 +20,14 @@ _ORDER: Final = "SimpleITK's arrays are (z, y, x), nibabel's (x, y, z)"
 
 
 @dataclass(frozen=True)
-class Resampled:
+class Resampling:
     """The grid of a mask that was brought onto the reference's grid by nearest neighbour."""
 
     mask: Geometry
     reference: Geometry
 
     @property
-    def is_beside(self) -> bool:
+    def is_outside(self) -> bool:
         """True if the mask lies outside the reference's field of view, so that only background is left."""
         return not overlaps(self.mask, self.reference)
 
@@ -35,20 +35,20 @@ class Resampled:
         """The warning about `what`, one mask or several with this one as `first`."""
         found, action = (
             ("no overlap with the reference's field of view", "scored as background")
-            if self.is_beside
+            if self.is_outside
             else ("on another grid than the reference", "resampled by nearest neighbour")
         )
-        return Finding(what, f"{found} ({first}{described(self.mask, self.reference)})", action=action)
+        return Finding(what, f"{found} ({first}{describe_grids(self.mask, self.reference)})", action=action)
 
 
-def described(mask: Geometry, reference: Geometry) -> str:
+def describe_grids(mask: Geometry, reference: Geometry) -> str:
     """Both grids, and the mistake that they suggest."""
-    hint = mistake(mask, reference)
+    hint = guess_mistake(mask, reference)
     grids = f"its grid is {mask.describe()}; expected the CT's: {reference.describe()}"
     return f"{hint}; {grids}" if hint else grids
 
 
-def mistake(mask: Geometry, reference: Geometry) -> str:
+def guess_mistake(mask: Geometry, reference: Geometry) -> str:
     """The usual mistake that leads to another grid, with its repair; empty if it is none of them."""
     if _is_default(mask) and not _is_default(reference):
         reverse = f", and its axes are in reverse order ({_ORDER})" if _is_reverse(mask, reference) else ""

@@ -19,17 +19,17 @@ from contract.io.tables import cell_meaning
 from contract.patient import difference_of_ids, format_names
 from contract.predictions import case_of
 from contract.release.layout import csv_files
-from evaluation.inputs.folders import list_masks, masks_nearby
+from evaluation.inputs.folders import describe_masks_nearby, list_masks
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (
     CENTRE_COLUMN,
     CENTRE_COLUMNS,
     ID_COLUMN,
     Table,
-    class_meaning,
-    class_value,
-    flag,
-    number,
+    interpret_class,
+    parse_class,
+    parse_flag,
+    parse_number,
     read_table_with,
     with_decimal_points,
 )
@@ -92,7 +92,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
             raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
         masks[case] = path
     if not masks:
-        found = f"no image in it{masks_nearby(folder)}"
+        found = f"no image in it{describe_masks_nearby(folder)}"
         raise GroundTruthError(f"ground truth {folder.name}", found, "masks <case>.mha or .nii.gz")
     centres: dict[str, str] = {}
     tables: list[Path] = []
@@ -147,8 +147,8 @@ def read_follow_up(
     time, event = answer.columns["time"], answer.columns["event"]
 
     def parse(row: Mapping[str, str], where: str) -> FollowUp | None:
-        days = number(row[time], f"{where}: {time}", "days, 0 or more", GroundTruthError)
-        relapse = flag(row[event], f"{where}: {event}", GroundTruthError)
+        days = parse_number(row[time], f"{where}: {time}", "days, 0 or more", GroundTruthError)
+        relapse = parse_flag(row[event], f"{where}: {event}", GroundTruthError)
         if days is None or relapse is None:
             return None
         if days < 0:
@@ -165,7 +165,7 @@ def read_classes(
     column = answer.columns["class"]
 
     def parse(row: Mapping[str, str], where: str) -> ClassValue | None:
-        return class_value(row[column], answer, f"{where}: {column}", GroundTruthError)
+        return parse_class(row[column], answer, f"{where}: {column}", GroundTruthError)
 
     def counts(row: Mapping[str, str]) -> bool:
         return row[column].strip().upper() not in answer.not_counted
@@ -251,7 +251,7 @@ def read_reference_table(path: Path, answers: Sequence[AnswerSpec], centre_colum
     classes = [answer for answer in answers if answer.kind == "class"]
 
     def meaning(text: str) -> object:
-        return class_meaning(text, classes[0]) if len(classes) == 1 else cell_meaning(text)
+        return interpret_class(text, classes[0]) if len(classes) == 1 else cell_meaning(text)
 
     return read_table_with(path, spellings, GroundTruthError, aliases=aliases, meaning=meaning)
 

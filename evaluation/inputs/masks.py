@@ -14,8 +14,8 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, to_sitk
-from evaluation.inputs.grids import Resampled, described
-from evaluation.inputs.submission import hostile
+from evaluation.inputs.grids import Resampling, describe_grids
+from evaluation.inputs.submission import catch_file_errors
 from evaluation.metrics.overlap import Booleans, Box, Floats, Integers
 from evaluation.metrics.rules import EQUAL_SPACING, EXACT
 
@@ -146,7 +146,7 @@ class PredictedMask:
     """A predicted mask on the reference's grid, (z, y, x), and how it came there, None from the same grid."""
 
     array: npt.NDArray[Any]
-    resampled: Resampled | None = None
+    resampled: Resampling | None = None
 
 
 def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> PredictedMask:
@@ -156,17 +156,17 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> Predicted
     background beyond the prediction; `resample_equal_spacing` does so for masks of the reference's spacing alone.
     """
     # The grid is compared before any pixel is read: a header that announces terabytes costs nothing.
-    with hostile(path.name):
+    with catch_file_errors(path.name):
         geometry = read_header(path, error=PredictionError).geometry
     if not geometry.differences(grid):
         return PredictedMask(_predicted_labels(path).array)
     if geometry_rule == EXACT or (geometry_rule == EQUAL_SPACING and not _has_equal_spacing(geometry, grid)):
-        raise PredictionError(path.name, described(geometry, grid))
+        raise PredictionError(path.name, describe_grids(geometry, grid))
     if geometry.voxel_count > MAX_PREDICTION_VOXELS:
         raise PredictionError(path.name, f"{geometry.voxel_count} voxels", f"at most {MAX_PREDICTION_VOXELS}")
     if geometry.voxel_volume_mm3 < MIN_VOXEL_MM3:
         raise PredictionError(path.name, f"spacing {geometry.spacing_mm} mm", "larger voxels")
-    return PredictedMask(_resampled(_predicted_labels(path), grid), Resampled(geometry, grid))
+    return PredictedMask(_resampled(_predicted_labels(path), grid), Resampling(geometry, grid))
 
 
 def _has_equal_spacing(mask: Geometry, reference: Geometry) -> bool:
@@ -175,7 +175,7 @@ def _has_equal_spacing(mask: Geometry, reference: Geometry) -> bool:
 
 
 def _predicted_labels(path: Path) -> Volume:
-    with hostile(path.name):
+    with catch_file_errors(path.name):
         volume = read_volume(path, error=PredictionError)
     return _labels(volume, path.name, PredictionError)
 

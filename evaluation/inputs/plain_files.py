@@ -20,22 +20,22 @@ from contract.io.tables import cell_meaning
 from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import case_of
-from evaluation.inputs.folders import case_of_other, list_masks, masks_nearby
+from evaluation.inputs.folders import describe_masks_nearby, list_masks, match_unread_file
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (
     NothingMatchedError,
     PredictedClass,
     Submission,
     SubmittedAnswer,
-    matched,
-    unusable,
+    make_unusable_answer,
+    match_entries,
 )
 from evaluation.inputs.tables import (
     ID_COLUMN,
     TABLE_SUFFIXES,
-    class_meaning,
-    class_value,
-    number,
+    interpret_class,
+    parse_class,
+    parse_number,
     read_table,
     read_table_with,
     with_decimal_points,
@@ -61,11 +61,11 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     for path in files.masks:
         paths_of.setdefault(case_of(path.name), []).append(path)
     for path in files.others:
-        if case := case_of_other(path, {*cases, *not_evaluated}):
+        if case := match_unread_file(path, {*cases, *not_evaluated}):
             paths_of.setdefault(case, []).append(path)
     unknown = set(paths_of) - set(cases) - set(not_evaluated)
     try:
-        return matched(paths_of, cases, unknown, _mask, what=folder.resolve().name, plural="masks")
+        return match_entries(paths_of, cases, unknown, _mask, what=folder.resolve().name, plural="masks")
     except NothingMatchedError as problem:
         found = f"{problem.found}{_elsewhere(folder, cases)}"
         raise NothingMatchedError(problem.what, found, problem.expected) from None
@@ -73,7 +73,9 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
 
 def _mask(case: str, path: Path) -> SubmittedAnswer:
     if image_suffix(path, ONE_FILE_SUFFIXES) is None:
-        return unusable(case, f"{path.name} is in no format that is read, expected {', '.join(ONE_FILE_SUFFIXES)}")
+        return make_unusable_answer(
+            case, f"{path.name} is in no format that is read, expected {', '.join(ONE_FILE_SUFFIXES)}"
+        )
     return SubmittedAnswer(case, path)
 
 
@@ -81,10 +83,10 @@ def _elsewhere(folder: Path, cases: Collection[str]) -> str:
     """The apparent place of the predictions: in a folder of this one, or in the platform's layout."""
     if (folder / PREDICTIONS_JSON).is_file():
         return f", but {PREDICTIONS_JSON} (a submission in the platform's layout)"
-    return masks_nearby(folder, cases)
+    return describe_masks_nearby(folder, cases)
 
 
-def value_columns(answer: AnswerSpec, direction: str | None = None) -> tuple[str, ...]:
+def list_value_columns(answer: AnswerSpec, direction: str | None = None) -> tuple[str, ...]:
     """Spellings of the column that holds a risk or class; `direction` takes the place of the answer's own.
 
     A risk must not stand under the name of a time, such as `RFS`, nor a time under `risk`. The last one is the column
@@ -95,7 +97,7 @@ def value_columns(answer: AnswerSpec, direction: str | None = None) -> tuple[str
     elif (direction or answer.direction) == "risk":
         names = [RISK_COLUMN]
     else:
-        names = [*time_columns(answer)]
+        names = [*list_time_columns(answer)]
     names.append(PREDICTION_COLUMN)
     distinct: dict[str, str] = {}
     for name in names:
@@ -103,7 +105,7 @@ def value_columns(answer: AnswerSpec, direction: str | None = None) -> tuple[str
     return tuple(distinct.values())
 
 
-def time_columns(answer: AnswerSpec) -> tuple[str, ...]:
+def list_time_columns(answer: AnswerSpec) -> tuple[str, ...]:
     """Spellings of a column of times to recurrence."""
     return (answer.socket.title, answer.name, answer.columns["time"], *answer.aliases.get("time", ()))
 
@@ -111,14 +113,14 @@ def time_columns(answer: AnswerSpec) -> tuple[str, ...]:
 def read_risk_table(
     path: Path, answer: AnswerSpec, direction: str, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
-    """Risks, or times where `direction` is "time", from a table with `PatientID` and one of `value_columns`."""
-    spellings = value_columns(answer, direction)
+    """Risks, or times where `direction` is "time", from a table with `PatientID` and one of `list_value_columns`."""
+    spellings = list_value_columns(answer, direction)
     column = spellings[0]
     if direction == "risk":
         _refuse_times(path, answer, spellings)
 
     def parse(row: Mapping[str, str]) -> float | None:
-        return number(row[column], column, "a finite number", PredictionError)
+        return parse_number(row[column], column, "a finite number", PredictionError)
 
     return _read_values(path, spellings, parse, cases, not_evaluated)
 
@@ -126,7 +128,7 @@ def read_risk_table(
 def _refuse_times(path: Path, answer: AnswerSpec, spellings: Sequence[str]) -> None:
     """Raise PredictionError for a table with a column of times and none of risks, whose C-index would be turned."""
     keys = {normalise_key(name): name for name in read_table(path, PredictionError, ()).header}
-    times = [keys[key] for key in map(normalise_key, time_columns(answer)) if key in keys]
+    times = [keys[key] for key in map(normalise_key, list_time_columns(answer)) if key in keys]
     if times and not keys.keys() & set(map(normalise_key, spellings)):
         raise PredictionError(
             path.name,
@@ -138,20 +140,20 @@ def _refuse_times(path: Path, answer: AnswerSpec, spellings: Sequence[str]) -> N
 def read_class_table(
     path: Path, answer: AnswerSpec, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
-    """Classes from a CSV file with the columns `PatientID`, one of `value_columns`, and `probability`.
+    """Classes from a CSV file with the columns `PatientID`, one of `list_value_columns`, and `probability`.
 
     The probability, of the second of two classes, is optional as a column and in each row: an unusable one costs the
     column, not the class.
     """
-    spellings = value_columns(answer)
+    spellings = list_value_columns(answer)
     column = spellings[0]
 
     def parse(row: Mapping[str, str]) -> PredictedClass | None:
-        value = class_value(row[column], answer, column, PredictionError)
+        value = parse_class(row[column], answer, column, PredictionError)
         return None if value is None else PredictedClass(value)
 
     def meaning(text: str) -> object:
-        return class_meaning(text, answer)
+        return interpret_class(text, answer)
 
     submission = _read_values(path, spellings, parse, cases, not_evaluated, meaning=meaning)
     return _with_probabilities(submission, path) if answer.is_binary else submission
@@ -192,7 +194,7 @@ def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submiss
 
 
 def _share(text: str, column: str) -> float | None:
-    value = number(text, column, _SHARE, PredictionError)
+    value = parse_number(text, column, _SHARE, PredictionError)
     if value is not None and not 0 <= value <= 1:
         raise PredictionError(f"{column} {value:g}, expected {_SHARE}")
     return value
@@ -221,15 +223,15 @@ def _read_values(
 
     def answer(case: str, row: int) -> SubmittedAnswer:
         if row in table.faults:
-            return unusable(case, f"{table.where(row)}: {table.faults[row]}")
+            return make_unusable_answer(case, f"{table.where(row)}: {table.faults[row]}")
         try:
             value = parse(table.rows[row])
         except PredictionError as problem:
-            return unusable(case, f"{table.where(row)}: {problem.message}")
+            return make_unusable_answer(case, f"{table.where(row)}: {problem.message}")
         return SubmittedAnswer(case, None, None if value is not None else f"no {column}", value=value)
 
     unknown = set(rows_of) - set(cases) - set(not_evaluated)
-    submission = matched(rows_of, cases, unknown, answer, what=table.name, plural="rows")
+    submission = match_entries(rows_of, cases, unknown, answer, what=table.name, plural="rows")
     if cases and not may_be_empty:
         others = [answer(case, row) for case in not_evaluated for row in rows_of.get(case, ())]
         _require_values(table.name, column, [*submission.answers, *others])
@@ -238,7 +240,7 @@ def _read_values(
 
 def _require_values(name: str, column: str, answers: Sequence[SubmittedAnswer]) -> None:
     """Raise NothingMatchedError if no row has a usable value: a fault of the table, and no low score."""
-    tried = [one for one in answers if one.tried]
+    tried = [one for one in answers if one.is_submitted]
     if not tried:
         raise NothingMatchedError(name, f"found no {column} in the rows of the cases", f"{column} of each")
     if all(one.failed for one in tried):
@@ -268,7 +270,7 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
 def _box(row: Mapping[str, str], where: str) -> BoundingBox:
     values = {}
     for column in BOX_COLUMNS:
-        value = number(row[column], f"{where}: {column}", "a position in mm", GroundTruthError)
+        value = parse_number(row[column], f"{where}: {column}", "a position in mm", GroundTruthError)
         if value is None:
             raise GroundTruthError(where, f"no {column}", "a position in mm")
         values[column] = value
@@ -303,7 +305,7 @@ def _refuse_ambiguous(path: Path, wanted: str) -> None:
 
 def _further_columns(path: Path, answers: Sequence[AnswerSpec], columns: Sequence[str]) -> tuple[Finding, ...]:
     optional = [PROBABILITY_COLUMN] if any(answer.is_binary for answer in answers) else []
-    spellings = [ID_COLUMN, *optional, *(name for answer in answers for name in value_columns(answer))]
+    spellings = [ID_COLUMN, *optional, *(name for answer in answers for name in list_value_columns(answer))]
     known = {*map(normalise_key, spellings)}
     header = dict.fromkeys(read_table(path, PredictionError, ()).header)
     further = [name for name in header if name.strip() and normalise_key(name) not in known]

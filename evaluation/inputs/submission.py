@@ -41,7 +41,7 @@ _RAISED_BY_FILES: Final = (
 
 
 @contextmanager
-def hostile(name: str) -> Iterator[None]:
+def catch_file_errors(name: str) -> Iterator[None]:
     """Turn any error from reading the submitted file `name` into a PredictionError without a path.
 
     The block must only open and parse the file; any other error is a bug of ours and must end the run.
@@ -80,7 +80,7 @@ class SubmittedAnswer:
     value: float | PredictedClass | None = None
 
     @property
-    def tried(self) -> bool:
+    def is_submitted(self) -> bool:
         """True if anything was submitted for this case, usable or not."""
         return self.failed or self.path is not None or self.value is not None
 
@@ -118,10 +118,10 @@ def read_submission(
         jobs_of.setdefault(case, []).append(job)
     unknown = [case for case in jobs_of if case not in cases and case not in not_evaluated for _ in jobs_of[case]]
     answer_of = partial(_answer_of_job, input_dir=input_dir, algorithm=algorithm, socket=answer.socket)
-    return matched(jobs_of, cases, unknown, answer_of, what=jobs_file.name, plural="jobs")
+    return match_entries(jobs_of, cases, unknown, answer_of, what=jobs_file.name, plural="jobs")
 
 
-def matched(
+def match_entries(
     entries_of: Mapping[str, Sequence[Entry]],
     cases: Collection[str],
     unknown: Collection[str],
@@ -144,7 +144,7 @@ def matched(
         if not entries:
             return SubmittedAnswer(case, None, "no prediction")
         if len(entries) > 1:
-            return unusable(case, f"{len(entries)} {plural}, expected one")
+            return make_unusable_answer(case, f"{len(entries)} {plural}, expected one")
         return answer_of(case, entries[0])
 
     duplicate = tuple(case for case in sorted(cases) if len(entries_of.get(case, ())) > 1)
@@ -158,28 +158,28 @@ def _nothing_matched(what: str, plural: str, names: Collection[str], cases: Coll
     return NothingMatchedError(what, found, expected + difference)
 
 
-def unusable(case: str, problem: str) -> SubmittedAnswer:
+def make_unusable_answer(case: str, problem: str) -> SubmittedAnswer:
     """The answer to a case for which something was submitted that cannot be used."""
     return SubmittedAnswer(case, None, problem, failed=True)
 
 
 def _answer_of_job(case: str, job: Job, input_dir: Path, algorithm: Algorithm, socket: Socket) -> SubmittedAnswer:
     if job.status != SUCCEEDED:
-        return unusable(case, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}")
+        return make_unusable_answer(case, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}")
     path = socket.path_under(input_dir / job.pk / "output")
     try:
-        with hostile(socket.relative_path):
+        with catch_file_errors(socket.relative_path):
             # A link could lead to the ground truth, so a path outside the submission is refused.
             inside, present = path.resolve().is_relative_to(input_dir.resolve()), path.exists()
     except PredictionError as problem:
-        return unusable(case, problem.message)
+        return make_unusable_answer(case, problem.message)
     if not inside:
-        return unusable(case, f"{socket.relative_path} leads outside the submission")
+        return make_unusable_answer(case, f"{socket.relative_path} leads outside the submission")
     if present:
         return SubmittedAnswer(case, path)
     undeclared = _undeclared(job, algorithm, socket)
     if undeclared:
-        return unusable(case, f"no {socket.relative_path}, found {', '.join(undeclared)[:200]} instead")
+        return make_unusable_answer(case, f"no {socket.relative_path}, found {', '.join(undeclared)[:200]} instead")
     return SubmittedAnswer(case, None, f"no {socket.relative_path}")
 
 
@@ -192,12 +192,12 @@ def _undeclared(job: Job, algorithm: Algorithm, socket: Socket) -> list[str]:
     return [name for name in names if name.endswith(".json") != socket.is_image]
 
 
-def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
+def find_answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
     """The file of an answer: the one image of a folder, or the JSON file; PredictionError if unusable."""
     if answer.path is None:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path
-    with hostile(path.name):
+    with catch_file_errors(path.name):
         if is_image and image_suffix(path, (*ONE_FILE_SUFFIXES, *TIFF_SUFFIXES)) is None:
             path = find_single_image(path, error=PredictionError)
         regular = path.is_file() and not path.is_symlink()
@@ -223,7 +223,7 @@ def read_class(path: Path, answer: AnswerSpec) -> PredictedClass:
     value = _read_value(path)
     if is_member(value, answer.classes):
         return PredictedClass(value)
-    with hostile(path.name):
+    with catch_file_errors(path.name):
         shown = json.dumps(value, ensure_ascii=False)[:40]
     raise PredictionError(path.name, f"found {shown}", _class_names(answer))
 
@@ -235,7 +235,7 @@ def _class_names(answer: AnswerSpec) -> str:
 
 def _read_value(path: Path) -> Any:
     """The bare value that the platform asks for, or that of the object that the organisers' page of 2025 shows."""
-    with hostile(path.name):
+    with catch_file_errors(path.name):
         value = read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
     is_object = isinstance(value, dict) and value.keys() == {"PatientID", "Prediction"}
     return value["Prediction"] if is_object else value

@@ -238,7 +238,7 @@ def _rename_columns(
     return replace(table, header=tuple(names[column] for column in table.header), rows=rows)
 
 
-def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:
+def parse_number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:
     """A finite number with a decimal point; None if the field is missing."""
     if is_missing(text):
         return None
@@ -250,18 +250,18 @@ def number(text: str, where: str, expected: str, error: type[HecktorError]) -> f
     return value
 
 
-def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
+def parse_flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
     """0, 1, true or false; None if the field is missing."""
     word = text.strip().lower()
     if word in {"true", "false"}:
         return word == "true"
-    value = number(text, where, "0 or 1", error)
+    value = parse_number(text, where, "0 or 1", error)
     if value is not None and value not in {0.0, 1.0}:
         raise error(f"{where}{_shown(text, error)}, expected 0 or 1")
     return None if value is None else value == 1.0
 
 
-def class_value(text: str, answer: AnswerSpec, where: str, error: type[HecktorError]) -> ClassValue | None:
+def parse_class(text: str, answer: AnswerSpec, where: str, error: type[HecktorError]) -> ClassValue | None:
     """One of the answer's classes, by its value or a declared spelling; None if the field is missing."""
     word = text.strip().lower()
     whole = _WHOLE.fullmatch(word)  # a table with gaps writes 1 as 1.0
@@ -273,10 +273,10 @@ def class_value(text: str, answer: AnswerSpec, where: str, error: type[HecktorEr
     return value
 
 
-def class_meaning(text: str, answer: AnswerSpec) -> object:
+def interpret_class(text: str, answer: AnswerSpec) -> object:
     """Return the class that a cell names or, where it names none, what else it says."""
     with suppress(HecktorError):
-        value = class_value(text, answer, "", HecktorError)
+        value = parse_class(text, answer, "", HecktorError)
         return "" if value is None else value
     return cell_meaning(text)
 

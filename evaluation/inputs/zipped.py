@@ -25,7 +25,7 @@ _MAX_LIST_BYTES: Final = 8 << 20
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 
 
-def max_unpacked_bytes(references: Iterable[Path]) -> int:
+def compute_max_unpacked_bytes(references: Iterable[Path]) -> int:
     """Return the most bytes that one submission's masks of these references can take, uncompressed."""
     voxels = 0
     for path in references:
@@ -53,7 +53,7 @@ class _BoundedFile(io.BufferedReader):
 
 
 @contextmanager
-def folder_of_masks(predictions: Path | None, max_bytes: int) -> Iterator[Path | None]:
+def unpack_masks(predictions: Path | None, max_bytes: int) -> Iterator[Path | None]:
     """Yield `predictions`, or for a zip file a temporary folder with its masks from any depth.
 
     Raises PredictionError: a damaged or encrypted archive, no mask in it, too many members, more than `max_bytes` of

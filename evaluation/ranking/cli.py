@@ -14,7 +14,7 @@ from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON, compose, is_system_name
 from evaluation.editions.document import TIE_RULES
-from evaluation.options import name_paths
+from evaluation.options import parse_name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
 from evaluation.results.documents import check_owner, task_of
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     methods = "CSV table with a column `team` and columns that describe each method, shown beside the scores"
     add("--methods", type=Path, metavar="FILE", help=methods)
     runs = "several runs of one team, of which the best counts; may be repeated"
-    add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
+    add("--runs", type=parse_name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
     add("--out-of-competition", type=_out_of_competition, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
     add("--mean", action="store_true", help="add the mean of all ranked teams as a row without a rank")

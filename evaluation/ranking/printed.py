@@ -13,9 +13,9 @@ from typing import Final
 from contract.documents import find_version
 from contract.errors import Finding, HecktorError
 from contract.io.files import remove_apostrophe
-from evaluation.editions.document import metrics_of_scheme
+from evaluation.editions.document import list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
-from evaluation.inputs.tables import Table, number, read_table, read_table_with
+from evaluation.inputs.tables import Table, parse_number, read_table, read_table_with
 from evaluation.ranking.out_of_competition import OutOfCompetitionSource, UnrankedEntry, entry_of_metrics
 from evaluation.results.documents import METRICS_FORMAT, CaseCounts, MetricFigures, MetricsJson, Provenance
 from evaluation.results.task import TaskResults
@@ -83,13 +83,13 @@ def _of_columns(profile: TaskProfile, table: Table) -> TaskProfile:
     schemes = {
         name: scheme
         for name, scheme in profile.ranking.schemes.items()
-        if set(metrics_of_scheme(scheme)) <= set(metrics)
+        if set(list_scheme_metrics(scheme)) <= set(metrics)
     }
     return replace(profile, metrics=metrics, ranking=profile.ranking.model_copy(update={"schemes": schemes}))
 
 
 def _value(text: str, where: str) -> float | None:
-    return math.inf if text.strip() == "inf" else number(text, where, "a number", HecktorError)
+    return math.inf if text.strip() == "inf" else parse_number(text, where, "a number", HecktorError)
 
 
 def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]]:

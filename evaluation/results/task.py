@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.editions import Algorithm
-from evaluation.editions.document import Lexicographic, metrics_of_scheme
+from evaluation.editions.document import Lexicographic, list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.results.board import Leaderboard
@@ -69,7 +69,7 @@ class TaskResults:
         scheme = self.profile.ranking.schemes.get(official)
         while isinstance(scheme, Lexicographic):
             scheme = scheme.parts[0]
-        deciding = () if scheme is None else metrics_of_scheme(scheme)
+        deciding = () if scheme is None else list_scheme_metrics(scheme)
         return [name for name in known if name in deciding] or ([official] if official in known else known)
 
     @property

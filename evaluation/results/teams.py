@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from contract.editions import content_digest, list_editions, parse_edition
 from contract.errors import HecktorError
 from contract.patient import format_names
-from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
+from evaluation.editions.profile import EvaluationProfile, TaskProfile, build_profile, load_profile
 from evaluation.metrics.rules import SURFACES_OF
 from evaluation.results.board import file_in_folder, team_name
 from evaluation.results.documents import MetricFigures, MetricsJson
@@ -165,7 +165,7 @@ def find_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, 
         embedded = parse_edition(own, f"{where}: own_edition")
         if embedded.name != name:
             raise HecktorError(where, f"edition {name!r:.60} with the text of {embedded.name}", "that of its own")
-        return profile_of(embedded)
+        return build_profile(embedded)
     # A path in the results could name an edition of the team's own.
     if edition is None and name not in list_editions():
         expected = f"one of {', '.join(list_editions())}, or its file as --edition"

@@ -16,11 +16,11 @@ from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import Volume
 from contract.patient import format_names
 from evaluation.execution import DEATH, Workers, map_cases
-from evaluation.inputs.grids import Resampled
+from evaluation.inputs.grids import Resampling
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
-from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
+from evaluation.inputs.submission import Submission, SubmittedAnswer, find_answer_file, make_unusable_answer
 from evaluation.metrics.lesions import compare_lesions, count_false_voxels
 from evaluation.metrics.masks import LABELS, mask_metrics
 from evaluation.metrics.overlap import count_overlaps, foreground_box
@@ -64,9 +64,9 @@ def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     if pair.box and region.is_empty:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
     predicted: npt.NDArray[Any] | str
-    resampled: Resampled | None = None
+    resampled: Resampling | None = None
     try:
-        path = answer_file(pair.answer, is_image=True)
+        path = find_answer_file(pair.answer, is_image=True)
         mask = read_prediction(path, reference.geometry, pair.rules.geometry)
         predicted, resampled = region.cut(mask.array), mask.resampled
     except PredictionError as problem:
@@ -77,7 +77,7 @@ def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
         row = row.model_copy(
             update={"overlap_after_change": count_changed_overlaps(reference_mask, mask.array, region)}
         )
-    return row.model_copy(update={"failed": row.error is not None and pair.answer.tried, "resampled": resampled})
+    return row.model_copy(update={"failed": row.error is not None and pair.answer.is_submitted, "resampled": resampled})
 
 
 def compare_masks(
@@ -180,7 +180,7 @@ def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
     # The reference alone must be readable here; if the reference kills a process, the run stops with it.
     read_labels(pair.reference, GroundTruthError)
     why = f"the process that compared this mask ended ({DEATH})"
-    return compare_pair(replace(pair, answer=unusable(pair.answer.case, why)))
+    return compare_pair(replace(pair, answer=make_unusable_answer(pair.answer.case, why)))
 
 
 def _about_grids(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
@@ -188,7 +188,7 @@ def _about_grids(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
     findings = []
     moved = [(row.case, row.resampled) for row in rows if row.resampled is not None]
     for is_beside in (True, False):
-        if some := [(case, one) for case, one in moved if one.is_beside == is_beside]:
+        if some := [(case, one) for case, one in moved if one.is_outside == is_beside]:
             (first, grids), cases = some[0], [case for case, _ in some]
             findings.append(grids.finding(format_names(cases), f"{first}: " if len(cases) > 1 else ""))
     return tuple(findings)

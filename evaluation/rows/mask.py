@@ -11,7 +11,7 @@ from pydantic import Field, InstanceOf, model_validator
 
 from contract.documents import Document
 from contract.images.volumes import MAX_VOXELS
-from evaluation.inputs.grids import Resampled
+from evaluation.inputs.grids import Resampling
 from evaluation.metrics import surface as surfaces
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels
 from evaluation.metrics.masks import LABELS, LabelColumns, MaskColumns
@@ -139,7 +139,7 @@ class MaskRow(ScoredRow):
     voxel_volume_mm3: Annotated[float, Field(ge=1e-100, le=1e100)]
     gtvp: LabelRow
     gtvn: LabelRow
-    resampled: InstanceOf[Resampled] | None = Field(default=None, exclude=True)
+    resampled: InstanceOf[Resampling] | None = Field(default=None, exclude=True)
     overlap_after_change: dict[str, int] = Field(default_factory=dict, exclude=True)
 
     @model_validator(mode="after")

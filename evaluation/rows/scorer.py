@@ -14,7 +14,7 @@ from contract.documents import Document, Text
 from contract.errors import Finding, PredictionError
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference
-from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
+from evaluation.inputs.submission import Submission, SubmittedAnswer, find_answer_file
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Metric
 
@@ -104,9 +104,9 @@ def read_submitted_value(
     if answer.value is not None:
         return cast("Value", answer.value), None, False
     try:
-        return read(answer_file(answer, is_image=False)), None, False
+        return read(find_answer_file(answer, is_image=False)), None, False
     except PredictionError as problem:
-        return None, problem.message, answer.tried
+        return None, problem.message, answer.is_submitted
 
 
 def compute_cohort_value(metric: WeightedMetric, n_cases: int) -> float:

@@ -21,14 +21,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_files(arguments, "--bounding-boxes")
     if arguments.no_image:
         refuse_image_options(parser, arguments, "--no-image")
-    from evaluation.editions.profile import profile_of  # after --help: these take seconds
+    from evaluation.editions.profile import build_profile  # after --help: these take seconds
     from evaluation.options import find_task
     from hecktor.phase.pipeline import PhaseOptions, make_phase
     from hecktor.phase.settings import GROUND_TRUTH
     from rehearsal.submission.folder import without_archives
 
     edition = load_edition(arguments.edition)
-    profile = profile_of(edition)
+    profile = build_profile(edition)
     task = find_task(parser, profile, arguments.task)
     truth, output = arguments.ground_truth.resolve(), arguments.output.resolve()
     predictions = None if arguments.predictions is None else arguments.predictions.resolve()

@@ -117,7 +117,7 @@ def _submissions(options: PhaseOptions, references: References, report: Reporter
         for finding in findings:
             report(f"predictions submission: warning: {finding}")
         for name, submission in predicted.items():
-            if missing := [answer.case for answer in submission.answers if not answer.tried]:
+            if missing := [answer.case for answer in submission.answers if not answer.is_submitted]:
                 report(f"predictions submission: warning: no {name} of {format_names(missing)}, which count as missing")
     return submissions
 

@@ -54,7 +54,7 @@ def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: boo
     by_case: dict[str, list[tuple[AnswerSpec, SubmittedAnswer]]] = {}
     for answer in task.algorithm.answer_specs:
         for one in answers[answer.name]:
-            if one.tried:
+            if one.is_submitted:
                 by_case.setdefault(one.case, []).append((answer, one))
     jobs, faults = [], []
     for case in sorted(by_case):

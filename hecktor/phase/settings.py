@@ -15,7 +15,7 @@ from contract.documents import Document, table
 from contract.editions import Algorithm
 from contract.io.files import json_text
 from contract.packages import FileEntry, file_entry
-from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, metrics_of_scheme
+from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
 from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, metric_path, value_at
 from rehearsal.runners.runner import GIB
@@ -105,7 +105,7 @@ def platform_ranking(scheme: Scheme) -> tuple[ScoringMethod, tuple[str, ...], bo
 
     The platform orders by one value, or by the mean or median rank over columns of equal weight.
     """
-    metrics = tuple(dict.fromkeys(metrics_of_scheme(scheme)))
+    metrics = tuple(dict.fromkeys(list_scheme_metrics(scheme)))
     if isinstance(scheme, str):
         return "abs", metrics, True
     if isinstance(scheme, Lexicographic):

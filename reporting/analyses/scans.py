@@ -15,7 +15,7 @@ from contract.io.files import folder_nearby, remove_apostrophe
 from contract.platform import compose, is_system_name
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.inputs.ground_truth import read_mask_folder
-from evaluation.inputs.tables import number, read_table
+from evaluation.inputs.tables import parse_number, read_table
 
 GROUND_TRUTH: Final = "ground_truth"
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
@@ -97,7 +97,8 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
     for index, row in enumerate(table.rows):
         texts = [(name, text) for name, text in row.items() if name != "case"]
         figures = [
-            (name, number(text, f"{table.where(index)}: {name}", "a number", HecktorError)) for name, text in texts
+            (name, parse_number(text, f"{table.where(index)}: {name}", "a number", HecktorError))
+            for name, text in texts
         ]
         scans[remove_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}
     return scans

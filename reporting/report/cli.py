@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from contract.errors import HecktorError
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
-from evaluation.options import add_workers, folders_by_team, team_folders
+from evaluation.options import add_workers_option, join_team_folders, parse_team_folders
 from evaluation.results.board import leaderboard_folders
 from reporting.report.files import page_file, pictures_of, remove_earlier_page
 
@@ -37,7 +37,7 @@ def _report(options: argparse.Namespace) -> int:
     remove_earlier_page(page)
     require_folders(options, "--results", "--cohort", "--masks")
     require_files(options, "--groups")
-    masks = folders_by_team("--masks", options.masks)
+    masks = join_team_folders("--masks", options.masks)
     _check_options(options, masks)
     leaderboard_folders(options.results)  # refuses any other folder
     # Not for `--help` and a wrong folder: these load scipy and SimpleITK.
@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--cohort", type=Path, help=cohort)
     masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
-    add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
+    add("--masks", type=parse_team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
     groups = (
         "also compare groups of patients by this column of a CSV table, such as clinical.csv:HPV Status, or by each "
         "combination of several, such as clinical.csv:CenterID,HPV Status"
@@ -192,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--viewer", type=Path, metavar="PAGE", help=page)
     number = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
     add("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=number)
-    add_workers(parser)
+    add_workers_option(parser)
     add_edition_option(parser, "that of the results")
     return parser
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.editions import content_digest
 from contract.errors import HecktorError
-from evaluation.options import name_path
+from evaluation.options import parse_name_path
 from evaluation.results.board import Leaderboard, OutOfCompetitionEntry, RankedEntry, read_board
 from evaluation.results.teams import OWN_EDITION
 from reporting.analyses.tasks import OFFICIAL, tau_and_p
@@ -135,4 +135,4 @@ def _summary(lines: Sequence[Mapping[str, Any]], taus: Sequence[Mapping[str, Any
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the two leaderboards."""
     boards = "two leaderboard.json files of `hecktor rank` with names, such as validation and test"
-    parser.add_argument("boards", type=name_path, nargs="+", metavar="NAME=FILE", help=boards)
+    parser.add_argument("boards", type=parse_name_path, nargs="+", metavar="NAME=FILE", help=boards)

@@ -16,9 +16,9 @@ from contract.options import add_edition_option
 from contract.patient import centres_of, format_names
 from contract.release.tables import ID, read_columns, read_table
 from evaluation.editions.profile import load_profile
-from evaluation.inputs.tables import class_value, flag, number
+from evaluation.inputs.tables import parse_class, parse_flag, parse_number
 from evaluation.metrics.lesions import label_components
-from evaluation.options import add_workers, name_path
+from evaluation.options import add_workers_option, parse_name_path
 from evaluation.statistics.intervals import quartiles
 from reporting.analyses.scans import PatientFiles, find_scans, tables_of
 from reporting.studies.outputs import StudyResult, by_name, measure_cases
@@ -143,14 +143,14 @@ def _values(row: Mapping[str, str], edition: Edition, where: str) -> dict[str, f
         for role, column in ((role, column) for role, column in answer.columns.items() if column in row):
             text, place = row[column], f"{where}: {column}"
             if role == "time":
-                days = number(text, place, "a number of days", HecktorError)
+                days = parse_number(text, place, "a number of days", HecktorError)
                 values |= {} if days is None else {column: days}
             elif role == "event":
-                event = flag(text, place, HecktorError)
+                event = parse_flag(text, place, HecktorError)
                 values |= {} if event is None else {column: str(int(event))}
             else:
                 is_counted = text.upper() not in answer.not_counted
-                values[column] = str(class_value(text, answer, place, HecktorError)) if is_counted else text.upper()
+                values[column] = str(parse_class(text, answer, place, HecktorError)) if is_counted else text.upper()
     return values
 
 
@@ -158,11 +158,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the splits and the tables."""
     add = parser.add_argument
     splits = "name of a split, and its folder with CT, PET and reference in the platform's or the release's layout"
-    add("splits", type=name_path, nargs="+", metavar="SPLIT=DIR", help=splits)
+    add("splits", type=parse_name_path, nargs="+", metavar="SPLIT=DIR", help=splits)
     table = (
         "CSV table with PatientID, clinical variables and outcomes; may be repeated (default: the tables beside the "
         "masks, or those of the release)"
     )
     add("--table", type=Path, action="append", default=[], metavar="FILE", help=table)
     add_edition_option(parser)
-    add_workers(parser)
+    add_workers_option(parser)

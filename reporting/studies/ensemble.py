@@ -16,10 +16,10 @@ from contract.editions import AnswerSpec
 from contract.errors import HecktorError, PredictionError
 from contract.options import whole_number
 from evaluation.inputs.ground_truth import check_shared
-from evaluation.inputs.plain_files import read_class_table, read_risk_table, value_columns
+from evaluation.inputs.plain_files import list_value_columns, read_class_table, read_risk_table
 from evaluation.inputs.submission import PredictedClass, Submission
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
-from evaluation.options import add_workers, name_path
+from evaluation.options import add_workers_option, parse_name_path
 from evaluation.results.board import read_board
 from reporting.studies.outputs import (
     StudyResult,
@@ -173,7 +173,7 @@ def _of_values(
     if options.ground_truth is not None:
         raise HecktorError("--ground-truth", "only masks need it", "none for risks and classes")
     values, methods = read_values(teams, answer), VALUE_METHODS[answer.kind]
-    column = value_columns(answer)[0]
+    column = list_value_columns(answer)[0]
     content: dict[str, Any] = {
         "methods": list(methods),
         "ensembles": [f"{name}.csv" for name in _ensembles(selections, methods)],
@@ -204,9 +204,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_answer_options(parser)
     add = parser.add_argument
     teams = "a team's folder of masks, or its CSV table of risks or classes"
-    add("teams", type=name_path, nargs="+", metavar="TEAM=PATH", help=teams)
+    add("teams", type=parse_name_path, nargs="+", metavar="TEAM=PATH", help=teams)
     truth = "folder of reference masks, which define the cases and grids (task 1)"
     add("--ground-truth", type=Path, help=truth)
     add("--leaderboard", type=Path, help="leaderboard.json; its first teams are also combined separately")
     add("--top", type=whole_number(2), default=5, help="number of first teams (default: %(default)s)")
-    add_workers(parser)
+    add_workers_option(parser)

@@ -22,7 +22,7 @@ from evaluation.metrics.classification import auc_metric
 from evaluation.metrics.confidence import aurc_metric, confidence_metrics, risk_coverage
 from evaluation.metrics.masks import LABELS
 from evaluation.metrics.overlap import Booleans, Floats, mean_metric, score_overlap
-from evaluation.options import add_bootstrap
+from evaluation.options import add_bootstrap_options
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import load_teams
 from evaluation.rows.mask import MaskRow
@@ -253,4 +253,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     below = "the DSC below which a mask failed (default: %(default)s)"
     add("--failed-below", type=number_within(0, 1), default=DEFAULT_FAILED_BELOW, help=below)
     add_edition_option(parser, "that of the results")
-    add_bootstrap(parser)
+    add_bootstrap_options(parser)

@@ -33,7 +33,7 @@ from evaluation.metrics.overlap import (
 )
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
-from evaluation.options import add_bootstrap, add_workers, name_path
+from evaluation.options import add_bootstrap_options, add_workers_option, parse_name_path
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.statistics.intervals import quartiles
 from reporting.studies.outputs import StudyResult, by_name, interval_text, measure_cases, plain_figures
@@ -231,9 +231,9 @@ def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, An
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the annotators, the tolerance of surfaces and the bootstrap."""
     add = parser.add_argument
-    add("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's folder of masks")
+    add("observers", type=parse_name_path, nargs="+", metavar="NAME=DIR", help="an annotator's folder of masks")
     tolerance = "tolerance of the surface DSC in mm (default: %(default)s)"
     name = "surface_tolerance_mm"
     add("--tolerance-mm", type=number_within(0, 1000), default=2.0, dest=name, metavar="TOLERANCE_MM", help=tolerance)
-    add_bootstrap(parser)
-    add_workers(parser)
+    add_bootstrap_options(parser)
+    add_workers_option(parser)

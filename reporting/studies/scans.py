@@ -18,7 +18,7 @@ from contract.images.volumes import read_volume, to_sitk
 from contract.options import add_edition_option
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import MM3_PER_ML, Box, foreground_box
-from evaluation.options import add_workers
+from evaluation.options import add_workers_option
 from reporting.analyses.scans import PatientFiles, find_scans
 from reporting.studies.outputs import Row, StudyResult, measure_cases, write_table
 
@@ -75,7 +75,7 @@ def add_cohort(parser: argparse.ArgumentParser) -> None:
     cohort = "folder with CT, PET and reference, in the platform's or the release's layout"
     parser.add_argument("--cohort", type=Path, required=True, help=cohort)
     add_edition_option(parser)
-    add_workers(parser)
+    add_workers_option(parser)
 
 
 def scans_of(options: argparse.Namespace) -> list[PatientFiles]:

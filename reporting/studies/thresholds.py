@@ -24,7 +24,7 @@ from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Booleans, Box, WeightedMetric, foreground_box, mean_metric, median_metric
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import Spacing, compare_surfaces
-from evaluation.options import add_bootstrap
+from evaluation.options import add_bootstrap_options
 from evaluation.statistics.bootstrap import estimate_unranked
 from reporting.analyses.scans import PatientFiles
 from reporting.studies.outputs import StudyResult, measure_cases
@@ -213,7 +213,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     masks = "also write the masks of this method and percentage, such as semi_automatic:40; may be repeated"
     add("--masks", type=_method_percent, action="append", default=[], metavar="METHOD:PERCENT", help=masks)
     add("--hd95", action="store_true", help="also measure the median HD95 in mm")
-    add_bootstrap(parser)
+    add_bootstrap_options(parser)
 
 
 def _method_percent(text: str) -> tuple[str, float]:

@@ -19,7 +19,7 @@ from evaluation.inputs.folders import list_masks
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
-from evaluation.inputs.submission import SubmittedAnswer, answer_file, hostile
+from evaluation.inputs.submission import SubmittedAnswer, catch_file_errors, find_answer_file
 from evaluation.metrics.overlap import MM3_PER_ML, Booleans, Box, Floats, foreground_box
 from evaluation.metrics.rules import EXACT
 from evaluation.metrics.surface import Spacing
@@ -217,9 +217,9 @@ def combine_case(item: EnsembleCase) -> EnsembleRow:
 def _vote(answer: SubmittedAnswer, grid: Geometry | None) -> tuple[Geometry, CompactMask] | str:
     """The mask and its grid (its own if none is given), or the reason why there is none."""
     try:
-        path = answer_file(answer, is_image=True)
+        path = find_answer_file(answer, is_image=True)
         if grid is None:
-            with hostile(path.name):
+            with catch_file_errors(path.name):
                 grid = read_header(path, error=PredictionError).geometry
         return grid, CompactMask.of(read_prediction(path, grid, EXACT).array)
     except PredictionError as problem:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contract.editions import DEFAULT_EDITION
 from contract.options import Parser, add_edition_option, require_folders, whole_number
-from evaluation.options import folders_by_team, team_folders
+from evaluation.options import join_team_folders, parse_team_folders
 
 _END = {signal.SIGINT, signal.SIGTERM}
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from reporting.viewer.cohort import ViewerRequest, find_cohort
     from reporting.viewer.server import serving
 
-    masks = folders_by_team("--masks", options.masks)
+    masks = join_team_folders("--masks", options.masks)
     cohort = find_cohort(ViewerRequest(options.cohort, options.results, masks, options.edition))
     sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
     # Blocked in every thread, so that the signal waits for `sigwait`.
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     results = "folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`"
     add("--results", type=Path, help=results)
     masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
-    add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
+    add("--masks", type=parse_team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
     add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")
     add_edition_option(parser, f"that of the results, else {DEFAULT_EDITION}")
     return parser

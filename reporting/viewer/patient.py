@@ -13,7 +13,7 @@ from contract.editions.inputs import EHR
 from contract.errors import InputError
 from contract.patient import PatientRecord, format_names, parse_ehr, read_ehr
 from contract.release.tables import Row, read_table
-from evaluation.inputs.tables import class_value, flag
+from evaluation.inputs.tables import parse_class, parse_flag
 from evaluation.results.task import TaskResults
 from reporting.analyses.scans import tables_of
 
@@ -146,7 +146,9 @@ def _of_table(answer: AnswerSpec, row: Row) -> str:
     text = row.get(answer.columns.get("class", ""), "")
     days, event = (row.get(answer.columns.get(role, ""), "") for role in ("time", "event"))
     try:
-        value = class_value(text, answer, "", InputError) if answer.kind == "class" else flag(event, "", InputError)
+        value = (
+            parse_class(text, answer, "", InputError) if answer.kind == "class" else parse_flag(event, "", InputError)
+        )
     except InputError:
         return text or f"{days} days, {event}"
     if value is None:

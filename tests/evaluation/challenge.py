@@ -19,7 +19,7 @@ from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCount
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceValues, make_empty_row, make_missing_row
-from evaluation.pipeline import report_of, score_answer
+from evaluation.pipeline import build_report, score_answer
 from evaluation.ranking.cli import main as rank
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import ScoredAnswer
@@ -134,7 +134,9 @@ def simulated_metrics(
     rng: np.random.Generator,
 ) -> MetricsJson:
     """A team's metrics.json."""
-    return report_of(task, [_answer(patients, team, task, name, rng) for name in task.answers], bootstraps=bootstraps)
+    return build_report(
+        task, [_answer(patients, team, task, name, rng) for name in task.answers], bootstraps=bootstraps
+    )
 
 
 def _answer(

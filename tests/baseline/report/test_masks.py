@@ -17,7 +17,7 @@ from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
-from evaluation.editions.profile import load_profile, profile_of
+from evaluation.editions.profile import build_profile, load_profile
 from tests.baseline.prepared import EDITION
 
 FOUR = Path(__file__).parents[2] / "editions" / "four_answers.json"
@@ -94,7 +94,7 @@ def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
 
 def test_the_mask_keeps_its_rules_without_the_other_answers(tmp_path: Path) -> None:
     edition = load_edition(str(FOUR))
-    whole = profile_of(edition).task("everything")
+    whole = build_profile(edition).task("everything")
     alone = load_profile(mask_edition(edition, tmp_path / "edition.json")).task("everything")
     assert list(alone.answers) == ["mask"]
     assert alone.answers["mask"].rules == whole.answers["mask"].rules

@@ -15,7 +15,7 @@ from contract.documents import json_schema
 from contract.editions import list_editions, load_edition, parse_edition
 from contract.errors import HecktorError
 from evaluation.editions.document import Borda, Lexicographic
-from evaluation.editions.profile import load_profile, profile_of, with_options
+from evaluation.editions.profile import build_profile, load_profile, with_options
 from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.risks import RISK_METRICS
@@ -72,7 +72,7 @@ def test_an_edition_file_works_as_a_named_edition_does(tmp_path, content):
 def test_an_edition_without_the_task_says_so(content):
     del content["scoring"]["hpv"]
     with pytest.raises(HecktorError, match="no task 'hpv'"):
-        profile_of(parse_edition(content)).task(HPV.name)
+        build_profile(parse_edition(content)).task(HPV.name)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_break_of_the_schema_is_named(content, path, value, message):
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(HecktorError, match=message):
-        profile_of(parse_edition(content, "p.json"))
+        build_profile(parse_edition(content, "p.json"))
 
 
 def test_the_editions_of_the_package():
@@ -188,7 +188,7 @@ def test_a_metric_needs_the_name_of_its_answer():
     metrics = content["scoring"]["everything"]["metrics"]
     metrics["c_index"] = metrics.pop("survival_c_index")
     with pytest.raises(HecktorError, match="'c_index' is not measured under these rules"):
-        profile_of(parse_edition(content))
+        build_profile(parse_edition(content))
 
 
 def test_parsing_an_edition_loads_neither_image_libraries_nor_what_reads_and_scores():

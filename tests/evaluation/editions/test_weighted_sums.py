@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from contract.documents import parse_document
 from contract.editions import parse_edition
 from contract.errors import HecktorError
-from evaluation.editions.document import RankedMetric, ranked_metrics
-from evaluation.editions.profile import profile_of, with_options
+from evaluation.editions.document import RankedMetric, resolve_metrics
+from evaluation.editions.profile import build_profile, with_options
 from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.overlap import WeightedSum
 
@@ -27,7 +27,7 @@ def entry(parts, weights, **more):
 
 def metrics_of(raw):
     entries = {name: parse_document(entry, RankedMetric, f"metrics.{name}") for name, entry in raw.items()}
-    return ranked_metrics(entries, KNOWN, "metrics")
+    return resolve_metrics(entries, KNOWN, "metrics")
 
 
 def terms(raw, name="total"):
@@ -101,20 +101,20 @@ def test_metrics_of_two_answers_need_different_names(content):
     answers = content["scoring"]["combined"]["answers"]
     answers["n_stage"]["prefix"] = "t_"
     with pytest.raises(HecktorError, match="metric 't_balanced_accuracy' of t_stage and n_stage"):
-        profile_of(parse_edition(content))
+        build_profile(parse_edition(content))
 
 
 @pytest.mark.parametrize("prefix", ["T_", 3, " ", "_t"])
 def test_a_prefix_is_part_of_a_name(content, prefix):
     content["scoring"]["combined"]["answers"]["n_stage"]["prefix"] = prefix
     with pytest.raises(HecktorError, match=r"n_stage\.prefix: found"):
-        profile_of(parse_edition(content))
+        build_profile(parse_edition(content))
 
 
 def test_without_a_prefix_the_name_of_the_answer_stands_first(content):
     del content["scoring"]["combined"]["answers"]["n_stage"]["prefix"]
     content = json.loads(json.dumps(content).replace('"n_balanced_accuracy"', '"n_stage_balanced_accuracy"'))
-    metrics = profile_of(parse_edition(content)).task(None).metrics
+    metrics = build_profile(parse_edition(content)).task(None).metrics
     assert "n_stage_balanced_accuracy" in metrics["score"].terms
 
 
@@ -123,6 +123,6 @@ def test_options_keep_the_terms_of_a_sum_measured(content):
     task = content["scoring"]["combined"]
     task["answers"]["segmentation"]["rules"]["surfaces"] = "both"
     task["metrics"]["surface"] = entry(["gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"], [1, 1])
-    profile = profile_of(parse_edition(content)).task(None)
+    profile = build_profile(parse_edition(content)).task(None)
     with pytest.raises(HecktorError, match="'gtvp_surface_dsc_mean' is not measured under these rules"):
         with_options(profile, {"surfaces": "none"})

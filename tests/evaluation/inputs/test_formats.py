@@ -12,7 +12,7 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import write_mask
 from evaluation import evaluate_teams
 from evaluation.inputs import zipped
-from evaluation.inputs.tables import number, read_table, with_decimal_points
+from evaluation.inputs.tables import parse_number, read_table, with_decimal_points
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 # Patients A to D recur after 100, 200, 300 and 1,095 days: risks 4, 3, 2, 1 order all six pairs.
@@ -234,11 +234,11 @@ def test_a_decimal_comma_needs_semicolons_or_tabs(tmp_path):
     for separator, expected in ((";", 1.5), ("\t", 1.5)):
         (tmp_path / "t.csv").write_text(f'PatientID{separator}x\nA{separator}"1,5"\n')
         table = with_decimal_points(read_table(tmp_path / "t.csv", GroundTruthError), ["x"], GroundTruthError)
-        assert number(table.rows[0]["x"], "x", "a number", GroundTruthError) == expected
+        assert parse_number(table.rows[0]["x"], "x", "a number", GroundTruthError) == expected
     (tmp_path / "t.csv").write_text('PatientID,x\nA,"1,5"\n')
     table = with_decimal_points(read_table(tmp_path / "t.csv", GroundTruthError), ["x"], GroundTruthError)
     with pytest.raises(GroundTruthError):
-        number(table.rows[0]["x"], "x", "a number", GroundTruthError)
+        parse_number(table.rows[0]["x"], "x", "a number", GroundTruthError)
 
 
 @pytest.mark.parametrize("value", ["0.7", "", "nan", "maybe"])

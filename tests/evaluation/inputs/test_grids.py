@@ -13,7 +13,7 @@ import pytest
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
-from evaluation.inputs.grids import mistake, overlaps
+from evaluation.inputs.grids import guess_mistake, overlaps
 from evaluation.inputs.masks import read_prediction
 from tests.evaluation.tasks import SEGMENTATION
 
@@ -62,12 +62,12 @@ def grid_of(**changes) -> Geometry:
     ],
 )
 def test_each_mistake_has_its_sentence(mask, sentence):
-    assert re.search(sentence, mistake(mask, CT))
+    assert re.search(sentence, guess_mistake(mask, CT))
 
 
 def test_a_ct_without_a_header_of_its_own_has_no_such_mistake():
     plain = Geometry((4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    assert mistake(replace(plain, size=(5, 4, 4)), plain) == ""
+    assert guess_mistake(replace(plain, size=(5, 4, 4)), plain) == ""
 
 
 @pytest.mark.parametrize(("x_mm", "expected"), [(25.9, True), (26.1, False), (-44.9, True), (-46.1, False)])

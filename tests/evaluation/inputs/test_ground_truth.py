@@ -8,7 +8,7 @@ from contract.editions import load_edition
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import write_mask
 from evaluation.inputs.ground_truth import FollowUp, read_classes, read_follow_up, read_mask_folder
-from evaluation.inputs.tables import number
+from evaluation.inputs.tables import parse_number
 from tests.evaluation.tasks import RISK, STATUS
 
 
@@ -146,14 +146,14 @@ def test_a_patient_who_does_not_count_stands_once(tmp_path):
 )
 def test_texts_that_are_not_plain_numbers(text):
     with pytest.raises(PredictionError, match="expected a number"):
-        number(text, "risk", "a number", PredictionError)
+        parse_number(text, "risk", "a number", PredictionError)
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("1", 1), ("-0.5", -0.5), (" +2.5e-1 ", 0.25), (".5", 0.5), ("7.", 7), ("1E3", 1000)]
 )
 def test_plain_numbers(text, value):
-    assert number(text, "risk", "a number", PredictionError) == value
+    assert parse_number(text, "risk", "a number", PredictionError) == value
 
 
 @pytest.mark.parametrize(

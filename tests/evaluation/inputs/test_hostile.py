@@ -13,7 +13,7 @@ import pytest
 
 from contract.errors import OutputError, PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
-from evaluation.inputs.submission import hostile
+from evaluation.inputs.submission import catch_file_errors
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -133,13 +133,13 @@ def test_voxels_without_a_volume_fail_their_case(phase, blank, grid):
     ],
 )
 def test_the_reason_is_without_the_path(problem, reason):
-    with pytest.raises(PredictionError) as found, hostile("m.mha"):
+    with pytest.raises(PredictionError) as found, catch_file_errors("m.mha"):
         raise problem
     assert found.value.message == f"m.mha: cannot be read ({reason})"
 
 
 def test_mistakes_of_the_program_are_no_hostile_files():
-    with pytest.raises(AttributeError), hostile("m.mha"):
+    with pytest.raises(AttributeError), catch_file_errors("m.mha"):
         raise AttributeError("no such name")
 
 
