@@ -18,11 +18,11 @@ from evaluation.inputs.masks import PredictedMask, read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.metrics.rules import MaskRules
+from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submission
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.out_of_competition import OutOfCompetitionSource
 from evaluation.ranking.pipeline import RankingRequest, rank_results
-from evaluation.request import EvaluationRequest
 from evaluation.results.board import Leaderboard
 from evaluation.results.documents import MetricsJson
 from evaluation.rows.comparison import compare_masks

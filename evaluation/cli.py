@@ -46,8 +46,8 @@ def _evaluate(options: argparse.Namespace, task: TaskProfile) -> int:
     require_paths(options, "--predictions", "--ground-truth")
     require_files(options, "--bounding-boxes")
     # Not for `--help` and wrong paths: these load SimpleITK.
+    from evaluation.options import EvaluationRequest
     from evaluation.pipeline import evaluate_submission
-    from evaluation.request import EvaluationRequest
     from evaluation.teams import evaluate_team_folder, make_teams_error
 
     request = EvaluationRequest(

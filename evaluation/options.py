@@ -1,68 +1,95 @@
-"""Options that several commands share."""
+"""The request of an evaluation, and the command-line options that several commands share.
+
+`--help` imports this module, so that it loads neither NumPy nor SimpleITK.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.options import find_algorithm, whole_number
 from contract.platform import compose, is_system_name
 from contract.processes import usable_cpus
+from evaluation.metrics.rules import MaskRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
-if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need
+if TYPE_CHECKING:
     from evaluation.editions.profile import EvaluationProfile, TaskProfile
+    from evaluation.execution import Workers
+
+# The file of boxes in a ground truth that a phase packs: the platform passes no options.
+BOUNDING_BOXES: Final = "bounding_boxes.csv"
 
 
-def parse_name_path(text: str) -> tuple[str, Path]:
-    """Read NAME=PATH; argparse.ArgumentTypeError for any other text."""
-    name, _, path = text.partition("=")
-    if not name.strip() or not path:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
-    return name.strip(), Path(path)
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """One evaluation of a submission.
+
+    The attributes that are not described here are the arguments of `evaluation.evaluate`.
+
+    Attributes:
+        submission: Platform's folder with `predictions.json`; unused if there are `predictions`.
+        output_dir: Folder for metrics.json; None writes nothing.
+        workers: Number of processes that compare masks, or the address of a Dask scheduler.
+        rows: Whether metrics.json has rows and the names of cases and centres; the aggregates are the same.
+    """
+
+    ground_truth: Path
+    submission: Path
+    output_dir: Path | None = None
+    task: str | None = None
+    edition: str = DEFAULT_EDITION
+    predictions: Path | None = None
+    bounding_boxes: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    seed: int = DEFAULT_SEED
+    bootstraps: int = DEFAULT_BOOTSTRAPS
+    workers: Workers = 1
+    rows: bool = True
 
 
-def parse_name_paths(text: str) -> tuple[str, list[Path]]:
-    """Read NAME=PATH,PATH; argparse.ArgumentTypeError for any other text."""
-    name, _, rest = text.partition("=")
-    paths = [Path(path) for path in rest.split(",") if path]
-    if not name.strip() or not paths:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
-    return name.strip(), paths
+def requires_boxes(task: TaskProfile) -> bool:
+    """Return whether the edition scores the task's masks inside bounding boxes."""
+    return any(
+        isinstance(answer.rules, MaskRules) and answer.rules.bounding_box == "required"
+        for answer in task.answers.values()
+    )
 
 
-def parse_team_folders(text: str) -> list[tuple[str, Path]]:
-    """Read TEAM=FOLDER, or a folder that holds one folder for each team; argparse.ArgumentTypeError for other texts."""
-    if "=" in text:
-        return [parse_name_path(text)]
-    parent = Path(text)
-    if not parent.exists():
-        return [(parent.name, parent)]  # for `require_paths`
-    folders = sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
-    folders = [path for path in folders if not is_system_name(path.name)]
-    if not folders:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected TEAM=FOLDER, or a folder with a subfolder per team")
-    return [(compose(path.name), path) for path in folders]
+def find_boxes(task: TaskProfile, ground_truth: Path, bounding_boxes: Path | None) -> Path | None:
+    """Return the file of boxes: `bounding_boxes`, or the ground truth's file if the task requires boxes.
 
-
-def join_team_folders(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:
-    """Join the values of a repeated option of type `parse_team_folders`. Raises HecktorError for a team given twice."""
-    pairs = [pair for value in values for pair in value]
-    folders = dict(pairs)
-    if len(folders) < len(pairs):
-        names = [team for team, _ in pairs]
-        twice = next(team for team in names if names.count(team) > 1)
-        raise HecktorError(option, f"team {twice!r} twice", "one folder a team")
-    return folders
+    Raises:
+        HecktorError: Boxes that the task requires are missing, or the task does not use the boxes.
+    """
+    rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
+    if bounding_boxes is None and requires_boxes(task):
+        if (ground_truth / BOUNDING_BOXES).is_file():
+            return ground_truth / BOUNDING_BOXES
+        raise HecktorError(
+            "--bounding-boxes",
+            f"none, but {task.edition} scores inside a bounding box",
+            f"a CSV file of boxes (or {BOUNDING_BOXES} in the ground truth), "
+            "or --option bounding_box=whole_image to score the whole image",
+        )
+    if bounding_boxes is not None and rules is None:
+        raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
+    if bounding_boxes is not None and rules is not None and rules.bounding_box == "whole_image":
+        raise HecktorError("--bounding-boxes", "found together with bounding_box=whole_image", "only one of them")
+    return bounding_boxes
 
 
 def find_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
-    """The task that `--task` names; a task that the edition does not know ends with exit status 2.
+    """Return the task that `--task` names; exit with status 2 if the edition does not know the task.
 
-    Raises HecktorError: the edition does not score the task.
+    Raises:
+        HecktorError: The edition does not score the task.
     """
     find_algorithm(parser, profile.edition.algorithm, name)
     return profile.task(name)
@@ -75,7 +102,7 @@ def add_workers_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_bootstrap_options(parser: argparse.ArgumentParser) -> None:
-    """Add the seed and the number of bootstrap replicates."""
+    """Add the seed and the number of bootstrap samples."""
     parser.add_argument(
         "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (default: %(default)s)"
     )
@@ -85,3 +112,45 @@ def add_bootstrap_options(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_BOOTSTRAPS,
         help="number of bootstrap samples, 0 for no intervals (default: %(default)s)",
     )
+
+
+def parse_name_path(text: str) -> tuple[str, Path]:
+    """Parse NAME=PATH; raise ArgumentTypeError for any other text."""
+    name, _, path = text.partition("=")
+    if not name.strip() or not path:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
+    return name.strip(), Path(path)
+
+
+def parse_name_paths(text: str) -> tuple[str, list[Path]]:
+    """Parse NAME=PATH,PATH; raise ArgumentTypeError for any other text."""
+    name, _, rest = text.partition("=")
+    paths = [Path(path) for path in rest.split(",") if path]
+    if not name.strip() or not paths:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
+    return name.strip(), paths
+
+
+def parse_team_folders(text: str) -> list[tuple[str, Path]]:
+    """Parse TEAM=FOLDER, or a folder with a subfolder for each team; raise ArgumentTypeError for any other text."""
+    if "=" in text:
+        return [parse_name_path(text)]
+    parent = Path(text)
+    if not parent.exists():
+        return [(parent.name, parent)]  # `require_paths` names the missing folder.
+    folders = sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
+    folders = [path for path in folders if not is_system_name(path.name)]
+    if not folders:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected TEAM=FOLDER, or a folder with a subfolder per team")
+    return [(compose(path.name), path) for path in folders]
+
+
+def join_team_folders(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:
+    """Join the values of a repeated option of type `parse_team_folders`; raise `HecktorError` for a repeated team."""
+    pairs = [pair for value in values for pair in value]
+    folders = dict(pairs)
+    if len(folders) < len(pairs):
+        names = [team for team, _ in pairs]
+        repeated = next(team for team in names if names.count(team) > 1)
+        raise HecktorError(option, f"team {repeated!r} twice", "one folder a team")
+    return folders

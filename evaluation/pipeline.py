@@ -24,11 +24,11 @@ from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, with_options
 from evaluation.inputs.ground_truth import Reference, check_common
+from evaluation.inputs.mask_files import compute_max_unpacked_bytes, is_archive, unpack_masks
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
-from evaluation.inputs.zipped import compute_max_unpacked_bytes, is_archive, unpack_masks
 from evaluation.metrics.rules import MaskRules, is_counted
-from evaluation.request import EvaluationRequest, find_boxes
+from evaluation.options import EvaluationRequest, find_boxes
 from evaluation.results import metrics_json
 from evaluation.results.documents import IN_BOX, MetricsJson, remove_earlier
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, join_answers, measure_answer

@@ -14,8 +14,8 @@ from contract.patient import format_names
 from contract.platform import PREDICTIONS_JSON, compose, is_added_by_system, is_system_name
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
+from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submissions
-from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson, remove_earlier
 from evaluation.results.teams import check_folder_names
 

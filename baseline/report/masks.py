@@ -18,8 +18,8 @@ from contract.errors import HecktorError
 from contract.images.volumes import image_suffix
 from contract.io.files import write_csv
 from evaluation.editions.profile import build_profile
+from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submission
-from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson
 from evaluation.rows.mask import flatten_row
 from reporting.analyses.scans import PatientFiles

@@ -19,7 +19,7 @@ from contract.io.tables import cell_meaning
 from contract.patient import difference_of_ids, format_names
 from contract.predictions import case_of
 from contract.release.layout import csv_files
-from evaluation.inputs.folders import describe_masks_nearby, list_masks
+from evaluation.inputs.mask_files import describe_masks_nearby, list_masks
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (
     CENTRE_COLUMN,
@@ -82,8 +82,8 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     utf8_path(folder, GroundTruthError)
     masks: dict[str, Path] = {}
     files = list_masks(folder)
-    if files.others:
-        found = f"found {format_names([path.name for path in files.others], 5)}"
+    if files.unread:
+        found = f"found {format_names([path.name for path in files.unread], 5)}"
         expected = "masks <case>.mha, .nii.gz or .nii, beside tables and notes alone"
         raise GroundTruthError(f"ground truth {folder.name}", found, expected)
     for path in files.masks:

@@ -20,7 +20,7 @@ from contract.io.tables import cell_meaning
 from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import case_of
-from evaluation.inputs.folders import describe_masks_nearby, list_masks, match_unread_file
+from evaluation.inputs.mask_files import describe_masks_nearby, list_masks, match_unread_file
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (
     NothingMatchedError,
@@ -60,7 +60,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     files = list_masks(folder)
     for path in files.masks:
         paths_of.setdefault(case_of(path.name), []).append(path)
-    for path in files.others:
+    for path in files.unread:
         if case := match_unread_file(path, {*cases, *not_evaluated}):
             paths_of.setdefault(case, []).append(path)
     unknown = set(paths_of) - set(cases) - set(not_evaluated)

@@ -19,8 +19,8 @@ from contract.release.layout import is_release
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
 from evaluation.inputs.ground_truth import read_reference_table
 from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, read_table, with_decimal_points
+from evaluation.options import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from evaluation.pipeline import evaluate_submission, read_references, read_submissions
-from evaluation.request import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from hecktor.phase.predictions import Answers, References, perfect_answers, stage
 from hecktor.phase.settings import GROUND_TRUTH, SETTINGS, PhaseSettings, readme
 from rehearsal.jobs.cases import place

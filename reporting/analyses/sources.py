@@ -14,7 +14,7 @@ from contract.errors import HecktorError
 from contract.patient import format_names
 from contract.predictions import case_of
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile
-from evaluation.inputs.folders import list_masks
+from evaluation.inputs.mask_files import list_masks
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.board import (
     LEADERBOARD_JSON,

@@ -15,8 +15,8 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header, write_mask
 from contract.predictions import case_of
-from evaluation.inputs.folders import list_masks
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
+from evaluation.inputs.mask_files import list_masks
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import SubmittedAnswer, catch_file_errors, find_answer_file

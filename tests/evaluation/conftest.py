@@ -19,8 +19,8 @@ from contract.predictions import job_entry, socket_entry
 from contract.processes import Died
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
+from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submission
-from evaluation.request import EvaluationRequest
 from tests.evaluation.tasks import SEGMENTATION
 from tests.evaluation.valid_metrics import valid_contents
 

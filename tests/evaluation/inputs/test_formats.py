@@ -11,7 +11,7 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import write_mask
 from evaluation import evaluate_teams
-from evaluation.inputs import zipped
+from evaluation.inputs import mask_files
 from evaluation.inputs.tables import parse_number, read_table, with_decimal_points
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
@@ -93,7 +93,7 @@ def test_the_list_of_members_of_a_zip_is_bounded(masks, monkeypatch):
             opened.writestr(f"{member:0100}", b"")
     with pytest.raises(PredictionError, match="no mask in it"):
         masks.run(predictions=archive)
-    monkeypatch.setattr(zipped, "_MAX_LIST_BYTES", 100_000)
+    monkeypatch.setattr(mask_files, "_MAX_LIST_BYTES", 100_000)
     with pytest.raises(PredictionError, match=r"upload.zip: cannot be read \(a list of members"):
         masks.run(predictions=archive)
 
@@ -122,11 +122,11 @@ def test_the_archive_of_a_team_costs_no_other_team(masks, blank, grid, monkeypat
     (masks.root / "temporary").mkdir()
     seen = []
 
-    def unpack(archive, folder, max_bytes, of=zipped._unpack):
+    def unpack(archive, folder, max_bytes, of=mask_files._unpack):
         of(archive, folder, max_bytes)
         seen.append(len(list((masks.root / "temporary").glob("hecktor-masks-*"))))
 
-    monkeypatch.setattr(zipped, "_unpack", unpack)
+    monkeypatch.setattr(mask_files, "_unpack", unpack)
     with pytest.raises(HecktorError, match=r"2 of 4 teams .*bomb.zip: 68 MB of masks.*damaged.zip: cannot be read"):
         evaluate_teams(
             masks.truth_dir, masks.root / "teams", task="1", output=masks.root / "out", bootstraps=0, workers=1

@@ -96,7 +96,7 @@ def test_the_rule_of_2022(tmp_path, spacing_mm, is_accepted):
     found = read_prediction(path, CT, "resample_equal_spacing")
     assert np.argwhere(found.array).tolist() == [[7, 6, 3]]
     assert found.resampled is not None
-    assert not found.resampled.is_beside
+    assert not found.resampled.is_outside
 
 
 @pytest.fixture

@@ -1,0 +1,176 @@
+"""Mask files as people hand them in: a folder with a mask for each case, or a zip file of such masks.
+
+Zip files were uploaded to HECKTOR 2020 to 2022.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from contract.errors import GroundTruthError, HecktorError, PredictionError, printable
+from contract.images.volumes import image_suffix, list_images, read_header
+from contract.patient import format_names
+from contract.platform import ONE_FILE_SUFFIXES, compose, is_added_by_system, is_system_name
+from contract.predictions import case_of
+
+# A folder of masks may also hold tables and notes.
+_IGNORED_SUFFIXES: Final = (".csv", ".tsv", ".json", ".md", ".txt")
+
+MAX_MEMBERS: Final = 10_000
+# In addition to the voxels: headers, and masks of cases that the reference does not have.
+_MAX_OTHER_BYTES: Final = 64 << 20
+_MAX_VOXEL_BYTES: Final = 8
+_MAX_LIST_BYTES: Final = 8 << 20
+# `zipfile` raises NotImplementedError for an unknown compression and RuntimeError for an encrypted member.
+_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
+
+
+@dataclass(frozen=True)
+class MaskFolder:
+    """Files of a folder, sorted by name, without hidden files, folders, tables and notes.
+
+    `masks` have a format that is read; `unread` have another format, such as `.nrrd`.
+    """
+
+    masks: tuple[Path, ...]
+    unread: tuple[Path, ...]
+
+
+def list_masks(folder: Path) -> MaskFolder:
+    """List the masks directly in `folder`, and the files of formats that are not read."""
+    unread = [
+        path
+        for path in sorted(folder.iterdir())
+        if not is_system_name(path.name)
+        and not path.is_dir()
+        and path.suffix.lower() not in _IGNORED_SUFFIXES
+        and image_suffix(path, ONE_FILE_SUFFIXES) is None
+    ]
+    return MaskFolder(tuple(list_images(folder, ONE_FILE_SUFFIXES)), tuple(unread))
+
+
+def match_unread_file(path: Path, cases: Collection[str]) -> str | None:
+    """Return the case whose name and a dot begin the file's name, None if there is no such case."""
+    stem = path.name
+    while "." in stem:
+        stem = stem.rpartition(".")[0]
+        if compose(stem) in cases:
+            return compose(stem)
+    return None
+
+
+def describe_masks_nearby(folder: Path, cases: Collection[str] | None = None) -> str:
+    """Return where masks are instead of in `folder`, such as `, but 2 in labelsTr/`; empty if no folder has masks.
+
+    Args:
+        folder: The folder that should hold the masks. Its subfolders are searched.
+        cases: Cases whose masks are counted. None counts all masks, also in the parent of `folder`.
+    """
+    places = [
+        (path, f"{path.name}/") for path in sorted(folder.iterdir()) if path.is_dir() and not is_system_name(path.name)
+    ]
+    if cases is None:
+        places.append((folder.resolve().parent, "../"))
+    counts = []
+    for place, name in places:
+        with suppress(OSError):  # A folder without permission holds nothing that helps.
+            names = {case_of(path.name) for path in list_masks(place).masks}
+            count = len(names if cases is None else names.intersection(cases))
+            if count:
+                counts.append(f"{count} in {name}")
+    return f", but {format_names(counts)}" if counts else ""
+
+
+def is_archive(predictions: Path) -> bool:
+    """Return whether predictions are a zip file."""
+    return predictions.suffix.lower() == ".zip" and predictions.is_file()
+
+
+def compute_max_unpacked_bytes(references: Iterable[Path]) -> int:
+    """Return the largest size of one submission's masks of these references, uncompressed."""
+    voxels = 0
+    for path in references:
+        with suppress(HecktorError):  # The comparison names every reference that cannot be read.
+            voxels += read_header(path, error=GroundTruthError).geometry.voxel_count
+    return voxels * _MAX_VOXEL_BYTES + _MAX_OTHER_BYTES
+
+
+@contextmanager
+def unpack_masks(predictions: Path | None, max_bytes: int) -> Iterator[Path | None]:
+    """Yield a temporary folder with the masks of a zip file, from any depth; yield other predictions as they are.
+
+    Raises:
+        PredictionError: The archive is damaged or encrypted, or holds no mask, too many members, more than `max_bytes`
+            of masks, or two masks with the same name.
+    """
+    if predictions is None or not is_archive(predictions):
+        yield predictions
+        return
+    with tempfile.TemporaryDirectory(prefix="hecktor-masks-") as folder:
+        _unpack(predictions, Path(folder), max_bytes)
+        yield Path(folder)
+
+
+def _unpack(archive: Path, folder: Path, max_bytes: int) -> None:
+    try:
+        with _BoundedFile(archive) as file, zipfile.ZipFile(file) as opened:
+            masks = _select_masks(archive.name, opened.infolist())
+            total = sum(member.file_size for member in masks)
+            if total > max_bytes:
+                size = f"{total / 1e6:.0f} MB of masks"
+                raise PredictionError(archive.name, size, f"at most {max_bytes / 1e6:.0f} MB, as the reference needs")
+            for member in masks:
+                with opened.open(member) as source, (folder / PurePosixPath(member.filename).name).open("xb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+    except _DAMAGE as problem:
+        raise PredictionError(archive.name, f"cannot be read ({printable(str(problem))})", "a zip file") from None
+    except OSError as problem:
+        raise PredictionError(
+            archive.name, f"cannot be unpacked ({problem.strerror})", "space for temporary files"
+        ) from None
+
+
+class _BoundedFile(io.BufferedReader):
+    """Zip file that refuses to read a very long list of members.
+
+    `zipfile` reads the list at once, which takes ten times its size in memory. It reads members in small pieces.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self._size = path.stat().st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read like any file; raise BadZipFile if `size` is longer than a list of members may be."""
+        requested = self._size - self.tell() if size is None or size < 0 else size
+        if requested > _MAX_LIST_BYTES:
+            raise zipfile.BadZipFile(f"a list of members of more than {_MAX_LIST_BYTES >> 20} MiB")
+        return super().read(requested)
+
+
+def _select_masks(archive_name: str, members: Sequence[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+    if len(members) > MAX_MEMBERS:
+        raise PredictionError(archive_name, f"{len(members)} members", f"at most {MAX_MEMBERS}")
+    masks: dict[str, zipfile.ZipInfo] = {}
+    for member in members:
+        path = PurePosixPath(member.filename)
+        is_of_system = is_system_name(path.name) or any(map(is_added_by_system, path.parts))
+        if member.is_dir() or is_of_system or image_suffix(Path(path.name), ONE_FILE_SUFFIXES) is None:
+            continue
+        mask = compose(path.name)
+        if mask in masks:
+            names = printable(f"{masks[mask].filename} and {member.filename}")
+            raise PredictionError(archive_name, f"found {names}", "one mask a case")
+        masks[mask] = member
+    if not masks:
+        raise PredictionError(archive_name, "no mask in it", f"masks <case>{ONE_FILE_SUFFIXES[0]} or <case>.nii.gz")
+    return list(masks.values())
