@@ -1,1 +1,1 @@
-"""Analyses that challenge papers report beside the ranking, one command each: `hecktor study NAME`."""
+"""Analyses of challenge papers besides the ranking; `hecktor study NAME` runs one of them."""

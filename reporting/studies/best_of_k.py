@@ -25,120 +25,130 @@ from reporting.studies.outputs import StudyResult, add_answer_options, find_answ
 # Takes a number of random predictions and a generator, returns their scores.
 DrawScores: TypeAlias = Callable[[int, np.random.Generator], Floats]
 
-_DRAWS_AT_ONCE: Final = 10_000
+DEFAULT_TRIES: Final = (1, 5, 20, 100)
+_MAX_DRAWS_AT_ONCE: Final = 10_000
 _QUANTILES: Final = {"ci95_low": 0.025, "median": 0.5, "ci95_high": 0.975}
+_METRIC_TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accuracy"}
 
 
 def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
-    """C-indices of independent random risks.
+    """Return a function that draws C-indices of independent random risks.
 
-    `times_days` is the follow-up and `events` True for a recurrence, both of shape (patients,). Raises MetricError
-    without a comparable pair. `evaluation.metrics.survival.c_index_metric` defines comparable pairs.
+    `evaluation.metrics.survival.c_index_metric` defines comparable pairs.
+
+    Args:
+        times_days: Follow-up, shape (patients,).
+        events: True for a recurrence, shape (patients,).
+
+    Raises:
+        MetricError: No pair of patients is comparable.
     """
     number = rank_follow_up(times_days, events)
-    later_than = [(int(patient), number > number[patient]) for patient in np.flatnonzero(events)]
-    pairs = sum(int(later.sum()) for _, later in later_than)
-    if pairs == 0:
+    comparable = [(int(patient), number > number[patient]) for patient in np.flatnonzero(events)]
+    n_pairs = sum(int(later.sum()) for _, later in comparable)
+    if n_pairs == 0:
         raise MetricError(NO_COMPARABLE_PAIR.format(n=times_days.size))
 
-    def scores(draws: int, rng: np.random.Generator) -> Floats:
+    def draw_scores(draws: int, rng: np.random.Generator) -> Floats:
         risks = rng.random((times_days.size, draws))
         concordant = np.zeros(draws)
-        for patient, later in later_than:
+        for patient, later in comparable:
             concordant += (risks[later] < risks[patient]).sum(axis=0)
-        return concordant / pairs
+        return concordant / n_pairs
 
-    return scores
+    return draw_scores
 
 
 def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) -> DrawScores:
-    """Balanced accuracies of random predictions, each class equally likely.
+    """Return a function that draws balanced accuracies of random predictions, each class equally likely.
 
-    `reference` is the class of each patient, shape (patients,). Raises MetricError if it holds one class only.
+    Args:
+        reference: Class of each patient, shape (patients,).
+        n_classes: Number of classes of the predictions.
+
+    Raises:
+        MetricError: The reference holds only one class.
     """
     sizes = np.unique(reference, return_counts=True)[1][::-1]
     if sizes.size < 2:
         raise MetricError(ONE_CLASS_ONLY)
 
-    def scores(draws: int, rng: np.random.Generator) -> Floats:
+    def draw_scores(draws: int, rng: np.random.Generator) -> Floats:
         recalls = [rng.binomial(size, 1 / n_classes, draws) / size for size in sizes]
         return np.asarray(np.sum(recalls, axis=0) / len(recalls))
 
-    return scores
+    return draw_scores
 
 
-def summarised(best: Floats, winner: float | None = None) -> dict[str, float]:
-    """Mean, standard deviation and quantiles; with a winner's score also the probability that chance reaches it.
+def summarise_scores(best: Floats, winner: float | None = None) -> dict[str, float]:
+    """Return mean, standard deviation and quantiles, and the probability `p` that chance reaches the winner's score.
 
-    One is added to both counts of `p`, so that it is never 0 (Davison and Hinkley 1997, section 4.2).
+    There is no `p` without a winner. One is added to both of its counts, so that it is never 0 (Davison and Hinkley
+    1997, section 4.2).
     """
     figures = {"mean": float(best.mean()), "sd": float(best.std())}
-    figures |= {name: float(np.quantile(best, share)) for name, share in _QUANTILES.items()}
+    figures |= {name: float(np.quantile(best, fraction)) for name, fraction in _QUANTILES.items()}
     if winner is not None:
         figures["p"] = float(((best >= winner).sum() + 1) / (best.size + 1))
     return figures
 
 
-def best_of(scores: DrawScores, tries: int, repeats: int, rng: np.random.Generator) -> Floats:
-    """The best of `tries` independent random predictions in each repeat; shape (repeats,).
+def draw_best_scores(draw_scores: DrawScores, tries: int, repeats: int, rng: np.random.Generator) -> Floats:
+    """Return the best of `tries` independent random predictions in each repeat, shape (repeats,).
 
     Source: the HECKTOR 2021 overview, which asks whether the winner of 82 submissions beats chance.
     """
-    step = max(1, _DRAWS_AT_ONCE // tries)
+    step = max(1, _MAX_DRAWS_AT_ONCE // tries)
     parts = []
     for start in range(0, repeats, step):
         rows = min(step, repeats - start)
-        parts.append(scores(rows * tries, rng).reshape(rows, tries).max(axis=1))
+        parts.append(draw_scores(rows * tries, rng).reshape(rows, tries).max(axis=1))
     return np.concatenate(parts)
 
 
-DEFAULT_TRIES: Final = (1, 5, 20, 100)
-_TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accuracy"}
-
-
-def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
-    """Draw the distribution of the best of each number of tries."""
-    task, answer = find_answer(parser, options, tuple(_TITLES))
-    title = _TITLES[answer.kind]
-    scores, cohort = _null(answer, options.ground_truth)
+def run_best_of_k(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Draw the distribution of the best score for each number of tries."""
+    task, answer = find_answer(parser, options, tuple(_METRIC_TITLES))
+    draw_scores, cohort = _read_targets(answer, options.ground_truth)
     rng = np.random.default_rng(options.seed)
-    summaries = [
-        {"tries": tries, **summarised(best_of(scores, tries, options.repeats, rng), options.winner)}
-        for tries in options.tries or DEFAULT_TRIES
-    ]
+    lines = []
+    for tries in options.tries or DEFAULT_TRIES:
+        best = draw_best_scores(draw_scores, tries, options.repeats, rng)
+        lines.append({"tries": tries, **summarise_scores(best, options.winner)})
     content = {
         "task": task.name,
         "answer": answer.name,
-        "metric": title,
+        "metric": _METRIC_TITLES[answer.kind],
         **cohort,
         "repeats": options.repeats,
         "seed": options.seed,
         "winner": options.winner,
-        "best_of": summaries,
+        "best_of": lines,
     }
-    summary = "".join(
-        f"best of {one['tries']:>5}: {one['mean']:z.4f}, sd {one['sd']:z.4f}"
-        + (f", p of the winner {one['p']:z.4f}\n" if "p" in one else "\n")
-        for one in summaries
-    )
-    return StudyResult(content, summaries, summary)
+    summary = ""
+    for line in lines:
+        summary += f"best of {line['tries']:>5}: {line['mean']:z.4f}, sd {line['sd']:z.4f}"
+        summary += f", p of the winner {line['p']:z.4f}\n" if "p" in line else "\n"
+    return StudyResult(content, lines, summary)
 
 
-def _null(answer: AnswerSpec, source: Path) -> tuple[DrawScores, dict[str, Any]]:
-    """Random scores on a cohort's own targets, and the cohort's size."""
+def _read_targets(answer: AnswerSpec, source: Path) -> tuple[DrawScores, dict[str, Any]]:
+    """Read the cohort's targets; return random scores on them, and the numbers of patients for the JSON file."""
     if answer.kind == "risk":
-        follow_up = read_follow_up(source, answer).targets.values()
-        events = np.array([one.relapse for one in follow_up], dtype=np.bool_)
-        days = np.array([one.rfs_days for one in follow_up], dtype=np.float64)
+        targets = read_follow_up(source, answer).targets.values()
+        events = np.array([target.relapse for target in targets], dtype=np.bool_)
+        days = np.array([target.rfs_days for target in targets], dtype=np.float64)
         return random_c_index(days, events), {"cases": int(events.size), "recurrences": int(events.sum())}
     codes = class_codes(list(read_classes(source, answer).targets.values()), answer.classes)
     counts = np.bincount(codes, minlength=len(answer.classes)).tolist()
-    sizes = {str(value): count for value, count in zip(answer.classes, counts, strict=True)}
-    by_class = {"positive": counts[1]} if answer.is_binary else {"classes": sizes}
-    return random_balanced_accuracy(codes, len(answer.classes)), {"cases": int(codes.size), **by_class}
+    if answer.is_binary:
+        sizes: dict[str, Any] = {"positive": counts[1]}
+    else:
+        sizes = {"classes": {str(value): count for value, count in zip(answer.classes, counts, strict=True)}}
+    return random_balanced_accuracy(codes, len(answer.classes)), {"cases": int(codes.size), **sizes}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_best_of_k_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, its targets, and the settings of the draws."""
     add_answer_options(parser)
     add = parser.add_argument

@@ -1,11 +1,11 @@
-"""`hecktor study boards`: two leaderboards of one task side by side, such as those of validation and test."""
+"""`hecktor study boards`: compare two leaderboards of one task, such as validation and test."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,123 +16,147 @@ from evaluation.options import parse_name_path
 from evaluation.results.board import Leaderboard, OutOfCompetitionEntry, RankedEntry, read_board
 from evaluation.results.teams import OWN_EDITION
 from reporting.analyses.tasks import OFFICIAL, tau_and_p
-from reporting.studies.outputs import StudyResult, by_name
+from reporting.studies.outputs import StudyResult, collect_named_inputs
 
 Entry: TypeAlias = RankedEntry | OutOfCompetitionEntry
 # How a board ranks; the values of the teams do not depend on it.
-_RANKING: Final = ("official", "ties")
+_RANKING_FIELDS: Final = ("official", "ties")
 
 
-def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+def run_boards(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Compare the ranks and values of every team that both boards list."""
-    paths = by_name(options.boards, "board", at_least=2)
+    paths = collect_named_inputs(options.boards, "board", min_count=2)
     if len(paths) > 2:
         raise HecktorError("boards", f"found {len(paths)}", "two")
-    (first, first_board), (second, second_board) = ((name, read_board(path)) for name, path in paths.items())
-    different_ranking = _compare_rules(first, first_board, second, second_board)
-    metrics = {name: title for name, title in first_board.metrics.items() if name in second_board.metrics}
-    entries = [_entries(board) for board in (first_board, second_board)]
-    common = [team for team in entries[1] if team in entries[0]]
+    boards = {name: read_board(path) for name, path in paths.items()}
+    first, second = boards
+    different_ranking = compare_rules(boards)
+    metrics = {name: title for name, title in boards[first].metrics.items() if name in boards[second].metrics}
+    entries = {name: _list_entries(board) for name, board in boards.items()}
+    common = [team for team in entries[second] if team in entries[first]]
     if not common:
         raise HecktorError("boards", f"no team of {first} in {second}", "boards of the same teams")
-    lines = [_line(team, (first, second), [of[team] for of in entries], metrics) for team in common]
-    taus = _taus(entries, common, metrics)
+    lines = [
+        _build_line(team, {name: entry_of[team] for name, entry_of in entries.items()}, metrics) for team in common
+    ]
+    taus = _compute_taus(list(entries.values()), common, metrics)
     content = {
         "boards": [first, second],
-        "task": first_board.task,
+        "task": boards[first].task,
         "metrics": metrics,
         "teams": lines,
         "tau": taus,
         "different_ranking": different_ranking,
-        "without_values": sorted({one.team for board in (first_board, second_board) for one in board.incomplete}),
-        **{f"only_in_{name}": sorted(set(of) - set(common)) for name, of in zip(paths, entries, strict=True)},
+        "without_values": sorted({entry.team for board in boards.values() for entry in board.incomplete}),
+        **{f"only_in_{name}": sorted(set(entry_of) - set(common)) for name, entry_of in entries.items()},
     }
-    return StudyResult(content, lines, _summary(lines, taus, first, second))
+    return StudyResult(content, lines, _summarise_lines(lines, taus, (first, second)))
 
 
-def _compare_rules(first: str, first_board: Leaderboard, second: str, second_board: Leaderboard) -> list[str]:
-    """Compare the rules of two boards, and return the differences in how they rank, each with a warning.
+def compare_rules(boards: Mapping[str, Leaderboard]) -> list[str]:
+    """Return the differences in how two boards rank, and warn of each.
 
-    Raises HecktorError if their values follow different rules: another task, edition or option. Printed boards, and
-    those of earlier versions, do not state every rule.
+    Printed boards, and boards of earlier versions, do not state every rule; only rules that both state are compared.
+
+    Raises:
+        HecktorError: The values follow different rules: another task, edition or option.
     """
-    scored = [
+    names = " and ".join(boards)
+    expected = "one for both boards"
+    scoring = [
         {"task": board.task, "edition": board.edition, "options": board.provenance.get("options")}
-        for board in (first_board, second_board)
+        for board in boards.values()
     ]
-    for difference in _differences("", *scored):
-        raise HecktorError(f"{first} and {second}", f"different {difference}", "one for both boards")
-    texts = [board.provenance.get(OWN_EDITION) for board in (first_board, second_board)]
+    different_scoring = _find_differences("", *scoring)
+    if different_scoring:
+        raise HecktorError(names, f"different {different_scoring[0]}", expected)
+    texts = [board.provenance.get(OWN_EDITION) for board in boards.values()]
     if None not in texts and texts[0] != texts[1]:
-        digests = " and ".join(map(content_digest, texts))
-        found = f"edition {first_board.edition!r} with different contents (sha256 {digests})"
-        raise HecktorError(f"{first} and {second}", found, "one for both boards")
-    ranking = [{key: getattr(board, key) for key in _RANKING} for board in (first_board, second_board)]
-    different = list(_differences("", *ranking))
-    for difference in different:
-        sys.stderr.write(f"warning: {first} and {second} rank by different rules: {difference}\n")
-    return different
+        edition = next(iter(boards.values())).edition
+        digests = " and ".join(content_digest(text) for text in texts)
+        raise HecktorError(names, f"edition {edition!r} with different contents (sha256 {digests})", expected)
+    ranking = [{field: getattr(board, field) for field in _RANKING_FIELDS} for board in boards.values()]
+    different_ranking = _find_differences("", *ranking)
+    for difference in different_ranking:
+        sys.stderr.write(f"warning: {names} rank by different rules: {difference}\n")
+    return different_ranking
 
 
-def _differences(name: str, one: Any, other: Any) -> Iterator[str]:
-    """The values that both state differently, by name: `connectivity 26 and 6`."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in (key for key in one if key in other):
-            yield from _differences(key, one[key], other[key])
-    elif one != other and None not in (one, other):
-        yield f"{name} {one} and {other}"
+def _find_differences(name: str, first: Any, second: Any) -> list[str]:
+    """Return the values that both boards state and that differ, with their names: `connectivity 26 and 6`."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        common = [key for key in first if key in second]
+        return [difference for key in common for difference in _find_differences(key, first[key], second[key])]
+    if first is None or second is None or first == second:
+        return []
+    return [f"{name} {first} and {second}"]
 
 
-def _entries(board: Leaderboard) -> dict[str, Entry]:
-    """The entries with values by team, the ranked ones first."""
+def _list_entries(board: Leaderboard) -> dict[str, Entry]:
+    """Return the entries with values by team, the ranked ones first."""
     entries: list[Entry] = [*board.teams, *board.out_of_competition]
     return {entry.team: entry for entry in entries}
 
 
-def _line(team: str, names: tuple[str, str], entries: Sequence[Entry], metrics: Mapping[str, str]) -> dict[str, Any]:
-    """Ranks and values of a team on both boards, and second minus first; null if either is absent."""
-    parts: dict[str, list[float | None]] = {
-        "rank": [entry.rank if isinstance(entry, RankedEntry) else None for entry in entries]
+def _build_line(team: str, entry_of: Mapping[str, Entry], metrics: Mapping[str, str]) -> dict[str, Any]:
+    """Return a team's ranks and values on both boards, and second minus first; null if either is absent."""
+    figures: dict[str, list[float | None]] = {
+        "rank": [entry.rank if isinstance(entry, RankedEntry) else None for entry in entry_of.values()]
     }
-    parts |= {name: [entry.metrics[name].figure() for entry in entries] for name in metrics}
+    figures |= {metric: [entry.metrics[metric].figure() for entry in entry_of.values()] for metric in metrics}
+    first_board, second_board = entry_of
     line: dict[str, Any] = {"team": team}
-    for part, (one, other) in parts.items():
-        difference = None if one is None or other is None or math.isinf(one) or math.isinf(other) else other - one
-        line |= {f"{part}_{names[0]}": one, f"{part}_{names[1]}": other, f"{part}_difference": difference}
+    for key, (first, second) in figures.items():
+        line[f"{key}_{first_board}"] = first
+        line[f"{key}_{second_board}"] = second
+        if first is None or second is None or math.isinf(first) or math.isinf(second):
+            line[f"{key}_difference"] = None
+        else:
+            line[f"{key}_difference"] = second - first
     return line
 
 
-def _taus(
-    entries: Sequence[Mapping[str, Entry]], teams: Sequence[str], metrics: Mapping[str, str]
+def _compute_taus(
+    boards: Sequence[Mapping[str, Entry]], teams: Sequence[str], metrics: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Kendall's tau-b with p of the teams that both boards rank, by the official rank and by each metric alone.
+    """Compute Kendall's tau-b, with p, between the official ranks and between the ranks of each metric.
 
-    The ranks are those of the boards; teams on only one board do not change the order of the others.
+    Only teams that both boards rank count. The ranks are as on the boards: teams on only one board do not change the
+    order of the others.
     """
-    boards = [{team: one for team, one in of.items() if isinstance(one, RankedEntry)} for of in entries]
-    ranked = [team for team in teams if all(team in of for of in boards)]
+    ranked_entries = [
+        {team: entry for team, entry in board.items() if isinstance(entry, RankedEntry)} for board in boards
+    ]
+    ranked = [team for team in teams if all(team in entry_of for entry_of in ranked_entries)]
     taus = []
-    for name in (None, *metrics):
+    for metric in (None, *metrics):
         ranks = [
-            np.array([float((of[team] if name is None else of[team].metrics[name]).rank) for team in ranked])
-            for of in boards
+            np.array(
+                [
+                    float(entry_of[team].rank if metric is None else entry_of[team].metrics[metric].rank)
+                    for team in ranked
+                ]
+            )
+            for entry_of in ranked_entries
         ]
         tau, p = tau_and_p(*ranks) if len(ranked) > 1 else (None, None)
-        taus.append({"by": OFFICIAL if name is None else name, "teams": len(ranked), "tau": tau, "p": p})
+        taus.append({"by": OFFICIAL if metric is None else metric, "teams": len(ranked), "tau": tau, "p": p})
     return taus
 
 
-def _summary(lines: Sequence[Mapping[str, Any]], taus: Sequence[Mapping[str, Any]], first: str, second: str) -> str:
+def _summarise_lines(
+    lines: Sequence[Mapping[str, Any]], taus: Sequence[Mapping[str, Any]], boards: tuple[str, str]
+) -> str:
     width = max(len(str(line["team"])) for line in lines)
-    ranks = [[line[f"rank_{name}"] or "-" for name in (first, second)] for line in lines]
-    text = "".join(
-        f"{line['team']:<{width}}  rank {one} to {other}\n" for line, (one, other) in zip(lines, ranks, strict=True)
-    )
-    shown = [f"{one['by']} {one['tau']:z.3f} (p = {one['p']:z.3f})" for one in taus if one["tau"] is not None]
-    return f"{text}Kendall's tau of {taus[0]['teams']} teams: {', '.join(shown) or 'undefined'}\n"
+    text = ""
+    for line in lines:
+        first_rank, second_rank = (line[f"rank_{board}"] or "-" for board in boards)
+        text += f"{line['team']:<{width}}  rank {first_rank} to {second_rank}\n"
+    tau_texts = [f"{tau['by']} {tau['tau']:z.3f} (p = {tau['p']:z.3f})" for tau in taus if tau["tau"] is not None]
+    return f"{text}Kendall's tau of {taus[0]['teams']} teams: {', '.join(tau_texts) or 'undefined'}\n"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_boards_options(parser: argparse.ArgumentParser) -> None:
     """Add the two leaderboards."""
     boards = "two leaderboard.json files of `hecktor rank` with names, such as validation and test"
     parser.add_argument("boards", type=parse_name_path, nargs="+", metavar="NAME=FILE", help=boards)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from contract import labels
-from contract.editions import Edition, load_edition
+from contract.editions import AnswerSpec, Edition, load_edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError
 from contract.errors import HecktorError
 from contract.options import add_edition_option
@@ -21,79 +22,111 @@ from evaluation.metrics.lesions import label_components
 from evaluation.options import add_workers_option, parse_name_path
 from evaluation.statistics.intervals import quartiles
 from reporting.analyses.scans import PatientFiles, find_scans, tables_of
-from reporting.studies.outputs import StudyResult, by_name, measure_cases
-from reporting.studies.scans import tumour_of
+from reporting.studies.outputs import StudyResult, collect_named_inputs, measure_cases
+from reporting.studies.scans import read_tumour
 
 ALL: Final = "all"
-_MOST_NODES: Final = 3
+# Larger numbers of nodes are counted as one value, "3 or more".
+_MAX_COUNTED_NODES: Final = 3
+# Figures of one patient by column: a number is summarised by quartiles, a text is counted.
 Values = Mapping[str, float | str]
 
 
-def measure(scans: PatientFiles, connectivity: int) -> dict[str, float | str]:
-    """Volume in ml and SUVmax of GTVp and GTVn if present, and the number of GTVn lesions, 3 or more as one value.
+@dataclass(frozen=True)
+class CohortPatient:
+    """Figures of one patient; `centre` is empty if it is unknown."""
 
-    Raises GroundTruthError if the mask or the PET cannot be used.
+    split: str
+    centre: str
+    values: Values
+
+
+def measure_patient(scans: PatientFiles, connectivity: int) -> dict[str, float | str]:
+    """Measure volume in ml and SUVmax of GTVp and GTVn if present, and the number of GTVn lesions as a text.
+
+    Raises:
+        GroundTruthError: The mask or the PET cannot be used.
     """
-    inside, uptake, voxel_ml = tumour_of(scans)
+    tumour = read_tumour(scans)
     values: dict[str, float | str] = {}
     for label, name in ((labels.GTVP, "gtvp"), (labels.GTVN, "gtvn")):
-        part = inside == label
+        part = tumour.labels == label
         if part.any():
-            values |= {f"{name}_volume_ml": int(part.sum()) * voxel_ml, f"{name}_suv_max": float(uptake[part].max())}
-    nodes = label_components(inside == labels.GTVN, connectivity)[1] if inside.size else 0
-    return {**values, "nodes": f"{_MOST_NODES} or more" if nodes >= _MOST_NODES else str(nodes)}
+            values[f"{name}_volume_ml"] = int(part.sum()) * tumour.voxel_ml
+            values[f"{name}_suv_max"] = float(tumour.uptake[part].max())
+    nodes = label_components(tumour.labels == labels.GTVN, connectivity)[1] if tumour.labels.size else 0
+    values["nodes"] = f"{_MAX_COUNTED_NODES} or more" if nodes >= _MAX_COUNTED_NODES else str(nodes)
+    return values
 
 
-def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
-    """Measure every case of every split, join the tables, and summarise each split, each centre and both."""
-    folders, edition = by_name(options.splits, "split", at_least=1), load_edition(options.edition)
+def run_cohort(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Measure every case of every split, add the tables, and summarise each split, each centre and both together."""
+    folders = collect_named_inputs(options.splits, "split", min_count=1)
+    edition = load_edition(options.edition)
     if ALL in folders:
         raise HecktorError("splits", f"a split named {ALL!r}", "another name: all splits stand under it")
-    splits = {split: find_scans(folder, edition) for split, folder in folders.items()}
-    scans = [one for of_split in splits.values() for one in of_split]
-    cases = [one.case for one in scans]
-    twice = next((case for case in cases if cases.count(case) > 1), None)
-    if twice is not None:
-        raise HecktorError(twice, "in two splits", "each patient in one")
-    work = partial(measure, connectivity=load_profile(options.edition).mask_rules.connectivity)
-    measured = measure_cases(work, scans, options.workers, "read it")
-    tables = options.table or _tables_beside(folders.values(), edition)
-    in_tables = _read_tables(tables, edition, cases)
-    if options.table and not in_tables:
+    scans_of_split = {split: find_scans(folder, edition) for split, folder in folders.items()}
+    scans = [files for split_scans in scans_of_split.values() for files in split_scans]
+    cases = [files.case for files in scans]
+    repeated = next((case for case in cases if cases.count(case) > 1), None)
+    if repeated is not None:
+        raise HecktorError(repeated, "in two splits", "each patient in one")
+    work = partial(measure_patient, connectivity=load_profile(options.edition).mask_rules.connectivity)
+    measured = dict(zip(cases, measure_cases(work, scans, options.workers, "read it"), strict=True))
+    tables = options.table or _find_tables(folders.values(), edition)
+    table_rows = _read_tables(tables, edition, cases)
+    if options.table and not table_rows:
         raise HecktorError("--table", "no patient of the splits", f"rows of {format_names(sorted(cases))}")
-    centre_of = centres_of(cases, {case: str(row.pop(CENTRE)) for case, row in in_tables.items() if CENTRE in row})
-    values = {case: {**row, **in_tables.get(case, {})} for case, row in zip(cases, measured, strict=True)}
-    lines = _lines(
-        [(split, centre_of.get(one.case, ""), values[one.case]) for split, of in splits.items() for one in of]
-    )
-    without_row = sorted(set(cases) - set(in_tables)) if tables else []
-    content = {"splits": {split: len(of) for split, of in splits.items()}, "groups": lines, "without_row": without_row}
+    stated_centres = {case: str(row.pop(CENTRE)) for case, row in table_rows.items() if CENTRE in row}
+    centre_of = centres_of(cases, stated_centres)
+    patients = [
+        CohortPatient(split, centre_of.get(files.case, ""), {**measured[files.case], **table_rows.get(files.case, {})})
+        for split, split_scans in scans_of_split.items()
+        for files in split_scans
+    ]
+    lines = summarise_groups(patients)
+    without_row = sorted(set(cases) - set(table_rows)) if tables else []
+    content = {
+        "splits": {split: len(split_scans) for split, split_scans in scans_of_split.items()},
+        "groups": lines,
+        "without_row": without_row,
+    }
     note = f"without a row in the tables: {format_names(without_row)}; " if without_row else ""
     return StudyResult(content, lines, f"{len(cases)} patients, {len(set(centre_of.values()))} centres; {note}")
 
 
-def _lines(patients: Sequence[tuple[str, str, Values]]) -> list[dict[str, Any]]:
-    """One line per split, per centre, per centre within a split, and for the whole cohort, without duplicates."""
-    splits, centres = dict.fromkeys(split for split, *_ in patients), {centre for _, centre, _ in patients if centre}
-    columns = _columns([values for *_, values in patients])
+def summarise_groups(patients: Sequence[CohortPatient]) -> list[dict[str, Any]]:
+    """Return one line for each split, each centre, each centre within a split, and the whole cohort."""
+    splits = list(dict.fromkeys(patient.split for patient in patients))
+    if len(splits) > 1:
+        splits.append(ALL)
+    centres = sorted({patient.centre for patient in patients if patient.centre})
+    columns = _list_columns([patient.values for patient in patients])
     lines = []
-    for split in [*splits, *([ALL] if len(splits) > 1 else [])]:
-        for centre in [*sorted(centres), ALL]:
-            group = [values for in_split, at, values in patients if split in (in_split, ALL) and centre in (at, ALL)]
+    for split in splits:
+        for centre in [*centres, ALL]:
+            group = [
+                patient.values
+                for patient in patients
+                if split in (patient.split, ALL) and centre in (patient.centre, ALL)
+            ]
             if group:
-                lines.append({"split": split, "centre": centre, "patients": len(group), **_summary(group, columns)})
+                figures = _summarise_group(group, columns)
+                lines.append({"split": split, "centre": centre, "patients": len(group), **figures})
     return lines
 
 
-def _columns(patients: Sequence[Values]) -> dict[str, list[str] | None]:
-    """The possible values of every counted figure in order; None for a numeric figure."""
-    names = dict.fromkeys(name for values in patients for name in values)
-    texts = {name: sorted({str(of[name]) for of in patients if isinstance(of.get(name), str)}) for name in names}
-    return {name: found or None for name, found in texts.items()}
+def _list_columns(patients: Sequence[Values]) -> dict[str, list[str] | None]:
+    """Return each column with its possible texts in order, or None for a column of numbers."""
+    columns: dict[str, list[str] | None] = {}
+    for name in dict.fromkeys(name for values in patients for name in values):
+        texts = {str(values[name]) for values in patients if isinstance(values.get(name), str)}
+        columns[name] = sorted(texts) or None
+    return columns
 
 
-def _summary(group: Sequence[Values], columns: Mapping[str, list[str] | None]) -> dict[str, Any]:
-    """Median and quartiles of numbers, counts of values; `..._patients` is the number of patients with the figure."""
+def _summarise_group(group: Sequence[Values], columns: Mapping[str, list[str] | None]) -> dict[str, Any]:
+    """Return quartiles of numbers and counts of texts; `..._patients` is the number of patients with a value."""
     line: dict[str, Any] = {}
     for name, texts in columns.items():
         known = [values[name] for values in group if name in values]
@@ -101,60 +134,84 @@ def _summary(group: Sequence[Values], columns: Mapping[str, list[str] | None]) -
         if texts is not None:
             line |= {f"{name} {text}": known.count(text) for text in texts}
         else:
-            q1, median, q3 = quartiles([float(value) for value in known]) if known else (None,) * 3
+            q1, median, q3 = quartiles([float(value) for value in known]) if known else (None, None, None)
             line |= {f"{name}_median": median, f"{name}_q1": q1, f"{name}_q3": q3}
     return line
 
 
-def _tables_beside(folders: Iterable[Path], edition: Edition) -> list[Path]:
-    """The tables of patients beside the masks of each split, each once."""
+def _find_tables(folders: Iterable[Path], edition: Edition) -> list[Path]:
+    """Return the tables of patients next to the masks of all splits, without repetition."""
     paths = dict.fromkeys(path for folder in folders for path in tables_of(folder, edition))
     return [path for path in paths if ID in read_columns(path, edition)]
 
 
 def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) -> dict[str, dict[str, float | str]]:
-    """Centre, clinical variables and outcomes of each patient of the splits, if any table has them."""
+    """Read centre, clinical variables and outcomes of the patients that have a row in a table.
+
+    Raises:
+        HecktorError: A table or a value cannot be used, or two tables have different values of one patient.
+    """
     rows: dict[str, dict[str, float | str]] = {}
     for path in paths:
         table = read_table(path, path.name, edition)
-        for problem in (one for one in table.problems if one.is_error):
-            raise HecktorError(f"{path.name}, {problem.patient_id}".rstrip(", "), problem.found, problem.expected)
-        for case in (case for case in cases if case in table.rows):
-            values, known = _values(table.rows[case], edition, f"{path.name}, {case}"), rows.setdefault(case, {})
-            for name in (name for name, value in values.items() if known.setdefault(name, value) != value):
-                raise HecktorError(
-                    f"{path.name}, {case}", f"{name} {values[name]}", f"{known[name]}, as in another table"
-                )
+        for problem in table.problems:
+            if problem.is_error:
+                place = f"{path.name}, {problem.patient_id}".rstrip(", ")
+                raise HecktorError(place, problem.found, problem.expected)
+        for case in cases:
+            if case not in table.rows:
+                continue
+            place = f"{path.name}, {case}"
+            known = rows.setdefault(case, {})
+            for name, value in _read_row(table.rows[case], edition, place).items():
+                if known.setdefault(name, value) != value:
+                    raise HecktorError(place, f"{name} {value}", f"{known[name]}, as in another table")
     return rows
 
 
-def _values(row: Mapping[str, str], edition: Edition, where: str) -> dict[str, float | str]:
-    """The cells of a row: numbers as such, codes, stages, classes and events as texts."""
+def _read_row(row: Mapping[str, str], edition: Edition, place: str) -> dict[str, float | str]:
+    """Return the known values of a row; codes, stages, classes and events are texts. `place` is for messages."""
     values: dict[str, float | str] = {}
-    for variable in (one for one in edition.clinical if one.key in row):
+    for variable in edition.clinical:
+        if variable.key not in row:
+            continue
         try:
             value = variable.read(row[variable.key])
         except ImpossibleValueError as problem:
-            raise HecktorError(f"{where}: {variable.key}", f"found {row[variable.key]!r:.40}", str(problem)) from None
+            raise HecktorError(f"{place}: {variable.key}", f"found {row[variable.key]!r:.40}", str(problem)) from None
         if value is not None:
             name = CENTRE if variable.name == CENTRE else variable.key
             values[name] = float(value) if variable.type in ("years", "number") else str(value)
-    for answer in (answer for algorithm in edition.algorithms for answer in algorithm.head_specs):
-        for role, column in ((role, column) for role, column in answer.columns.items() if column in row):
-            text, place = row[column], f"{where}: {column}"
-            if role == "time":
-                days = parse_number(text, place, "a number of days", HecktorError)
-                values |= {} if days is None else {column: days}
-            elif role == "event":
-                event = parse_flag(text, place, HecktorError)
-                values |= {} if event is None else {column: str(int(event))}
-            else:
-                is_counted = text.upper() not in answer.not_counted
-                values[column] = str(parse_class(text, answer, place, HecktorError)) if is_counted else text.upper()
+    for algorithm in edition.algorithms:
+        for answer in algorithm.head_specs:
+            values |= _read_outcome(row, answer, place)
     return values
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def _read_outcome(row: Mapping[str, str], answer: AnswerSpec, place: str) -> dict[str, float | str]:
+    """Return the known values of a target's columns: days as a number, the event and the class as texts."""
+    values: dict[str, float | str] = {}
+    for role, column in answer.columns.items():
+        if column not in row:
+            continue
+        text = row[column]
+        cell = f"{place}: {column}"
+        if role == "time":
+            days = parse_number(text, cell, "a number of days", HecktorError)
+            if days is not None:
+                values[column] = days
+        elif role == "event":
+            event = parse_flag(text, cell, HecktorError)
+            if event is not None:
+                values[column] = str(int(event))
+        elif text.upper() in answer.not_counted:
+            values[column] = text.upper()
+        else:
+            values[column] = str(parse_class(text, answer, cell, HecktorError))
+    return values
+
+
+def add_cohort_options(parser: argparse.ArgumentParser) -> None:
     """Add the splits and the tables."""
     add = parser.add_argument
     splits = "name of a split, and its folder with CT, PET and reference in the platform's or the release's layout"

@@ -1,4 +1,4 @@
-"""`hecktor study ensemble`: the teams' answers combined into submissions that `hecktor evaluate` scores."""
+"""`hecktor study ensemble`: combine the teams' answers into submissions that `hecktor evaluate` scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reporting.studies.outputs import (
     StudyResult,
     Table,
     add_answer_options,
-    by_name,
+    collect_named_inputs,
     find_answer,
     measure_cases,
     write_table,
@@ -36,10 +36,10 @@ MEAN_RANK: Final = "mean_rank"
 MEDIAN_RANK: Final = "median_rank"
 MAJORITY: Final = "majority"
 VALUE_METHODS: Final[dict[str, tuple[str, ...]]] = {"risk": (MEAN_RANK, MEDIAN_RANK), "class": (MAJORITY,)}
+ALL: Final = "all"
 
-
-def _read_risks(path: Path, answer: AnswerSpec, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    return read_risk_table(path, answer, answer.direction, cases, not_evaluated)
+# Teams of each ensemble by its name.
+Selections = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -52,28 +52,32 @@ class TeamsValues:
 
 
 def read_values(tables: Mapping[str, Path], answer: AnswerSpec) -> TeamsValues:
-    """The risks or classes of each team's table, as `hecktor evaluate` reads them.
+    """Read the risks or classes of each team's table as `hecktor evaluate` reads them.
 
-    A patient without a usable value, or with two, has no vote of that team.
+    A team has no vote on a patient without a usable value, or with two values.
     """
-    read = read_class_table if answer.kind == "class" else _read_risks
-    patients = {team: _patients(path) for team, path in tables.items()}
-    check_shared(patients)
-    cases = sorted({case for of_team in patients.values() for case in of_team})
-    by_team: dict[str, dict[str, Any]] = {}
+    patients_of_team = {team: _read_patients(path) for team, path in tables.items()}
+    check_shared(patients_of_team)
+    cases = sorted({case for patients in patients_of_team.values() for case in patients})
+    by_team: dict[str, dict[str, Any]] = {team: {} for team in tables}
     problems = []
     for team, path in tables.items():
-        values = by_team.setdefault(team, {})
-        for submitted in read(path, answer, cases, ()).answers:
-            if submitted.value is None:
+        for submitted in _read_submission(path, answer, cases).answers:
+            value = submitted.value
+            if value is None:
                 problems.append({"case": submitted.case, "team": team, "why": submitted.problem or "no value"})
             else:
-                value = submitted.value
-                values[submitted.case] = value.value if isinstance(value, PredictedClass) else value
+                by_team[team][submitted.case] = value.value if isinstance(value, PredictedClass) else value
     return TeamsValues(tuple(cases), by_team, tuple(problems))
 
 
-def _patients(path: Path) -> set[str]:
+def _read_submission(path: Path, answer: AnswerSpec, cases: Collection[str]) -> Submission:
+    if answer.kind == "class":
+        return read_class_table(path, answer, cases, ())
+    return read_risk_table(path, answer, answer.direction, cases, ())
+
+
+def _read_patients(path: Path) -> set[str]:
     table = read_table_with(path, {}, PredictionError)
     if ID_COLUMN not in table.header:
         raise PredictionError(table.name, f"no column {ID_COLUMN}", "it and the answers")
@@ -83,63 +87,69 @@ def _patients(path: Path) -> set[str]:
 def combine_values(
     values: Sequence[Mapping[str, Any]], cases: Sequence[str], method: str, classes: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """Each patient's combined risk or class; None without any vote.
+    """Return each patient's combined risk or class; None for a patient without votes.
 
-    `values` are each team's by patient; an absent patient has no vote of that team. `classes` are in the order of the
-    declaration.
+    Args:
+        values: Each team's values by patient; a team has no vote on an absent patient.
+        cases: The patients.
+        method: `MAJORITY`, `MEAN_RANK` or `MEDIAN_RANK`.
+        classes: The classes in the order of the declaration. The first one wins if several have equally many votes.
     """
     if method != MAJORITY:
         return combine_risks(values, cases, method)
-    votes = {case: Counter(of_team[case] for of_team in values if case in of_team) for case in cases}
-    # Of equal votes the class that the declaration names first.
-    return {case: max(classes, key=lambda one: of[one]) if of else None for case, of in votes.items()}
+    combined: dict[str, Any] = {}
+    for case in cases:
+        votes = Counter(team_values[case] for team_values in values if case in team_values)
+        combined[case] = max(classes, key=lambda value: votes[value]) if votes else None
+    return combined
 
 
 def combine_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], method: str) -> dict[str, float | None]:
-    """The mean or median over teams of each patient's relative rank, in (0, 1), ordered as the risks (or times).
+    """Return the mean or median over teams of each patient's relative rank; None for a patient without votes.
 
-    A team's relative rank of a patient is (rank - 1/2) / n among the n patients it has a risk for, equal risks
-    sharing their mean rank. With a risk for every patient from every team the order is that of the plain ranks. A
-    patient without any vote has None.
+    Relative ranks are in (0, 1) and ordered as the risks (or times). A team's relative rank of a patient is
+    (rank - 1/2) / n among the n patients for which the team has a risk; equal risks share their mean rank. If every
+    team has a risk for every patient, the order is the order of the plain ranks.
     Source: the HECKTOR 2021 overview.
     """
-    from scipy.stats import rankdata  # takes seconds, which --help would wait for
+    from scipy.stats import rankdata  # slow to import; --help does not need it
 
     ranks: dict[str, list[float]] = {case: [] for case in cases}
-    for of_team in risks:
-        known = [case for case in cases if case in of_team]
-        values = np.array([of_team[case] for case in known], dtype=np.float64)
+    for team_risks in risks:
+        known = [case for case in cases if case in team_risks]
+        values = np.array([team_risks[case] for case in known], dtype=np.float64)
         for case, rank in zip(known, rankdata(values), strict=True):
             ranks[case].append((float(rank) - 0.5) / len(known))
-    summary = np.median if method == MEDIAN_RANK else np.mean
-    return {case: float(summary(of_case)) if of_case else None for case, of_case in ranks.items()}
+    summarise = np.median if method == MEDIAN_RANK else np.mean
+    return {case: float(summarise(case_ranks)) if case_ranks else None for case, case_ranks in ranks.items()}
 
 
-ALL: Final = "all"
-Selections = Mapping[str, tuple[str, ...]]
-
-
-def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+def run_ensemble(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Combine the teams' answers and write every ensemble as a submission."""
-    teams = by_name(options.teams, "team", 2)
+    teams = collect_named_inputs(options.teams, "team", min_count=2)
     task, answer = find_answer(parser, options)
-    selections = _selections(teams, options)
+    selections = _select_teams(teams, options)
     # Masks are written one by one; the JSON file is written last, as the sign that all of them are complete.
     (options.output / "ensemble.json").unlink(missing_ok=True)
     if answer.kind == "mask":
-        content, table = _of_masks(teams, selections, options)
+        content, table = _combine_masks(teams, selections, options)
     else:
-        content, table = _of_values(teams, selections, options, answer)
+        content, table = _combine_tables(teams, selections, options, answer)
     for problem in content["without_vote"]:
         sys.stderr.write(f"warning: {problem['case']}, {problem['team']}: {problem['why']}\n")
-    about: dict[str, Any] = {"task": task.name, "answer": answer.name, "teams": list(teams)}
-    about["selections"] = {name: list(of) for name, of in selections.items()}
+    content = {
+        "task": task.name,
+        "answer": answer.name,
+        "teams": list(teams),
+        "selections": {name: list(members) for name, members in selections.items()},
+        **content,
+    }
     summary = "".join(f"ensemble: {options.output / name}\n" for name in content["ensembles"])
-    return StudyResult({**about, **content}, table, summary)
+    return StudyResult(content, table, summary)
 
 
-def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> Selections:
-    """All teams, and the first teams of the leaderboard if one is given."""
+def _select_teams(teams: Mapping[str, Path], options: argparse.Namespace) -> Selections:
+    """Return all teams, and the first teams of the leaderboard if there is a leaderboard."""
     selections = {ALL: tuple(teams)}
     if options.leaderboard is None:
         return selections
@@ -152,14 +162,15 @@ def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> Selec
     return {**selections, f"top{options.top}": best}
 
 
-def _of_masks(
+def _combine_masks(
     teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace
 ) -> tuple[dict[str, Any], Table]:
+    """Write the masks of every ensemble; return the content of the JSON file and the table."""
     cases = find_cases(teams, options.ground_truth, selections, options.output)
     rows = measure_cases(combine_case, cases, options.workers, "combined it")
     content = {
         "methods": list(METHODS),
-        "ensembles": _ensembles(selections, METHODS),
+        "ensembles": _name_ensembles(selections, METHODS),
         "cases": len(rows),
         "without_vote": [problem for row in rows for problem in row.without_vote],
         "not_written": [{"case": row.case, "ensemble": name} for row in rows for name in row.not_written],
@@ -167,39 +178,43 @@ def _of_masks(
     return content, [dict(line) for row in rows for line in row.lines]
 
 
-def _of_values(
+def _combine_tables(
     teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace, answer: AnswerSpec
 ) -> tuple[dict[str, Any], Table]:
+    """Write the table of every ensemble; return the content of the JSON file and the table of all ensembles."""
     if options.ground_truth is not None:
         raise HecktorError("--ground-truth", "only masks need it", "none for risks and classes")
-    values, methods = read_values(teams, answer), VALUE_METHODS[answer.kind]
+    values = read_values(teams, answer)
+    methods = VALUE_METHODS[answer.kind]
     column = list_value_columns(answer)[0]
-    content: dict[str, Any] = {
-        "methods": list(methods),
-        "ensembles": [f"{name}.csv" for name in _ensembles(selections, methods)],
-        "cases": len(values.cases),
-        "without_vote": list(values.without_vote),
-        "not_written": [],
-    }
+    not_written: list[dict[str, str]] = []
     lines: list[dict[str, Any]] = [{"PatientID": case} for case in values.cases]
     for selection, members in selections.items():
         for method in methods:
+            ensemble = f"{selection}_{method}"
             votes = [values.by_team[team] for team in members]
             combined = combine_values(votes, values.cases, method, answer.classes)
             table = [{"PatientID": case, column: value} for case, value in combined.items() if value is not None]
-            write_table(options.output / f"{selection}_{method}.csv", table)
+            write_table(options.output / f"{ensemble}.csv", table)
             for line in lines:
-                line[f"{selection}_{method}"] = combined[line["PatientID"]]
+                line[ensemble] = combined[line["PatientID"]]
             absent = [case for case, value in combined.items() if value is None]
-            content["not_written"] += [{"case": case, "ensemble": f"{selection}_{method}.csv"} for case in absent]
+            not_written += [{"case": case, "ensemble": f"{ensemble}.csv"} for case in absent]
+    content = {
+        "methods": list(methods),
+        "ensembles": [f"{ensemble}.csv" for ensemble in _name_ensembles(selections, methods)],
+        "cases": len(values.cases),
+        "without_vote": list(values.without_vote),
+        "not_written": not_written,
+    }
     return content, lines
 
 
-def _ensembles(selections: Mapping[str, Any], methods: Iterable[str]) -> list[str]:
+def _name_ensembles(selections: Mapping[str, Any], methods: Iterable[str]) -> list[str]:
     return [f"{selection}_{method}" for selection in selections for method in methods]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_ensemble_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, the teams and the leaderboard."""
     add_answer_options(parser)
     add = parser.add_argument

@@ -27,15 +27,29 @@ from evaluation.results.task import TaskResults
 from evaluation.results.teams import load_teams
 from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
-from reporting.studies.outputs import StudyResult, interval_text, plain_figures
+from reporting.studies.outputs import StudyResult, dump_figures, format_interval
 
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
-_UNMATCHED: Final = {
+_UNMATCHED_REASONS: Final = {
     "unknown": "not a case of the metrics.json",
     "duplicate": "appears twice, neither line counts",
     "missing": "no line in the table, no record",
 }
+
+
+@dataclass(frozen=True)
+class ExpectedDsc:
+    """Expected DSC of each case by label, and the names of cases that do not match the metrics.json.
+
+    `answers` has only labels with a column in the table. `unknown` are names that are no case, `duplicate` cases with
+    two lines (neither counts), `missing` cases without a line or record.
+    """
+
+    answers: Mapping[str, Sequence[SubmittedAnswer]]
+    unknown: list[str]
+    duplicate: list[str]
+    missing: list[str]
 
 
 @dataclass(frozen=True)
@@ -57,8 +71,8 @@ class LabelConfidence:
         """True where the mask of a case failed, shape (cases,)."""
         return np.asarray(self.true_dsc < self.failed_below, dtype=np.bool_)
 
-    def estimates(self, bootstraps: int, seed: int) -> Estimates:
-        """Every metric with its interval; metrics that are always defined share their draws of cases."""
+    def estimate(self, bootstraps: int, seed: int) -> Estimates:
+        """Estimate every metric with its interval; metrics that are always defined share their draws of cases."""
         risk = 1 - self.true_dsc
         metrics = {
             **confidence_metrics(self.expected, self.true_dsc),
@@ -71,157 +85,197 @@ class LabelConfidence:
         return estimate_unranked(metrics, risk.size, bootstraps, seed)
 
 
-def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+def run_failures(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Compare expected and true DSC of each label."""
-    loaded = load_teams({options.metrics.resolve().parent.name: options.metrics}, edition=options.edition)
-    ((team, metrics),), (cases, rows) = loaded.teams.items(), rows_of_masks(loaded)
-    answers, about = read_expected(options.expected, cases)
-    confidence = {label: compare(label, rows, given, options.failed_below) for label, given in answers.items()}
-    if not any(one.expected.size for one in confidence.values()):
+    results = load_teams({options.metrics.resolve().parent.name: options.metrics}, edition=options.edition)
+    ((team, metrics),) = results.teams.items()
+    cases, rows = find_mask_rows(results)
+    expected = read_expected(options.expected, cases)
+    confidence = {
+        label: pair_dsc(label, rows, answers, options.failed_below) for label, answers in expected.answers.items()
+    }
+    if not any(label_confidence.expected.size for label_confidence in confidence.values()):
         raise HecktorError(options.expected.name, "no case has a true and an expected DSC", "at least one")
     content: dict[str, Any] = {
         "team": team,
         "edition": metrics.provenance.edition,
         "cases": len(cases),
         "not_counted": sorted(set(cases) - {row.case for row in rows}),
-        **about,
+        "unknown": expected.unknown,
+        "duplicate": expected.duplicate,
+        "missing": expected.missing,
         "failed_below": options.failed_below,
         "bootstraps": options.bootstraps,
         "seed": options.seed,
-        "labels": {name: _as_json(one, options.bootstraps, options.seed) for name, one in confidence.items()},
+        "labels": {
+            label: _dump_confidence(label_confidence, options.bootstraps, options.seed)
+            for label, label_confidence in confidence.items()
+        },
     }
-    for kind, reason in _UNMATCHED.items():
+    for kind, reason in _UNMATCHED_REASONS.items():
         for case in content[kind]:
             sys.stderr.write(f"warning: {case}: {reason}\n")
-    lines = [line for label, one in confidence.items() for line in curve(label, one)]
-    return StudyResult(content, lines, _summary(content["labels"]))
+    lines = [
+        line
+        for label, label_confidence in confidence.items()
+        for line in build_risk_coverage_curve(label, label_confidence)
+    ]
+    return StudyResult(content, lines, _summarise_labels(content["labels"]))
 
 
-def rows_of_masks(loaded: TaskResults) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
-    """The cases of one team's metrics.json of masks, sorted, and the rows that count by its rules.
+def find_mask_rows(results: TaskResults) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
+    """Return the cases of one team's metrics.json of masks, sorted, and the rows that count by its rules.
 
-    Raises HecktorError without masks or rows.
+    Raises:
+        HecktorError: The file has no masks or no rows.
     """
-    (team,), mask = loaded.teams, loaded.task.mask_spec
-    if mask is None or team not in loaded.answers:
+    (team,) = results.teams
+    mask = results.task.mask_spec
+    if mask is None or team not in results.answers:
         raise HecktorError(team, "no rows of masks", "a metrics.json of masks written without --no-rows")
-    rows = loaded.answers[team][mask.name].counted
-    return tuple(sorted(loaded.scored_cases)), tuple(row for row in rows if isinstance(row, MaskRow))
+    rows = results.answers[team][mask.name].counted
+    return tuple(sorted(results.scored_cases)), tuple(row for row in rows if isinstance(row, MaskRow))
 
 
-def read_expected(
-    path: Path, cases: Sequence[str]
-) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
-    """The expected DSC of each case, for each label with a column in the table; and the names that do not match.
+def read_expected(path: Path, cases: Sequence[str]) -> ExpectedDsc:
+    """Read the expected DSC of each case.
 
-    These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line). In
-    place of a table `path` may be a `rehearsal.json`, or a folder with a record of the run for each case. Raises
-    PredictionError if the table or a record cannot be used; a fault of one line becomes the problem of its case.
+    A value that cannot be used becomes the problem of its case.
+
+    Args:
+        path: A table, a `rehearsal.json`, or a folder with a record of the run for each case.
+        cases: The cases of the metrics.json.
+
+    Raises:
+        PredictionError: The table or a record cannot be used.
     """
-    if path.is_dir() or path.suffix.lower() == ".json":
-        return _of_records(path, cases)
+    if path.is_dir():
+        return _match_records(_read_run_records(path), cases)
+    if path.suffix.lower() == ".json":
+        return _match_records(_read_rehearsal(path), cases)
+    return _read_expected_table(path, cases)
+
+
+def _read_expected_table(path: Path, cases: Sequence[str]) -> ExpectedDsc:
     table = read_table_with(path, dict.fromkeys(COLUMNS.values(), ()), PredictionError)
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
     if ID_COLUMN not in table.header or not columns:
-        wanted = f"{ID_COLUMN} and {' or '.join(COLUMNS.values())}"
-        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {wanted}")
-    read = {label: read_share_table(path, column, cases) for label, column in columns.items()}
-    one = next(iter(read.values()))
+        expected = f"{ID_COLUMN} and {' or '.join(COLUMNS.values())}"
+        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {expected}")
+    submissions = {label: read_share_table(path, column, cases) for label, column in columns.items()}
+    # All columns have the same patients.
+    submission = next(iter(submissions.values()))
     missing = sorted(set(cases) - {row[ID_COLUMN].strip() for row in table.rows})
-    about = {"unknown": list(one.unknown), "duplicate": list(one.duplicate), "missing": missing}
-    return {label: submission.answers for label, submission in read.items()}, about
+    answers = {label: submission.answers for label, submission in submissions.items()}
+    return ExpectedDsc(answers, list(submission.unknown), list(submission.duplicate), missing)
 
 
-def _of_records(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
-    """Read what `read_expected` returns from a `rehearsal.json`, or from a folder of run records `CASE.json`."""
-    found = _read_rehearsal(path) if path.is_file() else _read_run_records(path)
-
-    def answer(case: str, label: str) -> SubmittedAnswer:
-        value = found.get(case, {}).get(label)
-        why = f"no expected DSC of {label}" if case in found else "no record"
-        return SubmittedAnswer(case, None, why) if value is None else SubmittedAnswer(case, None, value=value)
-
-    answers: dict[str, Sequence[SubmittedAnswer]] = {
-        label: [answer(case, label) for case in cases] for label in COLUMNS
-    }
-    unknown, missing = sorted(found.keys() - set(cases)), sorted(set(cases) - found.keys())
-    return answers, {"unknown": unknown, "duplicate": [], "missing": missing}
+def _match_records(records: Mapping[str, Mapping[str, float | None]], cases: Sequence[str]) -> ExpectedDsc:
+    """Return the expected DSC by label from the expected DSC by case and label."""
+    answers: dict[str, list[SubmittedAnswer]] = {label: [] for label in COLUMNS}
+    for label, label_answers in answers.items():
+        for case in cases:
+            value = records.get(case, {}).get(label)
+            if value is not None:
+                label_answers.append(SubmittedAnswer(case, None, value=value))
+            else:
+                problem = f"no expected DSC of {label}" if case in records else "no record"
+                label_answers.append(SubmittedAnswer(case, None, problem))
+    unknown = sorted(records.keys() - set(cases))
+    missing = sorted(set(cases) - records.keys())
+    return ExpectedDsc(answers, unknown, [], missing)
 
 
 def _read_run_records(folder: Path) -> dict[str, dict[str, float | None]]:
     """Read the expected DSC of each case by label from `CASE.json` as `hecktor predict --record` writes it."""
-    found = {}
-    for path in [path for path in list_folder(folder, "*.json") if not is_system_name(path.name)]:
-        content = read_json(path, error=PredictionError)
-        found[path.stem] = _expected_of(content, path.name, "a record of `hecktor predict --record`")
-    return found
+    records = {}
+    for path in list_folder(folder, "*.json"):
+        if not is_system_name(path.name):
+            record = read_json(path, error=PredictionError)
+            records[path.stem] = _parse_record(record, path.name, "a record of `hecktor predict --record`")
+    return records
 
 
 def _read_rehearsal(path: Path) -> dict[str, dict[str, float | None]]:
     """Read the expected DSC of each case by label from `rehearsal.json`; cases without a run record are left out."""
-    content, wanted = read_json(path, error=PredictionError), "a rehearsal.json of `hecktor rehearse`"
+    content = read_json(path, error=PredictionError)
+    expected = "a rehearsal.json of `hecktor rehearse`"
     entries = content.get("cases") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not all(
         isinstance(entry, dict) and isinstance(entry.get("case"), str) and "record" in entry for entry in entries
     ):
-        raise PredictionError(path.name, "no cases with their records", wanted)
-    recorded = {entry["case"]: entry["record"] for entry in entries if entry["record"] is not None}
-    if any(isinstance(record, dict) and "expected_dsc" not in record for record in recorded.values()):
+        raise PredictionError(path.name, "no cases with their records", expected)
+    records = {entry["case"]: entry["record"] for entry in entries if entry["record"] is not None}
+    if any(isinstance(record, dict) and "expected_dsc" not in record for record in records.values()):
         raise PredictionError(
             path.name, "no expected_dsc in its records", "a rehearsal of this version; rehearse again"
         )
-    return {case: _expected_of(record, f"{path.name}: {case}", wanted) for case, record in recorded.items()}
+    return {case: _parse_record(record, f"{path.name}: {case}", expected) for case, record in records.items()}
 
 
-def _expected_of(record: Any, name: str, wanted: str) -> dict[str, float | None]:
+def _parse_record(record: Any, name: str, expected: str) -> dict[str, float | None]:
     """Return the expected DSC by label of one record; raise `PredictionError` for anything else than 0 to 1."""
-    given = record.get("expected_dsc") if isinstance(record, dict) else None
-    if not isinstance(given, dict) or not all(
+    values = record.get("expected_dsc") if isinstance(record, dict) else None
+    if not isinstance(values, dict) or not all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
-        for value in given.values()
+        for value in values.values()
     ):
-        raise PredictionError(name, "no expected_dsc from 0 to 1", wanted)
-    return {label.lower(): None if value is None else float(value) for label, value in given.items()}
+        raise PredictionError(name, "no expected_dsc from 0 to 1", expected)
+    return {label.lower(): None if value is None else float(value) for label, value in values.items()}
 
 
-def compare(
+def pair_dsc(
     label: str, rows: Sequence[MaskRow], answers: Sequence[SubmittedAnswer], failed_below: float
 ) -> LabelConfidence:
-    """Pair one label's expected DSCs with the true ones.
+    """Pair one label's expected DSC with the true one.
 
-    `rows` are of the cases that count; `answers` have the expected DSC of these cases and others. A mask failed if
-    its true DSC is below `failed_below`.
+    Args:
+        label: Key of `LABELS`.
+        rows: Rows of the cases that count.
+        answers: Expected DSC of these cases, and possibly of further ones.
+        failed_below: A mask failed if its true DSC is lower.
     """
     answer_of = {answer.case: answer for answer in answers}
-    true_dsc = {
-        row.case: score_overlap(row.label(label).overlap, failed=row.error is not None, rule="skip").dsc for row in rows
-    }
-    given = {case: answer_of[case].value for case in true_dsc}
-    both = [
-        (value, dsc) for case, dsc in true_dsc.items() if dsc is not None and isinstance(value := given[case], float)
-    ]
-    expected, true = np.array(both, dtype=np.float64).reshape(-1, 2).T
-    lacking = [case for case in true_dsc if given[case] is None]
-    without_expected = tuple({"case": case, "why": answer_of[case].problem or ""} for case in lacking)
-    without_dsc = tuple(case for case, dsc in true_dsc.items() if dsc is None)
-    unwarned = sum(dsc is not None and dsc < failed_below for dsc in map(true_dsc.get, lacking))
-    return LabelConfidence(expected, true, failed_below, without_expected, without_dsc, unwarned)
+    pairs: list[tuple[float, float]] = []
+    without_expected = []
+    without_dsc = []
+    unwarned = 0
+    for row in rows:
+        dsc = score_overlap(row.label(label).overlap, failed=row.error is not None, rule="skip").dsc
+        answer = answer_of[row.case]
+        if dsc is None:
+            without_dsc.append(row.case)
+        elif isinstance(answer.value, float):
+            pairs.append((answer.value, dsc))
+        if answer.value is None:
+            without_expected.append({"case": row.case, "why": answer.problem or ""})
+            if dsc is not None and dsc < failed_below:
+                unwarned += 1
+    expected, true_dsc = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+    return LabelConfidence(expected, true_dsc, failed_below, tuple(without_expected), tuple(without_dsc), unwarned)
 
 
-def curve(label: str, confidence: LabelConfidence) -> list[dict[str, Any]]:
-    """The risk-coverage curve: one line for each number of retained cases."""
+def build_risk_coverage_curve(label: str, confidence: LabelConfidence) -> list[dict[str, Any]]:
+    """Return the risk-coverage curve: one line for each number of retained cases."""
     risk = 1 - confidence.true_dsc
-    own, best = risk_coverage(confidence.expected, risk), risk_coverage(confidence.true_dsc, risk)
-    columns = ("label", "kept", "coverage", "risk", "oracle_risk", "random_risk")
-    rows = (
-        (label, number, number / risk.size, float(own[number - 1]), float(best[number - 1]), float(risk.mean()))
+    risks = risk_coverage(confidence.expected, risk)
+    oracle_risks = risk_coverage(confidence.true_dsc, risk)
+    return [
+        {
+            "label": label,
+            "kept": number,
+            "coverage": number / risk.size,
+            "risk": float(risks[number - 1]),
+            "oracle_risk": float(oracle_risks[number - 1]),
+            "random_risk": float(risk.mean()),
+        }
         for number in range(1, risk.size + 1)
-    )
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    ]
 
 
-def _as_json(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[str, Any]:
-    estimates = confidence.estimates(bootstraps, seed)
+def _dump_confidence(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[str, Any]:
+    """Return the results of one label for the JSON file."""
+    estimates = confidence.estimate(bootstraps, seed)
     return {
         "cases": int(confidence.true_dsc.size),
         "failed": int(confidence.failed.sum()),
@@ -229,14 +283,14 @@ def _as_json(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[st
         "without_expected": list(confidence.without_expected),
         "without_dsc": list(confidence.without_dsc),
         "redraws": estimates.redraws,
-        "aggregates": plain_figures(estimates.by_metric),
+        "aggregates": dump_figures(estimates.by_metric),
     }
 
 
-def _summary(by_label: Mapping[str, Mapping[str, Any]]) -> str:
+def _summarise_labels(by_label: Mapping[str, Mapping[str, Any]]) -> str:
     lines = []
     for label, results in by_label.items():
-        lines += [f"{label} {name:<20} {interval_text(figures)}\n" for name, figures in results["aggregates"].items()]
+        lines += [f"{label} {name:<20} {format_interval(figures)}\n" for name, figures in results["aggregates"].items()]
         lines.append(
             f"{label}: {results['cases']} cases, {results['failed']} failed; without an expected DSC "
             f"{len(results['without_expected'])}, of which failed {results['failed_without_expected']}\n"
@@ -244,7 +298,7 @@ def _summary(by_label: Mapping[str, Mapping[str, Any]]) -> str:
     return "".join(lines)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_failures_options(parser: argparse.ArgumentParser) -> None:
     """Add the masks' metrics, the expected DSC and the bootstrap."""
     add = parser.add_argument
     add("metrics", type=Path, help="metrics.json of the team's masks")

@@ -1,4 +1,4 @@
-"""Shared by studies: named inputs on the command line, and results as JSON and CSV."""
+"""Inputs and outputs that studies share: named inputs on the command line, results as JSON and CSV."""
 
 from __future__ import annotations
 
@@ -47,29 +47,33 @@ class StudyResult:
     files: tuple[str, ...] = ()
 
     def write(self, folder: Path, name: str) -> list[str]:
-        """Write `<name>.csv` and `<name>.json`; return the names of all files."""
-        contents: dict[str, str] = {}
+        """Write `<name>.csv` and `<name>.json`; return the names of all files of the study."""
+        texts: dict[str, str] = {}
         if self.table:
-            contents[f"{name}.csv"] = _csv(self.table, for_people=True)
-        about = {"study": name, "version": find_version("hecktor")}
-        contents[f"{name}.json"] = json_text(_plain({**about, **self.content}))
-        write_files({folder / name: text.encode() for name, text in contents.items()})
-        return [*self.files, *contents]
+            texts[f"{name}.csv"] = _format_table(self.table, for_people=True)
+        content = {"study": name, "version": find_version("hecktor"), **self.content}
+        texts[f"{name}.json"] = json_text(_replace_infinite(content))
+        write_files({folder / file_name: text.encode() for file_name, text in texts.items()})
+        return [*self.files, *texts]
 
 
-def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dict[str, Value]:
-    """The named values, in the order given; raises HecktorError for a repeated name or fewer than `at_least`."""
+def collect_named_inputs(pairs: Sequence[tuple[str, Value]], noun: str, min_count: int) -> dict[str, Value]:
+    """Return the inputs by name, in the order of the command line.
+
+    Raises:
+        HecktorError: A name is repeated, or there are fewer than `min_count` inputs. `noun` says what they are.
+    """
     names = [name for name, _ in pairs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise HecktorError(f"{what} {twice[0]!r} appears twice, expected each {what} once")
-    if len(names) < at_least:
-        raise HecktorError(f"{len(names)} {what}s, expected at least {at_least}")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise HecktorError(f"{noun} {repeated[0]!r} appears twice, expected each {noun} once")
+    if len(names) < min_count:
+        raise HecktorError(f"{len(names)} {noun}s, expected at least {min_count}")
     return dict(pairs)
 
 
 def add_answer_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--edition`, `--task` and `--answer`; read them with `find_answer`."""
+    """Add `--edition`, `--task` and `--answer`; `find_answer` reads them."""
     add_edition_options(parser)
     parser.add_argument("--answer", help="answer of a task with several, such as rfs or t_stage")
 
@@ -77,59 +81,70 @@ def add_answer_options(parser: argparse.ArgumentParser) -> None:
 def find_answer(
     parser: argparse.ArgumentParser, options: argparse.Namespace, kinds: Sequence[str] = ("mask", "risk", "class")
 ) -> tuple[Algorithm, AnswerSpec]:
-    """The task, and its answer of the given name or the only one of these kinds. An error names the possible ones."""
+    """Return the task of the options, and its answer that `--answer` names or its only answer of these kinds.
+
+    Raises:
+        HecktorError: There is no such answer, or several are possible; the message names them.
+    """
     task = find_algorithm(parser, load_edition(options.edition).algorithm, options.task)
     name = options.answer
-    possible = {answer.name: answer for answer in task.answer_specs if answer.kind in kinds}
-    if not possible:
+    answer_of = {answer.name: answer for answer in task.answer_specs if answer.kind in kinds}
+    if not answer_of:
         raise HecktorError(f"task {task.name}", f"no answer of kind {' or '.join(kinds)}", "a task with one")
-    if name is None and len(possible) == 1:
-        return task, next(iter(possible.values()))
-    if name not in possible:
-        found = f"found {name}" if name else f"task {task.name} has {len(possible)} answers"
-        raise HecktorError("--answer", found, f"one of {', '.join(possible)}")
-    return task, possible[name]
+    if name is None and len(answer_of) == 1:
+        return task, next(iter(answer_of.values()))
+    if name not in answer_of:
+        actual = f"found {name}" if name else f"task {task.name} has {len(answer_of)} answers"
+        raise HecktorError("--answer", actual, f"one of {', '.join(answer_of)}")
+    return task, answer_of[name]
 
 
-def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: int, doing: str) -> list[Row]:
-    """Apply `work` to every case in order, see `map_cases`; `doing` completes "the process that".
+def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: int, action: str) -> list[Row]:
+    """Apply `work` to every case, in order, with `map_cases`.
 
-    Raises GroundTruthError for a case that kills its process: no row can replace that of a reference.
+    Args:
+        work: Measures one case.
+        items: The cases.
+        workers: Number of processes.
+        action: Completes the message "the process that ...", such as "measured it".
+
+    Raises:
+        GroundTruthError: The process of a case died. No other row can replace the row of a reference.
     """
 
-    def died(item: Item) -> Row:
-        raise GroundTruthError(item.case, f"the process that {doing} ended ({DEATH})")
+    def report_death(item: Item) -> Row:
+        raise GroundTruthError(item.case, f"the process that {action} ended ({DEATH})")
 
-    return map_cases(work, items, workers, died)
+    return map_cases(work, items, workers, report_death)
 
 
-def plain_figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
-    """The figures of every metric as metrics.json has them."""
+def dump_figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
+    """Return the figures of every metric with the keys of metrics.json."""
     return {name: figures.model_dump(exclude_unset=True) for name, figures in aggregates(estimates).items()}
 
 
-def interval_text(figures: Mapping[str, Any]) -> str:
-    """A value of `plain_figures` with its interval, for a line on the screen."""
-    parts = MetricFigures(**figures).figures
-    value, low, high = ("null" if figure is None else f"{figure:z.4f}" for figure in parts)
+def format_interval(figures: Mapping[str, Any]) -> str:
+    """Format one metric of `dump_figures`, its value and interval, for a line on the screen."""
+    value, low, high = ("null" if figure is None else f"{figure:z.4f}" for figure in MetricFigures(**figures).figures)
     return f"{value}  [{low}, {high}]"
 
 
 def write_table(target: Path, table: Table) -> None:
-    """Write lines as CSV, for `hecktor evaluate` to read: columns in the order of their first appearance."""
-    write_text(target, _csv(table, for_people=False))
+    """Write lines as a CSV file that `hecktor evaluate` reads; columns are in the order of their first appearance."""
+    write_text(target, _format_table(table, for_people=False))
 
 
-def _csv(table: Table, *, for_people: bool) -> str:
-    return csv_text(list(dict.fromkeys(column for line in table for column in line)), table, for_people=for_people)
+def _format_table(table: Table, *, for_people: bool) -> str:
+    columns = list(dict.fromkeys(column for line in table for column in line))
+    return csv_text(columns, table, for_people=for_people)
 
 
-def _plain(value: Any) -> Any:
-    """The value with null for NaN and infinities, which JSON lacks."""
+def _replace_infinite(value: Any) -> Any:
+    """Return the value with null for NaN and infinities, which JSON lacks."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: _replace_infinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_replace_infinite(item) for item in value]
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value

@@ -1,4 +1,4 @@
-"""All teams' masks of one case, read one at a time and combined into one: STAPLE, or the average of the votes."""
+"""Combination of all teams' masks of one case into one mask: STAPLE, or the average of the votes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Labels: TypeAlias = npt.NDArray[np.uint8]
 
 STAPLE_MARGIN_MM: Final = 10.0
 _MAX_ITERATIONS: Final = 1000
-_ENOUGH: Final = 0.5
+_MIN_PROBABILITY: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,78 +39,95 @@ class CompactMask:
     inside: Labels
 
     @classmethod
-    def of(cls, mask: npt.NDArray[Any]) -> CompactMask:
-        """A mask cut to its foreground."""
+    def from_mask(cls, mask: npt.NDArray[Any]) -> CompactMask:
+        """Crop a mask to its foreground."""
         box = foreground_box(mask)
         return cls(box, mask[box].astype(np.uint8))
 
 
 def average(votes: Booleans, spacing_mm: Spacing) -> Floats:
-    """The fraction of masks that include each voxel; `votes` has shape (masks, z, y, x)."""
-    del spacing_mm
+    """Return the fraction of masks that include each voxel; `votes` has shape (masks, z, y, x)."""
+    del spacing_mm  # only STAPLE needs it
     return np.asarray(np.mean(votes, axis=0))
 
 
 def staple(votes: Booleans, spacing_mm: Spacing) -> Floats:
-    """The probability of each voxel under STAPLE, which takes the masks as noisy observations of one truth.
+    """Return the probability of each voxel under STAPLE, which takes the masks as noisy observations of one truth.
 
-    `votes` has shape (masks, z, y, x), the spacing (z, y, x). STAPLE runs on the votes' bounding box and 10 mm around
-    it, cut at the image's border, since the amount of air in an image would change the raters' specificity and the
-    prior. If all masks agree in every voxel, the probability is their vote; STAPLE is undefined if such a box has no
-    background. Voxels outside all masks have probability 0, even if strong disagreement makes STAPLE assign another
-    value.
-    Source: Warfield et al. 2004, IEEE Trans Med Imaging 23:903-921, as SimpleITK's filter has it.
+    STAPLE runs on the votes' bounding box with a margin of 10 mm, cut at the image's border, since the amount of air
+    in an image would change the raters' specificity and the prior. If all masks agree in every voxel, the probability
+    is their vote, because STAPLE is undefined in a box without background. Voxels outside all masks have probability
+    0, even if strong disagreement makes STAPLE assign another value.
+
+    Args:
+        votes: True where a mask includes a voxel, shape (masks, z, y, x).
+        spacing_mm: Voxel spacing (z, y, x).
+
+    Source: Warfield et al. 2004, IEEE Trans Med Imaging 23:903-921, as implemented by SimpleITK's filter.
     """
     import SimpleITK as sitk
 
-    held = np.asarray(votes.any(axis=0), dtype=np.uint8)
-    if np.array_equal(held, votes.all(axis=0)):
-        return held.astype(np.float64)
-    probability: Floats = np.zeros(held.shape)
-    region = _widened(foreground_box(held), held.shape, spacing_mm)
-    staples = sitk.STAPLEImageFilter()
-    staples.SetForegroundValue(1.0)
-    staples.SetMaximumIterations(_MAX_ITERATIONS)
+    union = np.asarray(votes.any(axis=0), dtype=np.uint8)
+    if np.array_equal(union, votes.all(axis=0)):
+        return union.astype(np.float64)
+    probability: Floats = np.zeros(union.shape)
+    region = _widen_box(foreground_box(union), union.shape, spacing_mm)
+    staple_filter = sitk.STAPLEImageFilter()
+    staple_filter.SetForegroundValue(1.0)
+    staple_filter.SetMaximumIterations(_MAX_ITERATIONS)
     images = [sitk.GetImageFromArray(vote[region].astype(np.uint8)) for vote in votes]
-    probability[region] = sitk.GetArrayFromImage(staples.Execute(images)) * held[region]
+    probability[region] = sitk.GetArrayFromImage(staple_filter.Execute(images)) * union[region]
     return probability
 
 
 METHODS: Final[dict[str, Callable[[Booleans, Spacing], Floats]]] = {"staple": staple, "average": average}
 
 
-def combine(masks: Sequence[CompactMask], shape: tuple[int, int, int], spacing_mm: Spacing, method: str) -> CompactMask:
-    """One mask from several of the same grid: each label where its probability is at least 0.5.
+def combine_masks(
+    masks: Sequence[CompactMask], shape: tuple[int, int, int], spacing_mm: Spacing, method: str
+) -> CompactMask:
+    """Combine masks of one grid into one: each label is set where its probability is at least 0.5.
 
-    The grid has the shape and spacing (z, y, x); `method` is a key of `METHODS`. Each label is voted on separately. If
-    both reach 0.5, the more probable one wins, GTVp if equal.
+    Each label is voted on separately. If both labels reach 0.5, the more probable one wins, and GTVp if equal.
+
+    Args:
+        masks: Masks of one grid.
+        shape: Shape of the grid (z, y, x).
+        spacing_mm: Spacing of the grid (z, y, x).
+        method: Key of `METHODS`.
+
     Source: the HECKTOR 2021 overview.
     """
-    region = _widened(_union([mask.box for mask in masks]), shape, spacing_mm)
-    stack = np.stack([_within(mask, region) for mask in masks])
-    gtvp, gtvn = (METHODS[method](stack == label, spacing_mm) for label in labels.FOREGROUND)
+    compute_probability = METHODS[method]
+    region = _widen_box(_unite_boxes([mask.box for mask in masks]), shape, spacing_mm)
+    stack = np.stack([_expand_mask(mask, region) for mask in masks])
+    gtvp, gtvn = (compute_probability(stack == label, spacing_mm) for label in labels.FOREGROUND)
     combined = np.zeros(gtvp.shape, dtype=np.uint8)
-    combined[gtvn >= _ENOUGH] = labels.GTVN
-    combined[(gtvp >= _ENOUGH) & (gtvp >= gtvn)] = labels.GTVP
+    combined[gtvn >= _MIN_PROBABILITY] = labels.GTVN
+    combined[(gtvp >= _MIN_PROBABILITY) & (gtvp >= gtvn)] = labels.GTVP
     return CompactMask(region, combined)
 
 
 def stack_masks(masks: Sequence[CompactMask]) -> list[Labels]:
-    """The masks over the smallest box that holds all of their foreground, (z, y, x)."""
-    region = _union([mask.box for mask in masks])
-    return [_within(mask, region) for mask in masks]
+    """Return the masks in the smallest box that holds the foreground of all, (z, y, x)."""
+    region = _unite_boxes([mask.box for mask in masks])
+    return [_expand_mask(mask, region) for mask in masks]
 
 
-def _union(boxes: Sequence[Box]) -> Box:
-    """The smallest box around all non-empty boxes; empty if all are empty."""
+def _unite_boxes(boxes: Sequence[Box]) -> Box:
+    """Return the smallest box around all boxes that are not empty; it is empty if all are empty."""
     filled = [box for box in boxes if all(part.stop > part.start for part in box)]
     if not filled:
         return (slice(0, 0), slice(0, 0), slice(0, 0))
-    z, y, x = (slice(min(s.start for s in parts), max(s.stop for s in parts)) for parts in zip(*filled, strict=True))
+    z, y, x = (
+        slice(min(part.start for part in parts), max(part.stop for part in parts))
+        for parts in zip(*filled, strict=True)
+    )
     return (z, y, x)
 
 
-def _widened(box: Box, shape: tuple[int, ...], spacing_mm: Spacing) -> Box:
+def _widen_box(box: Box, shape: tuple[int, ...], spacing_mm: Spacing) -> Box:
+    """Widen a box by the margin of STAPLE, cut at the border of the grid; an empty box stays empty."""
     if any(part.stop == part.start for part in box):
         return box
     steps = [int(np.ceil(STAPLE_MARGIN_MM / spacing)) for spacing in spacing_mm]
@@ -121,16 +138,16 @@ def _widened(box: Box, shape: tuple[int, ...], spacing_mm: Spacing) -> Box:
     return (z, y, x)
 
 
-def _within(mask: CompactMask, region: Box) -> Labels:
-    """The mask inside a region that contains all of its foreground."""
-    inside = np.zeros(tuple(part.stop - part.start for part in region), dtype=np.uint8)
+def _expand_mask(mask: CompactMask, region: Box) -> Labels:
+    """Return the mask in a region that contains all of its foreground."""
+    expanded = np.zeros(tuple(part.stop - part.start for part in region), dtype=np.uint8)
     if mask.inside.size:
         place = tuple(
             slice(part.start - outer.start, part.stop - outer.start)
             for part, outer in zip(mask.box, region, strict=True)
         )
-        inside[place] = mask.inside
-    return inside
+        expanded[place] = mask.inside
+    return expanded
 
 
 @dataclass(frozen=True)
@@ -160,24 +177,29 @@ class EnsembleRow:
 def find_cases(
     teams: Mapping[str, Path], ground_truth: Path | None, selections: Mapping[str, tuple[str, ...]], output: Path
 ) -> list[EnsembleCase]:
-    """The cases of the reference masks, or without references the cases with any team's mask, sorted.
+    """Return the cases of the reference masks, or without references the cases with a mask of any team, sorted.
 
-    Raises HecktorError for a folder that does not exist, without a case or without one that another team has.
+    Raises:
+        HecktorError: A folder does not exist, or has no case, or no case that another team has.
     """
     references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
-    answered = {
-        team: {case_of(path.name) for path in list_masks(one).masks} for team, one in teams.items() if one.is_dir()
+    cases_of_team = {
+        team: {case_of(path.name) for path in list_masks(folder).masks}
+        for team, folder in teams.items()
+        if folder.is_dir()
     }
-    cases = sorted(references or {case for of_team in answered.values() for case in of_team})
-    of_team = {
+    cases = sorted(references or {case for team_cases in cases_of_team.values() for case in team_cases})
+    answers_of_team = {
         team: {answer.case: answer for answer in read_mask_files(folder, cases, ()).answers}
         for team, folder in teams.items()
     }
     if not cases:
         raise HecktorError("no mask in any team's folder, expected <case>.mha or <case>.nii.gz")
-    check_shared(answered)
+    check_shared(cases_of_team)
     return [
-        EnsembleCase(case, {team: of_team[team][case] for team in teams}, references.get(case), selections, output)
+        EnsembleCase(
+            case, {team: answers_of_team[team][case] for team in teams}, references.get(case), selections, output
+        )
         for case in cases
     ]
 
@@ -185,49 +207,45 @@ def find_cases(
 def combine_case(item: EnsembleCase) -> EnsembleRow:
     """Combine one case's masks and write the mask of every ensemble.
 
-    A team whose mask is absent, unreadable or on another grid has no vote; the grid is the reference's, or without a
-    reference the first usable mask's. An ensemble without any vote is not written.
+    A team whose mask is absent, unreadable or on another grid has no vote. The grid is the reference's grid, or
+    without a reference the first usable mask's grid. An ensemble without votes is not written.
     """
     masks: dict[str, CompactMask] = {}
     problems: list[Mapping[str, str]] = []
     grid = None if item.reference is None else read_header(item.reference, error=GroundTruthError).geometry
     for team, answer in item.answers.items():
-        vote = _vote(answer, grid)
-        if isinstance(vote, str):
-            problems.append({"case": item.case, "team": team, "why": vote})
-        else:
-            grid, masks[team] = vote
+        try:
+            path = find_answer_file(answer, is_image=True)
+            mask_grid = _read_grid(path) if grid is None else grid
+            masks[team] = CompactMask.from_mask(read_prediction(path, mask_grid, EXACT).array)
+            grid = mask_grid
+        except PredictionError as problem:
+            problems.append({"case": item.case, "team": team, "why": problem.message})
     lines: list[Mapping[str, Any]] = []
     not_written = []
     for selection, members in item.selections.items():
-        voting = [masks[team] for team in members if team in masks]
+        votes = [masks[team] for team in members if team in masks]
         for method in METHODS:
             ensemble = f"{selection}_{method}"
             target = item.output / ensemble / f"{item.case}.mha"
-            if grid is None or not voting:
+            if grid is None or not votes:
                 # The mask of an earlier run must not pass for a result of this one.
                 target.unlink(missing_ok=True)
                 not_written.append(ensemble)
             else:
-                volumes = _write_combined(target, voting, grid, method)
-                lines.append({"case": item.case, "ensemble": ensemble, "votes": len(voting), **volumes})
+                volumes = _write_combined_mask(target, votes, grid, method)
+                lines.append({"case": item.case, "ensemble": ensemble, "votes": len(votes), **volumes})
     return EnsembleRow(item.case, tuple(lines), tuple(problems), tuple(not_written))
 
 
-def _vote(answer: SubmittedAnswer, grid: Geometry | None) -> tuple[Geometry, CompactMask] | str:
-    """The mask and its grid (its own if none is given), or the reason why there is none."""
-    try:
-        path = find_answer_file(answer, is_image=True)
-        if grid is None:
-            with catch_file_errors(path.name):
-                grid = read_header(path, error=PredictionError).geometry
-        return grid, CompactMask.of(read_prediction(path, grid, EXACT).array)
-    except PredictionError as problem:
-        return problem.message
+def _read_grid(path: Path) -> Geometry:
+    with catch_file_errors(path.name):
+        return read_header(path, error=PredictionError).geometry
 
 
-def _write_combined(target: Path, voting: Sequence[CompactMask], grid: Geometry, method: str) -> dict[str, float]:
-    combined = combine(voting, grid.array_shape, grid.array_spacing_mm, method)
+def _write_combined_mask(target: Path, votes: Sequence[CompactMask], grid: Geometry, method: str) -> dict[str, float]:
+    """Combine and write one mask; return the volume of each label in ml."""
+    combined = combine_masks(votes, grid.array_shape, grid.array_spacing_mm, method)
     mask = np.zeros(grid.array_shape, dtype=np.uint8)
     mask[combined.box] = combined.inside
     write_mask(target, mask, grid)

@@ -10,7 +10,7 @@ import pytest
 
 from contract.errors import HecktorError, MetricError
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
-from reporting.studies.best_of_k import best_of, random_balanced_accuracy, random_c_index, summarised
+from reporting.studies.best_of_k import draw_best_scores, random_balanced_accuracy, random_c_index, summarise_scores
 from reporting.studies.cli import main
 
 
@@ -23,7 +23,7 @@ def test_the_best_of_82_random_risks_on_101_patients_with_40_events():
     shares = (np.arange(40) + 0.5) / 40
     years = np.concatenate([-1.5 * np.log(1 - shares), np.linspace(1, 7, 61)])
     scores = random_c_index(years, np.arange(101) < 40)
-    found = summarised(best_of(scores, 82, 1000, np.random.default_rng(2021)), winner=0.720)
+    found = summarise_scores(draw_best_scores(scores, 82, 1000, np.random.default_rng(2021)), winner=0.720)
     assert found["mean"] == pytest.approx(0.617, abs=0.002)
     assert found["sd"] == pytest.approx(0.021, abs=0.0015)
     assert found["p"] <= 0.001
@@ -46,13 +46,13 @@ def test_balanced_accuracy_of_coins():
     The best of two is 1 with 1 - (7/8)^2 = 15/64.
     """
     scores = random_balanced_accuracy(np.array([True, True, False]))
-    best = best_of(scores, 2, 100_000, np.random.default_rng(5))
+    best = draw_best_scores(scores, 2, 100_000, np.random.default_rng(5))
     assert (best == 1.0).mean() == pytest.approx(15 / 64, abs=0.005)
 
 
 def test_more_draws_than_are_held_at_once(monkeypatch):
-    monkeypatch.setattr("reporting.studies.best_of_k._DRAWS_AT_ONCE", 10)
-    best = best_of(random_balanced_accuracy(np.array([True, False])), 4, 7, np.random.default_rng(0))
+    monkeypatch.setattr("reporting.studies.best_of_k._MAX_DRAWS_AT_ONCE", 10)
+    best = draw_best_scores(random_balanced_accuracy(np.array([True, False])), 4, 7, np.random.default_rng(0))
     assert best.shape == (7,)
 
 

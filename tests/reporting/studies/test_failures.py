@@ -14,7 +14,7 @@ from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCount
 from evaluation.metrics.overlap import Overlap
 from evaluation.rows.mask import ComparedLabel, make_mask_row
 from reporting.studies.cli import main
-from reporting.studies.failures import compare, curve, read_expected
+from reporting.studies.failures import build_risk_coverage_curve, pair_dsc, read_expected
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
@@ -28,11 +28,11 @@ def confidence_of(expected, shared, failed_below=0.5):
         make_mask_row(f"P{n}", 1.0, ComparedLabel(Overlap(both, 10, 10), FalseVoxels(), rules.gtvp_empty), gtvn)
         for n, both in enumerate(shared)
     ]
-    return compare("gtvp", rows, answers, failed_below)
+    return pair_dsc("gtvp", rows, answers, failed_below)
 
 
 def values(found):
-    return {name: one.value for name, one in found.estimates(0, 1).by_metric.items()}
+    return {name: one.value for name, one in found.estimate(0, 1).by_metric.items()}
 
 
 def test_four_cases_by_hand():
@@ -57,7 +57,7 @@ def test_four_cases_by_hand():
             "failed_auc": 0.75,
         }
     )
-    lines = curve("gtvp", found)
+    lines = build_risk_coverage_curve("gtvp", found)
     assert [line["risk"] for line in lines] == pytest.approx([0.1, 0.35, 1 / 3, 0.45])
     assert [line["oracle_risk"] for line in lines] == pytest.approx([0.1, 0.2, 1 / 3, 0.45])
     assert [(line["kept"], line["coverage"]) for line in lines] == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1)]
@@ -68,10 +68,14 @@ def test_a_rehearsal_in_place_of_records(tmp_path):
     path = tmp_path / "rehearsal.json"
     cases = [{"case": "P0", "record": {"expected_dsc": {"GTVp": 0.8, "GTVn": None}}}, {"case": "P1", "record": None}]
     path.write_text(json.dumps({"cases": cases}))
-    answers, about = read_expected(path, ["P0", "P1", "P2"])
-    assert [one.value for one in answers["gtvp"]] == [0.8, None, None]
-    assert [one.problem for one in answers["gtvn"]] == ["no expected DSC of gtvn", "no record", "no record"]
-    assert about == {"unknown": [], "duplicate": [], "missing": ["P1", "P2"]}
+    expected = read_expected(path, ["P0", "P1", "P2"])
+    assert [answer.value for answer in expected.answers["gtvp"]] == [0.8, None, None]
+    assert [answer.problem for answer in expected.answers["gtvn"]] == [
+        "no expected DSC of gtvn",
+        "no record",
+        "no record",
+    ]
+    assert (expected.unknown, expected.duplicate, expected.missing) == ([], [], ["P1", "P2"])
     for content, message in (
         ({"cases": [{"case": "P0", "record": {}}]}, r"rehearsal\.json: no expected_dsc in its records"),
         (
@@ -90,13 +94,13 @@ def test_a_folder_of_records(tmp_path):
     """Two of three cases have a record, one without a pass of a network; another patient's is unknown."""
     for name, expected in (("P0", {"GTVp": 0.8, "GTVn": None}), ("P1", {}), ("other", {"GTVp": 0.5})):
         (tmp_path / f"{name}.json").write_text(json.dumps({"expected_dsc": expected}))
-    answers, about = read_expected(tmp_path, ["P0", "P1", "P2"])
-    assert {label: [one.value for one in given] for label, given in answers.items()} == {
+    expected = read_expected(tmp_path, ["P0", "P1", "P2"])
+    assert {label: [answer.value for answer in answers] for label, answers in expected.answers.items()} == {
         "gtvp": [0.8, None, None],
         "gtvn": [None, None, None],
     }
-    assert [one.problem for one in answers["gtvp"]] == [None, "no expected DSC of gtvp", "no record"]
-    assert about == {"unknown": ["other"], "duplicate": [], "missing": ["P2"]}
+    assert [answer.problem for answer in expected.answers["gtvp"]] == [None, "no expected DSC of gtvp", "no record"]
+    assert (expected.unknown, expected.duplicate, expected.missing) == (["other"], [], ["P2"])
     (tmp_path / "P2.json").write_text("[]")
     with pytest.raises(PredictionError, match=r"P2\.json: no expected_dsc from 0 to 1"):
         read_expected(tmp_path, ["P0"])
@@ -104,12 +108,12 @@ def test_a_folder_of_records(tmp_path):
 
 def test_one_case_none_and_a_mask_at_the_bound():
     """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
-    found = confidence_of([0.5], [8]).estimates(30, 1).by_metric
+    found = confidence_of([0.5], [8]).estimate(30, 1).by_metric
     assert found["spearman"].value is None
     assert (found["aurc"].value, found["aurc"].ci95_low, found["aurc"].ci95_high) == pytest.approx((0.2, 0.2, 0.2))
     nothing = confidence_of([None, None], [5, 2])
     assert set(values(nothing).values()) == {None}
-    assert (nothing.unwarned, curve("gtvp", nothing)) == (1, [])
+    assert (nothing.unwarned, build_risk_coverage_curve("gtvp", nothing)) == (1, [])
     assert values(confidence_of([0.4, 0.8], [5, 9]))["failed_auc"] is None
     assert values(confidence_of([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
 

@@ -16,7 +16,7 @@ from contract.errors import GroundTruthError
 from contract.images.volumes import write_mask
 from evaluation.editions.profile import load_profile
 from reporting.studies.cli import main
-from reporting.studies.observers import MEASURES, agreement_metrics, agreements
+from reporting.studies.observers import MEASURES, build_agreement_metrics, compare_annotators
 
 
 def row_of(blank, gtvp=0, gtvn=0):
@@ -82,7 +82,9 @@ def test_the_table_holds_every_pair(tmp_path, folders):
 
 
 def test_one_empty_label_is_the_worst_and_two_are_nothing(blank):
-    rows = agreements("P", {"a": row_of(blank, 3), "b": row_of(blank, 0)}, (1.0, 1.0, 1.0), load_profile().mask_rules)
+    rows = compare_annotators(
+        "P", {"a": row_of(blank, 3), "b": row_of(blank, 0)}, (1.0, 1.0, 1.0), load_profile().mask_rules
+    )
     assert rows[0].measures["gtvp"] == {"dsc": 0.0, "hd95_mm": np.inf, "asd_mm": np.inf, "surface_dsc": 0.0}
     assert rows[0].measures["gtvn"] == dict.fromkeys(MEASURES)
 
@@ -104,12 +106,12 @@ def test_an_infinite_median_is_null_in_json_and_inf_in_the_table(tmp_path, blank
 def test_agreement_is_symmetric(first, second):
     rules, ones = load_profile().mask_rules, np.ones((1, 1))
     here, there = (
-        agreements("P", masks, (3.0, 2.0, 1.0), rules)
+        compare_annotators("P", masks, (3.0, 2.0, 1.0), rules)
         for masks in ({"a": first, "b": second}, {"a": second, "b": first})
     )
     for label in ("gtvp", "gtvn"):
         assert here[0].measures[label] == pytest.approx(there[0].measures[label])
-    first, second = (agreement_metrics(rows, ["P"]) for rows in (here, there))
+    first, second = (build_agreement_metrics(rows, ["P"]) for rows in (here, there))
     for name, metric in first.items():
         assert metric(ones) == pytest.approx(second[name](ones), nan_ok=True)
 

@@ -15,7 +15,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from reporting.studies.cli import main
-from reporting.studies.thresholds import segmented
+from reporting.studies.thresholds import segment_uptake
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_components_are_26_connected():
     uptake[0, 0, 0] = uptake[1, 1, 1] = uptake[3, 3, 3] = 5
     truth = np.zeros(uptake.shape, bool)
     truth[0, 0, 0] = True
-    found = segmented(uptake, truth, np.ones(uptake.shape, bool), 5.0)
+    found = segment_uptake(uptake, truth, np.ones(uptake.shape, bool), 5.0)
     assert np.argwhere(found["semi_automatic"]).tolist() == [[0, 0, 0], [1, 1, 1]]
     assert found["automatic"].sum() == 3
 

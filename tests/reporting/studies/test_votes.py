@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from reporting.studies.votes import METHODS, CompactMask, combine, staple
+from reporting.studies.votes import METHODS, CompactMask, combine_masks, staple
 
 SPACING_MM = (3.0, 2.0, 1.0)
 SHAPE = (5, 6, 7)
@@ -17,7 +17,7 @@ masks = arrays(np.uint8, SHAPE, elements=st.integers(0, 2))
 
 
 def combined(method, *found):
-    compact = combine([CompactMask.of(mask) for mask in found], SHAPE, SPACING_MM, method)
+    compact = combine_masks([CompactMask.from_mask(mask) for mask in found], SHAPE, SPACING_MM, method)
     whole = np.zeros(SHAPE, np.uint8)
     whole[compact.box] = compact.inside
     return whole
