@@ -146,56 +146,66 @@ def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
     if not groups:
         return []
     analyses = []
-    for metrics_title, suffix in (("Metrics", ""), ("Distances", "-distances")):
-        ranked = results.board.metrics.items()
-        metrics = {key: of for key, of in ranked if is_in_mm(key, results) == bool(suffix)}
-        title = f"{metrics_title} by {grouping.title}"
-        analyses.append(_side_by_side(results, grouping, groups, f"{grouping.name}{suffix}", title, metrics))
+    for suffix in ("", "-distances"):
+        titles = results.board.metrics.items()
+        metrics = {name: title for name, title in titles if is_in_mm(name, results) == bool(suffix)}
+        analyses.append(_compare_groups(results, grouping, groups, suffix, metrics))
     return [analysis for analysis in analyses if analysis.rows]
 
 
-def _side_by_side(
-    results: TaskResults,
-    grouping: Grouping,
-    groups: Mapping[str, int],
-    name: str,
-    title: str,
-    metrics: Mapping[str, str],
+def _compare_groups(
+    results: TaskResults, grouping: Grouping, groups: Mapping[str, int], suffix: str, metrics: Mapping[str, str]
 ) -> Analysis:
-    first, *_ = ranked = list(results.board.order)
-    outside = [team for team in results.out_of_competition if grouping.blocks.get(team)]
-    shown = {f"{first} (first)": [first], **{team: [team] for team in outside}, MEAN: ranked}
+    """Show the metrics of all teams in each group and in all cases; `suffix` is `-distances` for distances."""
+    ranked = results.board.order
+    unranked = [team for team in results.out_of_competition if grouping.blocks.get(team)]
+    names = {team: f"{team} (first)" if team == ranked[0] else team for team in (*ranked, *unranked)}
     rows: list[dict[str, Any]] = []
-    for key, metric in metrics.items():
-        for group, cases in {**groups, ALL_CASES: results.teams[first].cases.used}.items():
-            for who, teams in shown.items():
-                values = [value for team in teams if (value := _value(results, grouping, team, group, key)) is not None]
-                mean = rounded(sum(values) / len(values)) if values else None
-                shared = {"metric": metric, grouping.key: group, "cases": cases}
-                rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
+    for metric, title in metrics.items():
+        for group, cases in {**groups, ALL_CASES: results.teams[ranked[0]].cases.used}.items():
+            shared = {"metric": title, grouping.key: group, "cases": cases}
+            value_of = {team: _value(results, grouping, team, group, metric) for team in names}
+            for team, name in names.items():
+                value = value_of[team]
+                rows.append(
+                    {**shared, "of": name, "team": team, "value": rounded(value), "teams": int(value is not None)}
+                )
+            rows.append({**shared, "of": MEAN, **_summarise_values([value_of[team] for team in ranked])})
     # Other metrics keep a row for each group, so that all panels show the same.
     known = {row["metric"] for row in rows if row["value"] is not None}
     return Analysis(
-        name=name,
-        title=title,
+        name=f"{grouping.name}{suffix}",
+        title=f"{'Distances' if suffix else 'Metrics'} by {grouping.title}",
         caption=(
-            f"Each ranked metric by {grouping.key}, for the first team, entries out of competition and the mean of all "
-            "ranked teams. Infinite and undefined values have no bar and are left out of the mean. Groups of a single "
-            "case are left out."
+            f"Each ranked metric by {grouping.key}: a point for each team and entry out of competition, and the mean "
+            "of all ranked teams with a line from the lowest to the highest of their values. Infinite and undefined "
+            "values have no point and are left out of the mean. Groups of a single case are left out."
         ),
         columns={
             "metric": "Metric",
             grouping.key: grouping.heading,
             "cases": "Cases",
             "of": "Of",
+            "team": "Team",
             "value": "Value",
+            "low": "Lowest of the teams",
+            "high": "Highest",
             "teams": "Teams with a value",
         },
         rows=[row for row in rows if row["metric"] in known],
-        chart={"kind": "bars", "y": grouping.key, "x": "value", "series": "of", "facet": "metric"},
+        chart={"kind": "intervals", "y": grouping.key, "x": "value", "low": "low", "high": "high", "facet": "metric"},
         notes=(NO_P, *_without_groups(results, grouping)),
         source="HECKTOR 2021 overview, Table 4",
     )
+
+
+def _summarise_values(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return the mean, the lowest and the highest of the known values, and their number."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"value": None, "low": None, "high": None, "teams": 0}
+    mean = sum(known) / len(known)
+    return {"value": rounded(mean), "low": rounded(min(known)), "high": rounded(max(known)), "teams": len(known)}
 
 
 def _value(results: TaskResults, grouping: Grouping, team: str, group: str, metric: str) -> float | None:

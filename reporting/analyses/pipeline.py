@@ -7,11 +7,17 @@ from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.classes import confusion
 from reporting.analyses.groups import by_group
-from reporting.analyses.masks.cases import boxes_by_case, boxes_by_team, find_failed_cases
-from reporting.analyses.masks.detection import lesion_counts, primary_found
-from reporting.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_correlations, influences
-from reporting.analyses.metrics import other_metrics, ranked_metrics
-from reporting.analyses.rankings import rank_stability, significance
+from reporting.analyses.leaderboards import other_metrics, rank_stability, ranked_metrics, significance
+from reporting.analyses.lesions import analyse_lesions, count_lesions, find_primaries
+from reporting.analyses.masks import (
+    boxes_by_case,
+    boxes_by_team,
+    dsc_by_case,
+    dsc_by_team,
+    dsc_correlations,
+    find_failed_cases,
+    influences,
+)
 from reporting.analyses.survival import survival_by_risk
 from reporting.analyses.tables import answer_rows
 
@@ -37,8 +43,9 @@ def answer_analyses(results: TaskResults, answer: AnswerSpec) -> list[Analysis]:
             *boxes_by_team(table),
             *boxes_by_case(table),
             *find_failed_cases(table),
-            *primary_found(table),
-            *lesion_counts(table),
+            *find_primaries(table),
+            *count_lesions(table),
+            *analyse_lesions(table),
             *(dsc_by_team(table, one) for one in against if one.fills_bins),
             *(dsc_by_case(table, one) for one in against),
             *dsc_correlations(table, against, with_scans=bool(results.scans)),

@@ -14,7 +14,7 @@ from evaluation.metrics.classes import class_metrics, with_all_classes
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.metrics.risks import RISK_METRICS
-from evaluation.metrics.rules import Metric, is_counted
+from evaluation.metrics.rules import MaskRules, Metric, is_counted
 from evaluation.results.board import Leaderboard
 from evaluation.results.task import TaskResults
 from evaluation.statistics.intervals import quartiles
@@ -109,6 +109,7 @@ class AnswerRows:
         cases: every case that any of them has.
         rows: the rows of each team; None for a case that the team lacks or that does not count for it.
         centres: the centre of each case, as far as known.
+        mask_rules: the rules by which masks were scored, None for other answers.
     """
 
     answer: AnswerSpec
@@ -117,6 +118,7 @@ class AnswerRows:
     cases: tuple[str, ...]
     rows: tuple[tuple[Row | None, ...], ...]
     centres: Mapping[str, str]
+    mask_rules: MaskRules | None = None
 
     def keys_of(self, case: str) -> dict[str, str | None]:
         """The case, and its centre if any centre is known: the cells by which a reader filters."""
@@ -160,6 +162,7 @@ def answer_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
     by_team = {team: {row["case"]: row for row in _counted(results, team, answer)} for team in results.teams}
     by_team = {team: rows for team, rows in by_team.items() if rows}
     cases = sorted({case for rows in by_team.values() for case in rows})
+    rules = results.profile.answers[answer.name].rules
     return AnswerRows(
         answer=answer,
         heading=f"{answer_title(answer)}: " if results.profile.has_several_answers else "",
@@ -167,6 +170,7 @@ def answer_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
         cases=tuple(cases),
         rows=tuple(tuple(rows.get(case) for case in cases) for rows in by_team.values()),
         centres=results.centres,
+        mask_rules=rules if isinstance(rules, MaskRules) else None,
     )
 
 

@@ -15,7 +15,7 @@ from contract.io.files import json_text
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.task import TaskResults
 from reporting.analyses.classes import class_name
-from reporting.analyses.masks.cases import LABELS
+from reporting.analyses.masks import LABELS
 from reporting.analyses.sources import team_names
 from reporting.analyses.tables import answer_title
 from reporting.page.charts import column

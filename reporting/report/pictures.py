@@ -24,12 +24,14 @@ from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.overlap import Floats
 from evaluation.results.task import TaskResults
 from reporting.analyses.scans import PatientFiles
-from reporting.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_masks
 from reporting.analyses.sources import (
+    NOT_COMPARED,
+    ScoredMasks,
     find_masks,
     list_scored,
     masks_of_case,
     require_cases,
+    scored_masks,
     with_masks,
     without_masks,
 )

@@ -18,14 +18,16 @@ from evaluation.metrics.surface import LOST
 from evaluation.results.task import TaskResults
 from evaluation.rows.mask import CASE_VALUES, CaseValue
 from reporting.analyses.scans import PatientFiles, find_scans
-from reporting.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_masks
 from reporting.analyses.sources import (
+    NOT_COMPARED,
+    ScoredMasks,
     find_masks,
     find_results,
     list_scored,
     masks_of_case,
     profile_of_results,
     require_cases,
+    scored_masks,
     with_masks,
     with_out_of_competition,
     without_masks,

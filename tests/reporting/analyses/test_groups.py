@@ -59,13 +59,16 @@ def with_centres(
 
 
 def test_table_4_of_the_2021_overview(results) -> None:
-    """All participants: DSC 0.738, 0.714 and 0.765 on all, CHUV and CHUP."""
+    """All participants: DSC 0.738, 0.714 and 0.765 on all, CHUV and CHUP; every team has its own rows."""
     dsc, *_ = by_group(results)
     values = {(row["of"], row["centre"]): row["value"] for row in dsc.rows}
     assert values == {
         ("pengy (first)", "CHUP"): 0.792,
         ("pengy (first)", "CHUV"): 0.766,
         ("pengy (first)", "all"): 0.778,
+        ("other", "CHUP"): 0.738,
+        ("other", "CHUV"): 0.662,
+        ("other", "all"): 0.698,
         ("STAPLE top-5", "CHUP"): 0.794,
         ("STAPLE top-5", "CHUV"): 0.766,
         ("STAPLE top-5", "all"): 0.779,
@@ -82,6 +85,22 @@ def test_an_infinite_distance_does_not_enter_the_mean(results) -> None:
     distances = next(one for one in by_group(results) if one.name == "centres-distances")
     mean = next(row for row in distances.rows if (row["of"], row["centre"]) == (MEAN, "CHUP"))
     assert (mean["value"], mean["teams"]) == (3.0, 1)
+
+
+def test_the_figure_shows_every_team_and_the_range_of_the_ranked_ones(results) -> None:
+    """In CHUP pengy has 0.792 and the other team 0.738; the ensemble's 0.794 is out of competition and of the range."""
+    dsc, *_ = by_group(results)
+    chup = [row for row in dsc.rows if row["centre"] == "CHUP"]
+    assert [row.get("team") for row in chup] == ["pengy", "other", "STAPLE top-5", None]
+    assert (chup[-1]["low"], chup[-1]["value"], chup[-1]["high"], chup[-1]["teams"]) == (0.738, 0.765, 0.792, 2)
+    assert dsc.chart == {
+        "kind": "intervals",
+        "y": "centre",
+        "x": "value",
+        "low": "low",
+        "high": "high",
+        "facet": "metric",
+    }
 
 
 def test_every_ranked_metric_shows_every_centre(results) -> None:
@@ -151,9 +170,9 @@ def test_metrics_by_a_column_of_a_table(scored) -> None:
     figures = json.loads((scored / "figures" / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
     values = {(row["group"], row["of"]): row["value"] for row in figures["rows"] if row["metric"] == "C-index"}
     # Of all pairs A before B, C, D, E, and C before the same: A beats B and E, ties D, C ties B, beats E and not D.
-    assert values == {("0", "one (first)"): 0.0, ("0", MEAN): 0.0, ("1", "one (first)"): 1.0, ("1", MEAN): 1.0} | {
-        ("all", of): 0.6667 for of in ("one (first)", MEAN)
-    }
+    shown = ("one (first)", "two", MEAN)
+    expected = {"0": 0.0, "1": 1.0, "all": 0.6667}
+    assert values == {(group, name): value for group, value in expected.items() for name in shown}
     assert "No HPV status: 1 case." in figures["notes"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reporting.analyses.metrics import other_metrics, ranked_metrics
+from reporting.analyses.leaderboards import other_metrics, ranked_metrics
 from tests.evaluation.built import with_board
 
 

@@ -151,7 +151,13 @@ def _mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
             f"{label}_false_positive_voxels": 0 if dsc else reference,
             f"{label}_false_negative_voxels": 0 if dsc else reference,
         }
-    lesions = {"gtvn_lesions_reference_voxels": [500, 500], "gtvn_lesions_dsc": [dsc, dsc]}
+    iou = dsc / (2 - dsc)
+    lesions = {
+        "gtvn_lesions_reference_voxels": [500, 500],
+        "gtvn_lesions_predicted_voxels": [500, 500, 100],
+        "gtvn_lesions_dsc": [dsc, dsc],
+        "gtvn_lesions_pairs": [{"reference": place, "predicted": place, "iou": iou} for place in (0, 1) if iou > 0],
+    }
     return row | {"gtvn_lesions_tp": 2, "gtvn_lesions_fp": 1, "gtvn_lesions_fn": number % 2, **lesions}
 
 

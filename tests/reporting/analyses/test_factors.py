@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from reporting.analyses.masks.factors import (
+from reporting.analyses.masks import (
     NO_SCANS,
     dsc_by_case,
     dsc_by_team,

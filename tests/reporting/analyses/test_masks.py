@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reporting.analyses.masks.cases import boxes_by_case, boxes_by_team, find_failed_cases
+from reporting.analyses.masks import boxes_by_case, boxes_by_team, find_failed_cases
 
 
 def row(dsc: float | None, volume: float = 10.0, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reporting.analyses.rankings import rank_stability, significance
+from reporting.analyses.leaderboards import rank_stability, significance
 from tests.evaluation.built import board_of, with_board
 from tests.reporting.analyses.conftest import ranks
 

@@ -1,0 +1,288 @@
+"""Detection of the primary tumour and of GTVn lesions: counts, recall by volume, F1 by IoU threshold and matching."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from evaluation.metrics.lesions import LesionCounts, LesionPairs, match_pairs
+from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, split_into_equal_bins
+from evaluation.metrics.rules import MaskRules
+from evaluation.statistics.intervals import wilson_interval
+from reporting.analyses.analysis import Analysis
+from reporting.analyses.masks import ABOUT_BINS, MIN_IN_BIN
+from reporting.analyses.tables import AnswerRows, Row, rounded
+
+IOU_THRESHOLDS: Final = tuple(tenths / 10 for tenths in range(1, 10))
+MATCHINGS: Final = {
+    "one_to_one": "one to one",
+    "any_overlap": "many to many (any overlap)",
+    "greedy": "one to one, by decreasing IoU",
+}
+_OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}
+_LESION_DSC: Final = (
+    " The lesion-wise DSC is the mean over all these lesions, 0 for a missed and for a false one, as in BraTS-METS "
+    "2024 but without dilation."
+)
+_COUNT_HEADS: Final = {"detected": "Detected", "false": "False", "missed": "Missed", "f1": "F1"}
+
+
+@dataclass(frozen=True)
+class TeamLesions:
+    """All GTVn lesions of a team's cases, numbered from 0 through all cases.
+
+    Attributes:
+        pairs: Every pair of a reference and a predicted lesion that overlap, with its IoU.
+        n_reference: Number of reference lesions.
+        n_predicted: Number of predicted lesions.
+        volumes_ml: Volume of each reference lesion.
+        is_detected: Whether each reference lesion is detected under the rules of the results.
+    """
+
+    pairs: LesionPairs
+    n_reference: int
+    n_predicted: int
+    volumes_ml: Floats
+    is_detected: Booleans
+
+    def count(self, rules: MaskRules) -> LesionCounts:
+        """Match all lesions under these rules and count the detected, false and missed ones."""
+        matched = match_pairs(self.pairs, rules)
+        detected = len(matched.predicted)
+        return LesionCounts(detected, self.n_predicted - detected, self.n_reference - len(matched.dsc))
+
+
+def collect_lesions(rows: Sequence[Row | None]) -> TeamLesions:
+    """Collect the GTVn lesions of a team's rows.
+
+    Lesions of different cases never overlap, so that one matching of all lesions is the matching of each case.
+    """
+    references: list[int] = []
+    predictions: list[int] = []
+    iou: list[float] = []
+    volumes_mm3: list[float] = []
+    detected: list[bool] = []
+    n_reference = n_predicted = 0
+    for row in rows:
+        if row is None:
+            continue
+        for pair in row["gtvn_lesions_pairs"]:
+            references.append(n_reference + pair["reference"])
+            predictions.append(n_predicted + pair["predicted"])
+            iou.append(pair["iou"])
+        sizes = row["gtvn_lesions_reference_voxels"]
+        volumes_mm3 += [size * row["voxel_volume_mm3"] for size in sizes]
+        detected += [dsc is not None for dsc in row["gtvn_lesions_dsc"]]
+        n_reference += len(sizes)
+        n_predicted += len(row["gtvn_lesions_predicted_voxels"])
+    pairs = np.array(references, dtype=np.intp), np.array(predictions, dtype=np.intp), np.array(iou, dtype=np.float64)
+    volumes_ml = np.array(volumes_mm3, dtype=np.float64) / MM3_PER_ML
+    return TeamLesions(pairs, n_reference, n_predicted, volumes_ml, np.array(detected, dtype=np.bool_))
+
+
+def analyse_lesions(table: AnswerRows) -> list[Analysis]:
+    """Return recall by volume, and F1 by IoU threshold and by matching rule; nothing if no case has a lesion."""
+    if table.mask_rules is None:
+        return []
+    lesions = {team: collect_lesions(rows) for team, rows in zip(table.names, table.rows, strict=True)}
+    if not any(of_team.n_reference + of_team.n_predicted for of_team in lesions.values()):
+        return []
+    analyses = [_compute_recall_by_volume(table, lesions)]
+    analyses.append(_compute_f1_by_iou(table, lesions, table.mask_rules))
+    analyses.append(_compute_f1_by_matching(table, lesions, table.mask_rules))
+    return [analysis for analysis in analyses if analysis.rows]
+
+
+def _compute_recall_by_volume(table: AnswerRows, lesions: dict[str, TeamLesions]) -> Analysis:
+    """Compute each team's recall in bins of the volume; without rows if no team has three lesions in each bin."""
+    rows: list[dict[str, Any]] = []
+    fills_bins = any(of_team.n_reference >= MIN_IN_BIN * VOLUME_BINS for of_team in lesions.values())
+    for team, of_team in lesions.items() if fills_bins else ():
+        if of_team.n_reference < VOLUME_BINS:
+            continue
+        for places in split_into_equal_bins(of_team.volumes_ml, VOLUME_BINS):
+            detected = of_team.is_detected[places]
+            rows.append(
+                {
+                    "team": team,
+                    "volume_ml": rounded(float(np.median(of_team.volumes_ml[places]))),
+                    "lesions": places.size,
+                    "detected": int(detected.sum()),
+                    "recall": rounded(float(detected.mean())),
+                }
+            )
+    return Analysis(
+        name=table.name("gtvn-recall-by-volume"),
+        title=table.title("Recall of GTVn lesions by volume"),
+        caption=(
+            "Fraction of the reference's GTVn lesions that the team detects by the edition's rule, "
+            f"{ABOUT_BINS.replace('cases', 'lesions')}."
+        ),
+        columns={
+            "team": "Team",
+            "volume_ml": "GTVn lesion volume (ml), median of the bin",
+            "lesions": "Lesions",
+            "detected": "Detected",
+            "recall": "Recall",
+        },
+        rows=rows,
+        chart={"kind": "lines", "x": "volume_ml", "y": "recall", "series": "team", "domain": [0, 1]},
+        source="none of the overviews; bins as in the HECKTOR 2021 overview, Fig. 7",
+    )
+
+
+def _compute_f1_by_iou(table: AnswerRows, lesions: dict[str, TeamLesions], rules: MaskRules) -> Analysis:
+    """Match the lesions anew at each threshold; the threshold of the rules is always one of them."""
+    at_threshold = {
+        threshold: rules.model_copy(update={"iou_threshold": threshold})
+        for threshold in sorted({*IOU_THRESHOLDS, rules.iou_threshold})
+    }
+    rows = [
+        {"team": team, "iou_threshold": threshold, **_describe_counts(of_team.count(rules_at))}
+        for team, of_team in lesions.items()
+        for threshold, rules_at in at_threshold.items()
+    ]
+    above = "above" if rules.iou_strict else "at or above"
+    return Analysis(
+        name=table.name("gtvn-f1-by-iou"),
+        title=table.title("F1 of GTVn lesions by IoU threshold"),
+        caption=(
+            f"Aggregated F1 if lesions match at an IoU {above} each threshold. The lesions are matched anew at each "
+            f"threshold ({MATCHINGS[rules.matching]}). The rules of these results have the threshold "
+            f"{rules.iou_threshold:g}."
+        ),
+        columns={"team": "Team", "iou_threshold": "IoU threshold", **_COUNT_HEADS},
+        rows=rows,
+        chart={"kind": "lines", "x": "iou_threshold", "y": "f1", "series": "team", "domain": [0, 1]},
+        source="none of the overviews; it shows how far the ranking by F1 depends on the threshold of HECKTOR 2025",
+    )
+
+
+def _compute_f1_by_matching(table: AnswerRows, lesions: dict[str, TeamLesions], rules: MaskRules) -> Analysis:
+    """Compare the matching rule of the results, the one-to-one rule and the 2025 overview's many-to-many rule."""
+    matchings = dict.fromkeys((rules.matching, "one_to_one", "any_overlap"))
+    rows = [
+        {
+            "team": team,
+            "matching": f"{MATCHINGS[matching]}{' (scored)' * (matching == rules.matching)}",
+            **_describe_counts(of_team.count(rules.model_copy(update={"matching": matching}))),
+        }
+        for team, of_team in lesions.items()
+        for matching in matchings
+    ]
+    return Analysis(
+        name=table.name("gtvn-f1-by-matching"),
+        title=table.title("F1 of GTVn lesions by matching rule"),
+        caption=(
+            "Aggregated F1 with one-to-one matching, and with the many-to-many rule in the words of the HECKTOR 2025 "
+            "overview: every predicted lesion that overlaps any reference lesion enough is detected, every reference "
+            "lesion without such a partner is missed. A lesion that is predicted in parts counts once with the first "
+            "rule and once for each part with the second."
+        ),
+        columns={"team": "Team", "matching": "Matching", **_COUNT_HEADS},
+        rows=rows,
+        chart={"kind": "bars", "y": "team", "x": "f1", "series": "matching", "domain": [0, 1]},
+        source="HECKTOR 2025 overview, 2.3.1, definition of the aggregated F1",
+    )
+
+
+def _describe_counts(counts: LesionCounts) -> dict[str, Any]:
+    """Return the cells of detected, false and missed lesions and their F1, None without any lesion."""
+    twice = 2 * counts.true_positives
+    total = twice + counts.false_positives + counts.false_negatives
+    return {
+        "detected": counts.true_positives,
+        "false": counts.false_positives,
+        "missed": counts.false_negatives,
+        "f1": rounded(twice / total) if total else None,
+    }
+
+
+def find_primaries(table: AnswerRows) -> list[Analysis]:
+    """Count the cases in which a team's GTVp and the reference's share a voxel."""
+    reference = table.numbers("gtvp_reference_voxels")
+    predicted = table.numbers("gtvp_predicted_voxels")
+    shared = table.numbers("gtvp_intersection_voxels")
+    denominators = {"cases with a GTVp": reference > 0, "cases in which the team marks a GTVp": predicted > 0}
+    rows: list[dict[str, Any]] = []
+    for denominator, is_counted in denominators.items():
+        for place, team in enumerate(table.names):
+            cases = int(is_counted[place].sum())
+            hits = int((shared[place] > 0).sum())
+            if cases:
+                low, high = wilson_interval(hits, cases)
+                figures = {"fraction": rounded(hits / cases), "low": rounded(low), "high": rounded(high)}
+                rows.append({"of": denominator, "team": team, "found": hits, "cases": cases, **figures})
+    analysis = Analysis(
+        name=table.name("primary-found"),
+        title=table.title("Primary tumour found"),
+        caption=(
+            "Cases in which the team's GTVp and the reference's share at least one voxel: of all cases with a primary "
+            "tumour, and of those in which the team marks one, with Wilson's 95% interval."
+        ),
+        columns={
+            "of": "Of",
+            "team": "Team",
+            "found": "Found",
+            "cases": "Cases",
+            "fraction": "Fraction",
+            "low": "95% interval from",
+            "high": "to",
+        },
+        rows=rows,
+        chart={
+            "kind": "intervals",
+            "y": "team",
+            "x": "fraction",
+            "low": "low",
+            "high": "high",
+            "facet": "of",
+            "domain": [0, 1],
+        },
+        source="HECKTOR 2020 overview, criteria 2 and 3 for success: detect all primary tumours, and only these",
+    )
+    return [analysis] if rows else []
+
+
+def count_lesions(table: AnswerRows) -> list[Analysis]:
+    """Count the detected, missed and false GTVn lesions of each team over all cases."""
+    counts = {outcome: np.nansum(table.numbers(f"gtvn_lesions_{outcome}"), axis=1) for outcome in _OUTCOMES}
+    if not any(of_teams.any() for of_teams in counts.values()):
+        return []
+    sums = sum_lesion_dsc(table)
+    rows: list[dict[str, Any]] = []
+    for place, team in enumerate(table.names):
+        total = sum(of_teams[place] for of_teams in counts.values())
+        dsc = rounded(float(sums[place] / total)) if total else None
+        for outcome, word in _OUTCOMES.items():
+            rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][place]), "lesion_dsc": dsc})
+    return [
+        Analysis(
+            name=table.name("gtvn-lesions"),
+            title=table.title("GTVn lesions detected, missed and false"),
+            caption=(
+                "Lesions of all cases, matched by the edition's rule. Detected and missed lesions are the reference's, "
+                f"false lesions the team's.{_LESION_DSC}"
+            ),
+            columns={
+                "team": "Team",
+                "outcome": "Lesions",
+                "lesions": "Number",
+                "lesion_dsc": "Lesion-wise DSC of the team",
+            },
+            rows=rows,
+            chart={"kind": "bars", "y": "team", "x": "lesions", "series": "outcome"},
+            source="HECKTOR 2025 rules, aggregated F1; the HNTS-MRG 2024 overview asks for the lesion-wise DSC",
+        )
+    ]
+
+
+def sum_lesion_dsc(table: AnswerRows) -> Floats:
+    """Return the sum of each team's DSCs of matched lesions."""
+    sums = [
+        sum(dsc or 0.0 for row in rows if row is not None for dsc in row["gtvn_lesions_dsc"]) for rows in table.rows
+    ]
+    return np.array(sums, dtype=np.float64)

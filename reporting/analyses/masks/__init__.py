@@ -1,1 +1,0 @@
-"""Analyses of masks: by case, detection of tumours and lesions, properties of the cases."""
