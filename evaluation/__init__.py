@@ -1,6 +1,17 @@
-"""Score submissions of the challenge against the ground truth, and rank teams; loads no network.
+"""Score submissions of the challenge against the ground truth, and rank teams; no module loads a network.
 
-The functions are loaded on first use, so that `import evaluation` stays light.
+The order of an evaluation:
+
+1. `cli` or `api` makes an `options.EvaluationRequest`; `teams` makes one for each team of a folder.
+2. `pipeline` follows the remaining steps:
+3. `editions` gives the task's metrics, rules and ranking.
+4. `inputs` reads the references and the submissions.
+5. `rows` compares each case, in the processes of `execution`.
+6. `metrics` computes the metrics of a cohort of rows, and `statistics` their intervals.
+7. `results` builds, writes and reads metrics.json.
+8. `ranking` ranks the teams' results.
+
+The public functions are loaded on first use, so that `import evaluation` stays light.
 """
 
 from __future__ import annotations

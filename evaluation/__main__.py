@@ -10,20 +10,20 @@ from types import TracebackType
 from contract.entry import run_program
 from evaluation.cli import main as evaluate
 
-_DEFAULTS = {"--edition", "--task"}
+_IMAGE_OPTIONS = {"--edition", "--task"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate a submission; with the word `rank`, rank teams as `hecktor rank` does.
 
-    The image puts its `--edition` and `--task` before the user's arguments, so `rank` may stand behind them.
+    The image puts its `--edition` and `--task` before the user's arguments, so that `rank` may follow these options.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for place in range(0, 2 * len(_DEFAULTS) + 1, 2):
-        if arguments[place : place + 1] == ["rank"] and set(arguments[:place:2]) <= _DEFAULTS:
+    for index in range(0, 2 * len(_IMAGE_OPTIONS) + 1, 2):
+        if arguments[index : index + 1] == ["rank"] and set(arguments[:index:2]) <= _IMAGE_OPTIONS:
             from evaluation.ranking.cli import main as rank
 
-            return rank([*arguments[:place], *arguments[place + 1 :]])
+            return rank([*arguments[:index], *arguments[index + 1 :]])
     return evaluate(arguments)
 
 

@@ -1,4 +1,4 @@
-"""The Python API: score two masks, evaluate a submission, rank teams. Errors are those of the command line."""
+"""The Python API: score two masks, evaluate a submission, rank teams; with the same errors as the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from evaluation.results.documents import MetricsJson
 from evaluation.rows.comparison import compare_masks
 from evaluation.rows.mask import LabelRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
-from evaluation.teams import evaluate_team_folder, make_teams_error
+from evaluation.teams import evaluate_team_folder
 
 Result = Path | str | Mapping[str, Any] | MetricsJson
 
@@ -51,21 +51,23 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     """Evaluate the answers to all cases of the ground truth, as `hecktor evaluate` does.
 
     Args:
-        ground_truth: folder of reference masks and CSV tables, or one CSV file.
-        task: name or number; None for the only task of the edition.
-        predictions: folder of masks, CSV table of risks or classes, or a folder with both for several answers.
-        submission: folder in the platform's layout, with `predictions.json`, instead of `predictions`.
-        edition: name of an edition, or path of its file.
-        output: folder for metrics.json; None writes no file.
-        options: changes of its rules, such as `{"missing": "skip"}`.
-        bounding_boxes: CSV file of boxes in mm outside which masks are not compared.
-        seed: seed of the bootstrap.
-        bootstraps: replicates; 0 gives no intervals.
-        workers: processes that score cases.
+        ground_truth: Folder of reference masks and CSV tables, or one CSV file.
+        task: Name or number; None for the only task of the edition.
+        predictions: Folder of masks, CSV table of risks or classes, or a folder with both for several answers.
+        submission: Folder in the platform's layout, with `predictions.json`, instead of `predictions`.
+        edition: Name of an edition, or path of its file.
+        output: Folder for metrics.json; None writes no file.
+        options: Changes of the edition's rules, such as `{"missing": "skip"}`.
+        bounding_boxes: CSV file of boxes in mm; masks are compared only inside the boxes.
+        seed: Seed of the bootstrap.
+        bootstraps: Number of bootstrap samples; 0 gives no intervals.
+        workers: Number of processes that score cases.
         rows: False leaves out rows, names of cases and centres; the aggregates stay the same.
 
-    Raises HecktorError: the ground truth or the submission cannot be used. An unusable prediction is not an error; it
-    counts by the edition's rule for missing cases.
+    An unusable prediction is not an error: the edition's rule for missing cases applies to it.
+
+    Raises:
+        HecktorError: The ground truth or the submission cannot be used.
     """
     if (predictions is None) == (submission is None):
         raise HecktorError("evaluate", "found both or neither of predictions and submission", "one of them")
@@ -103,10 +105,11 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
 ) -> dict[str, MetricsJson]:
     """Evaluate each team's folder, table or zip file in the folder `teams`, as `hecktor evaluate --teams` does.
 
-    Each reference is read once for all teams without an archive. `output/TEAM/metrics.json` is written if there is an
-    `output`. The other arguments are those of `evaluate`.
+    Each reference is read once for all teams without an archive. If there is an `output`, each result is written to
+    `output/TEAM/metrics.json`. `evaluate` describes the other arguments.
 
-    Raises HecktorError: as `evaluate`; or teams that could not be scored, after all others were.
+    Raises:
+        HecktorError: The ground truth cannot be used, or a team could not be scored. All other teams are scored before.
     """
     request = EvaluationRequest(
         ground_truth=Path(ground_truth),
@@ -121,10 +124,9 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
         workers=workers,
         rows=rows,
     )
-    reports, faults = evaluate_team_folder(request, load_profile(edition).task(task), Path(teams))
-    if faults:
-        raise make_teams_error(faults, len(reports) + len(faults))
-    return reports
+    result = evaluate_team_folder(request, load_profile(edition).task(task), Path(teams))
+    result.check()
+    return dict(result.reports)
 
 
 def rank(  # noqa: PLR0913 - keyword options of a public function
@@ -144,27 +146,31 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     """Rank teams from their evaluations, as `hecktor rank` does.
 
     Args:
-        results: by team, the path or content of a metrics.json, or the result of `evaluate`; or the path of a CSV table
-            of printed values, as `hecktor rank --table` reads it.
-        task: name or number; None takes the task of the first team's evaluation.
-        edition: path of an edition of your own that the results do not hold; of a table also a name.
-        official: name of another ranking of the edition, to make it official.
+        results: For each team, the path or content of a metrics.json, or the result of `evaluate`; or the path of a CSV
+            table of printed values, as `hecktor rank --table` reads it.
+        task: Name or number; None takes the task of the first team's evaluation.
+        edition: Path of a custom edition that the results do not hold; for a table also a name.
+        official: Name of another ranking of the edition, which becomes the official ranking.
         ties: "min", "average", "max" or "dense"; None takes the edition's rule.
-        bootstraps: bootstrap rankings; 0 for none.
-        seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
-        without_rows: also rank results without rows (`rows=False`), whose values nobody can check.
-        out_of_competition: entries that are shown without a rank, by name: a result as above or the observers.json of
-            `study observers`, alone or with the reason as `(result, reason)`.
-        mean: also show the mean of all ranked teams as a row without a rank.
-        methods: CSV file with a column `team` and descriptors of its method.
+        bootstraps: Number of bootstrap rankings.
+        seed: Seed of the bootstrap; None takes the seed of the first team's evaluation.
+        without_rows: Also rank results without rows (`rows=False`), whose values cannot be checked.
+        out_of_competition: Entries that are shown without a rank, by name: a result as above or the observers.json of
+            `study observers`, or a pair of such a result and the reason.
+        mean: Also show the mean of all ranked teams as a row without a rank.
+        methods: CSV file with a column `team` and descriptors of the team's method.
 
-    Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
+    Raises:
+        HecktorError: There are no results, impossible results, or results that cannot be compared; the message names
+            the difference.
     """
+    teams = results if isinstance(results, Mapping) else {}
+    table = None if isinstance(results, Mapping) else Path(results)
     return rank_results(
         RankingRequest(
-            teams=[(name, _source(result)) for name, result in results.items()] if isinstance(results, Mapping) else [],
-            table=None if isinstance(results, Mapping) else Path(results),
-            out_of_competition=[_out_of_competition(name, entry) for name, entry in (out_of_competition or {}).items()],
+            teams=[(team, _get_source(result)) for team, result in teams.items()],
+            table=table,
+            out_of_competition=[_make_extra_entry(name, entry) for name, entry in (out_of_competition or {}).items()],
             task=task,
             edition=edition,
             official=official,
@@ -178,12 +184,12 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     )
 
 
-def _out_of_competition(name: str, given: Result | tuple[Result, str]) -> OutOfCompetitionSource:
-    result, reason = given if isinstance(given, tuple) else (given, "")
-    return OutOfCompetitionSource(name, _source(result), reason)
+def _make_extra_entry(name: str, entry: Result | tuple[Result, str]) -> OutOfCompetitionSource:
+    result, reason = entry if isinstance(entry, tuple) else (entry, "")
+    return OutOfCompetitionSource(name, _get_source(result), reason)
 
 
-def _source(result: Result) -> Path | Mapping[str, Any] | MetricsJson:
+def _get_source(result: Result) -> Path | Mapping[str, Any] | MetricsJson:
     return Path(result) if isinstance(result, str) else result
 
 
@@ -213,7 +219,7 @@ class LabelScores:
 class MaskScores:
     """Comparison of two masks: each label, and the detected, false and missed lesions of GTVn.
 
-    `warnings` tells of a prediction that was resampled to the reference's grid, as the editions 2020 to 2022 do.
+    There is a warning if the prediction was resampled to the reference's grid, as in the editions 2020 to 2022.
     """
 
     gtvp: LabelScores
@@ -222,7 +228,7 @@ class MaskScores:
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The scores as plain data."""
+        """Return the scores as plain data."""
         return asdict(self)
 
 
@@ -236,37 +242,48 @@ def score_masks(
     """Compare a predicted mask with its reference.
 
     Args:
-        reference: labels 0 background, 1 GTVp, 2 GTVn: an array of axes (z, y, x), or the path of an image.
-        prediction: the same, an array of the same shape if the reference is an array.
-        spacing_mm: voxel spacing (x, y, z) in mm of arrays; the spacing of files comes from their headers.
-        edition: the one whose rules match lesions and measure surfaces.
+        reference: Labels 0 background, 1 GTVp, 2 GTVn: an array of axes (z, y, x), or the path of an image.
+        prediction: Labels of the prediction: an array of the reference's shape if the reference is an array, otherwise
+            a path.
+        spacing_mm: Voxel spacing (x, y, z) in mm of arrays; the spacing of files comes from their headers.
+        edition: Edition whose rules match lesions and measure surfaces.
 
-    Raises GroundTruthError: the reference cannot be used. Raises PredictionError: the prediction cannot be used, or
-    lies on another grid. Raises HecktorError: an array without its spacing, an array beside a path, or an unknown
-    edition.
+    Raises:
+        GroundTruthError: The reference cannot be used.
+        PredictionError: The prediction cannot be used, or has another grid.
+        HecktorError: An array has no spacing, one mask is an array and the other one a path, or the edition is unknown.
     """
     rules = load_profile(edition).mask_rules.model_copy(update={"surfaces": "both"})
-    reference_mask, predicted_mask, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
-    row = compare_masks("masks", reference_mask, predicted_mask.array, (z, y, x), rules)
+    pair = _read_masks(reference, prediction, spacing_mm, rules)
+    x, y, z = pair.spacing_mm
+    row = compare_masks("masks", pair.reference, pair.prediction.array, (z, y, x), rules)
+    resampled = pair.prediction.resampled
     return MaskScores(
-        _label_scores(row.gtvp, row.voxel_volume_mm3),
-        _label_scores(row.gtvn, row.voxel_volume_mm3),
+        _make_label_scores(row.gtvp, row.voxel_volume_mm3),
+        _make_label_scores(row.gtvn, row.voxel_volume_mm3),
         LesionCounts(row.nodes.tp, row.nodes.fp, row.nodes.fn),
-        ()
-        if predicted_mask.resampled is None
-        else (str(predicted_mask.resampled.finding(Path(str(prediction)).name)),),
+        () if resampled is None else (str(resampled.finding(Path(str(prediction)).name)),),
     )
 
 
-def _mask_arrays(
+@dataclass(frozen=True)
+class _MaskPair:
+    """A reference and a prediction on one grid, with the voxel spacing (x, y, z) in mm."""
+
+    reference: npt.NDArray[Any]
+    prediction: PredictedMask
+    spacing_mm: tuple[float, float, float]
+
+
+def _read_masks(
     reference: Mask, prediction: Mask, spacing_mm: tuple[float, float, float] | None, rules: MaskRules
-) -> tuple[npt.NDArray[Any], PredictedMask, tuple[float, float, float]]:
+) -> _MaskPair:
     if isinstance(reference, Path | str) and isinstance(prediction, Path | str):
         if spacing_mm is not None:
             raise HecktorError("spacing_mm", "given with paths", "arrays; the spacing of files is in their headers")
         volume = read_labels(Path(reference), GroundTruthError)
         predicted = read_prediction(Path(prediction), volume.geometry, rules.geometry)
-        return volume.array, predicted, volume.geometry.spacing_mm
+        return _MaskPair(volume.array, predicted, volume.geometry.spacing_mm)
     if isinstance(reference, Path | str) or isinstance(prediction, Path | str):
         raise HecktorError("score_masks", "an array beside a path", "two arrays or two paths")
     if spacing_mm is None or len(tuple(spacing_mm)) != 3 or not all(0 < size < np.inf for size in spacing_mm):
@@ -275,7 +292,7 @@ def _mask_arrays(
     _check_array(prediction, "prediction", PredictionError)
     if reference.shape != prediction.shape:
         raise PredictionError("prediction", f"shape {prediction.shape}", f"{reference.shape} as the reference")
-    return reference, PredictedMask(prediction), spacing_mm
+    return _MaskPair(reference, PredictedMask(prediction), spacing_mm)
 
 
 def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
@@ -285,7 +302,7 @@ def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
         raise error(name, "other labels", f"only {', '.join(map(str, labels.NAMES))}")
 
 
-def _label_scores(row: LabelRow, voxel_mm3: float) -> LabelScores:
+def _make_label_scores(row: LabelRow, voxel_mm3: float) -> LabelScores:
     if row.surface is None:
         raise ValueError("a row without surfaces")
     return LabelScores(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from contract.options import (
     require_paths,
 )
 from evaluation.metrics.rules import DIRECTIONS
-from evaluation.options import add_bootstrap_options, add_workers_option, find_task
+from evaluation.options import EvaluationRequest, add_bootstrap_options, add_workers_option, find_task
 from evaluation.results.documents import remove_earlier
 
 if TYPE_CHECKING:
@@ -28,27 +29,26 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate and print the aggregates; raises HecktorError for errors that the user can fix."""
-    parser = _parser()
+    """Evaluate and print the aggregates; raise `HecktorError` for errors that the user can fix."""
+    parser = _make_parser()
     options = parser.parse_args(argv)
     from evaluation.editions.profile import load_profile  # imports NumPy, which `--help` does not need
 
     task = find_task(parser, load_profile(options.edition), options.task)
     with lock_output(options.output):
-        return _evaluate(options, task)
+        _evaluate(options, task)
+    return 0
 
 
-def _evaluate(options: argparse.Namespace, task: TaskProfile) -> int:
-    """Evaluate and print as `main`. Raises `HecktorError`."""
-    if options.teams is None:  # of teams their names are not known yet
+def _evaluate(options: argparse.Namespace, task: TaskProfile) -> None:
+    if options.teams is None:  # The names of teams are not known yet.
         remove_earlier(options.output, task.algorithm.name)
     require_folders(options, "--teams", *(["--input"] if options.predictions is None and options.teams is None else []))
     require_paths(options, "--predictions", "--ground-truth")
     require_files(options, "--bounding-boxes")
-    # Not for `--help` and wrong paths: these load SimpleITK.
-    from evaluation.options import EvaluationRequest
+    # These modules load SimpleITK, which `--help` and wrong paths do not need.
     from evaluation.pipeline import evaluate_submission
-    from evaluation.teams import evaluate_team_folder, make_teams_error
+    from evaluation.teams import evaluate_team_folder
 
     request = EvaluationRequest(
         task=task.algorithm.name,
@@ -62,32 +62,31 @@ def _evaluate(options: argparse.Namespace, task: TaskProfile) -> int:
         rows=not options.no_rows,
         predictions=options.predictions,
         bounding_boxes=options.bounding_boxes,
-        options=_by_name(options.option),
+        options=_join_rules(options.option),
     )
     if options.teams is not None:
-        reports, faults = evaluate_team_folder(request, task, options.teams)
-        _print_teams(task, {team: one.to_dict() for team, one in reports.items()}, options.output)
-        if faults:
-            raise make_teams_error(faults, len(reports) + len(faults))
-        return 0
+        result = evaluate_team_folder(request, task, options.teams)
+        _print_teams(task, {team: report.to_dict() for team, report in result.reports.items()}, options.output)
+        result.check()
+        return
     report = evaluate_submission(request).to_dict()
     _print_report(report)
     _print_directions(task, report["provenance"]["options"])
     print(f"written: {options.output / platform.METRICS_JSON}")
-    return 0
 
 
 def _print_teams(task: TaskProfile, reports: Mapping[str, Mapping[str, Any]], output: Path) -> None:
-    """A line for each team with its deciding metrics, and each team's warnings."""
+    """Print a line for each team with its deciding metrics, and each team's warnings."""
     width = max(map(len, reports), default=0)
     for team, report in reports.items():
-        values = [f"{name} {_shown(report['aggregates'][name]['value'])}" for name in task.ranking.official_metrics]
-        print(f"{team:<{width}} {', '.join([*values, *_counts(report['cases'])])}")
-        for line in _warnings(report):
+        values = [f"{name} {_format(report['aggregates'][name]['value'])}" for name in task.ranking.official_metrics]
+        print(f"{team:<{width}} {', '.join([*values, *_describe_counts(report['cases'])])}")
+        for line in _list_warnings(report):
             print(f"warning: {team}: {line}", file=sys.stderr)
-    left_out = [_skipped(report["cases"]) for report in reports.values()]
-    for line in dict.fromkeys(line for lines in left_out for line in lines if all(line in of for of in left_out)):
-        print(line)
+    skipped = [_describe_skipped(report["cases"]) for report in reports.values()]
+    for line in dict.fromkeys(chain.from_iterable(skipped)):
+        if all(line in lines for lines in skipped):
+            print(line)
     if reports:
         print(
             f"written: {platform.METRICS_JSON} of {len(reports)} teams in {output}; `hecktor rank {output}` ranks them"
@@ -97,64 +96,66 @@ def _print_teams(task: TaskProfile, reports: Mapping[str, Mapping[str, Any]], ou
 def _print_report(report: Mapping[str, Any]) -> None:
     width = max(20, *map(len, report["aggregates"]))
     for name, figures in report["aggregates"].items():
-        value, low, high = (_shown(figures[key]) for key in ("value", "ci95_low", "ci95_high"))
+        value, low, high = (_format(figures[key]) for key in ("value", "ci95_low", "ci95_high"))
         print(f"{name:<{width}} {value}  [{low}, {high}]")
-    print(", ".join(_counts(report["cases"])))
-    for line in _skipped(report["cases"]):
+    print(", ".join(_describe_counts(report["cases"])))
+    for line in _describe_skipped(report["cases"]):
         print(line)
-    for line in _warnings(report):
+    for line in _list_warnings(report):
         print(f"warning: {line}", file=sys.stderr)
 
 
-def _counts(cases: Mapping[str, Any]) -> list[str]:
+def _describe_counts(cases: Mapping[str, Any]) -> list[str]:
     used = f"{cases['used']} of {cases['in_ground_truth']} cases count"
-    if "missing" not in cases:  # without rows
+    if "missing" not in cases:  # The result has no rows.
         return [used, f"{cases['used'] - cases['answered']} without a usable prediction"]
-    failed = {item["case"] for item in cases["failed"]}  # several answers of a case may be unusable
+    failed = {failure["case"] for failure in cases["failed"]}  # Several answers of a case may be unusable.
     return [used, f"{len(cases['missing'])} without a prediction", f"{len(failed)} with an unusable one"]
 
 
-def _warnings(report: Mapping[str, Any]) -> list[str]:
+def _list_warnings(report: Mapping[str, Any]) -> list[str]:
     cases = report["cases"]
-    lines = [f"{item['case']} failed: {item['why']}" for item in cases.get("failed", ())]
-    about = {"missing": "", "unknown": "", "duplicate": ", several answers of which none counts"}
-    lines += [f"{word}{more}: {', '.join(cases[word])}" for word, more in about.items() if cases.get(word)]
+    lines = [f"{failure['case']} failed: {failure['why']}" for failure in cases.get("failed", ())]
+    explanations = {"missing": "", "unknown": "", "duplicate": ", several answers of which none counts"}
+    for key, explanation in explanations.items():
+        if cases.get(key):
+            lines.append(f"{key}{explanation}: {', '.join(cases[key])}")
     return [*lines, *report["warnings"]]
 
 
-def _skipped(cases: Mapping[str, Any]) -> list[str]:
-    """Return a line for each reason for which cases are left out; results without rows do not name them."""
+def _describe_skipped(cases: Mapping[str, Any]) -> list[str]:
+    """Return a line for each reason why cases are left out; results without rows do not name these cases."""
     reasons = {why: names for why, names in cases.get("skipped", {}).items() if isinstance(names, list)}
     return [f"left out, {why.replace('_', ' ')}: {', '.join(names)}" for why, names in reasons.items()]
 
 
-def _print_directions(task: TaskProfile, options: Mapping[str, Any]) -> None:
+def _print_directions(task: TaskProfile, rules: Mapping[str, Any]) -> None:
     for name in task.answers:
-        direction = (options[name] if task.has_several_answers else options).get("direction")
+        direction = (rules[name] if task.has_several_answers else rules).get("direction")
         if direction is not None:
             print(f"{name} is read as {DIRECTIONS[direction]}")
 
 
-def _shown(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "  null" if value is None else f"{value:z.4f}"
 
 
-def _by_name(options: Sequence[tuple[str, str]]) -> dict[str, str]:
-    names = [name for name, _ in options]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise HecktorError(f"--option {twice[0]}", "appears twice", "each option once")
-    return dict(options)
+def _join_rules(rules: Sequence[tuple[str, str]]) -> dict[str, str]:
+    names = [name for name, _ in rules]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise HecktorError(f"--option {repeated[0]}", "appears twice", "each option once")
+    return dict(rules)
 
 
-def _option(text: str) -> tuple[str, str]:
+def _parse_rule(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise argparse.ArgumentTypeError(f"{text}: expected name=value")
     return name.strip(), value.strip()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     add_task_option(parser)
     source = parser.add_mutually_exclusive_group()
@@ -170,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, default=platform.OUTPUT_DIR, help="folder for metrics.json (default: %(default)s)")
     add_edition_option(parser)
     rule = "change a rule of the edition (docs/editions.md); may be given several times"
-    add("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help=rule)
+    add("--option", type=_parse_rule, action="append", default=[], metavar="NAME=VALUE", help=rule)
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
     add_bootstrap_options(parser)
     cluster = "score cases on the Dask cluster at this address (docs/metrics.md)"

@@ -1,9 +1,9 @@
 """Apply a function to every case in other processes, local or on an existing Dask cluster, in a fixed order.
 
-Cases hold submitted files, so no case is read in the program's own process. A local process has a limit of memory and,
-for each case, of time. A process that dies fails only its own case, which is first repeated alone. Dask passes the
-cases of a dead worker to another one, and gives up a case that kills several workers. The cluster's workers must see
-the masks under the same paths and have the same version of this package.
+Cases hold submitted files, so that the program's own process reads no case. A local process has a memory limit, and a
+time limit for each case. A case whose process dies is repeated by itself; if its process dies again, only this case
+fails. Dask passes the cases of a dead worker to another worker, and gives up a case that kills several workers. The
+cluster's workers must see the masks under the same paths and have the same version of this package.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONNECT_TIMEOUT_S: Final = 30
 def _apply(
     work: Callable[[Item], Row], items: Sequence[Item], workers: Workers
 ) -> Generator[tuple[int, Row | Died], None, None]:
-    """Apply `work` on this machine or on a cluster; yield index and row in the order of completion."""
+    """Apply `work` on this machine or on a cluster, and yield index and row in the order of completion."""
     if isinstance(workers, str):
         return _apply_on_cluster(work, items, workers)
     limited = partial(_work_within_limits, work, Path.cwd(), CASE_TIME_LIMIT_S)
@@ -75,24 +75,24 @@ def _apply_on_cluster(
 
 def _begin() -> None:
     """Limit the memory, and silence image libraries, which print paths and binary data about odd files."""
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MEMORY_BYTES if hard_limit == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard_limit)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard_limit))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
-        os.dup2(nowhere, stream)
-    os.close(nowhere)
+        os.dup2(devnull, stream)
+    os.close(devnull)
 
 
 def _work_within_limits(work: Callable[[Item], Row], folder: Path, time_limit_s: float, item: Item) -> Row:
-    """Do the work in the folder; the kernel ends the process after the time limit, even inside a library."""
+    """Do the work in `folder`; the kernel ends the process after the time limit, even inside a library."""
     os.chdir(folder)
     signal.setitimer(signal.ITIMER_REAL, time_limit_s)
     try:
         return work(item)
     except MemoryError:
-        os._exit(1)  # for this case alone, as if the kernel had ended the process
+        os._exit(1)  # Only this case fails, as if the kernel had ended the process.
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -100,46 +100,47 @@ def _work_within_limits(work: Callable[[Item], Row], folder: Path, time_limit_s:
 def map_cases(
     work: Callable[[Item], Row], items: Sequence[Item], workers: Workers, on_death: Callable[[Item], Row]
 ) -> list[Row]:
-    """Apply `work`, a function of the module level with picklable argument and result, to every item in order.
+    """Apply `work` to every item and return the rows in the order of the items.
 
-    `on_death` returns the row of an item whose process dies even when it is processed alone.
-    Raises GroundTruthError after all items: every reference that cannot be used.
+    Args:
+        work: Function of a module, with a picklable argument and result.
+        items: Cases.
+        workers: Number of local processes, or the address of a Dask scheduler.
+        on_death: Returns the row of an item whose process dies again when the item is processed by itself.
+
+    Raises:
+        GroundTruthError: References cannot be used; it names all of them, after all items.
     """
     if not items:
         return []
-    rows: dict[int, Row | GroundTruthError] = {}
-    attempt = partial(_row_or_fault, work)
-    for index in _add_rows(rows, attempt, items, range(len(items)), workers):
-        # A process may also end because those of other cases took too much memory: once more, alone.
-        if _add_rows(rows, attempt, items, [index], workers if isinstance(workers, str) else 1):
-            rows[index] = _row_or_fault(on_death, items[index])
-    faults = [row for _, row in sorted(rows.items()) if isinstance(row, GroundTruthError)]
-    if faults:
-        raise together(faults, f"{len(faults)} of {len(items)} references cannot be used")
-    return [row for _, row in sorted(rows.items()) if not isinstance(row, GroundTruthError)]
+    attempt = partial(_catch_reference_error, work)
+    first_rows = _map_once(attempt, items, workers)
+    # A process may also die because other cases take too much memory. The second attempt has no other cases.
+    single = workers if isinstance(workers, str) else 1
+    second_rows = [
+        _map_once(attempt, [item], single)[0] if isinstance(row, Died) else row
+        for item, row in zip(items, first_rows, strict=True)
+    ]
+    rows = [
+        _catch_reference_error(on_death, item) if isinstance(row, Died) else row
+        for item, row in zip(items, second_rows, strict=True)
+    ]
+    errors = [row for row in rows if isinstance(row, GroundTruthError)]
+    if errors:
+        raise together(errors, f"{len(errors)} of {len(items)} references cannot be used")
+    return [row for row in rows if not isinstance(row, GroundTruthError)]
 
 
-def _row_or_fault(work: Callable[[Item], Row], item: Item) -> Row | GroundTruthError:
-    """The row, or the fault of the reference, since whoever repairs references wants to know all of them."""
+def _catch_reference_error(work: Callable[[Item], Row], item: Item) -> Row | GroundTruthError:
+    """Return the row, or the error of the reference: an organiser who repairs references needs all errors at once."""
     try:
         return work(item)
-    except GroundTruthError as fault:
-        return fault
+    except GroundTruthError as error:
+        return error
 
 
-def _add_rows(
-    rows: dict[int, Row | GroundTruthError],
-    attempt: Callable[[Item], Row | GroundTruthError],
-    items: Sequence[Item],
-    indices: Sequence[int],
-    workers: Workers,
-) -> list[int]:
-    """Add the rows of the items with these indices to `rows`; return the indices whose processes died."""
-    died = []
-    with closing(_apply(attempt, [items[index] for index in indices], workers)) as results:
-        for number, row in tqdm(results, total=len(indices), desc="cases", unit="case", disable=None, leave=False):
-            if isinstance(row, Died):
-                died.append(indices[number])
-            else:
-                rows[indices[number]] = row
-    return sorted(died)
+def _map_once(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers) -> list[Row | Died]:
+    """Apply `work` to every item with a progress bar, and return the rows in the order of the items."""
+    with closing(_apply(work, items, workers)) as results:
+        row_of = dict(tqdm(results, total=len(items), desc="cases", unit="case", disable=None, leave=False))
+    return [row_of[index] for index in range(len(items))]

@@ -1,11 +1,10 @@
-"""Evaluate many teams at once: a folder of each team's predictions becomes one of each team's metrics.json."""
+"""Evaluate many teams at once: a folder with the predictions of each team gives a metrics.json for each team."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,88 +14,93 @@ from contract.platform import PREDICTIONS_JSON, compose, is_added_by_system, is_
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
 from evaluation.options import EvaluationRequest
-from evaluation.pipeline import evaluate_submissions
-from evaluation.results.documents import MetricsJson, remove_earlier
+from evaluation.pipeline import TeamReports, evaluate_submissions
+from evaluation.results.documents import remove_earlier
 from evaluation.results.teams import check_folder_names
 
-_OF_A_TEAM: Final = (*TABLE_SUFFIXES, ".zip")
-_NOTES: Final = (".md", ".txt")
+_TEAM_SUFFIXES: Final = (*TABLE_SUFFIXES, ".zip")
+_NOTE_SUFFIXES: Final = (".md", ".txt")
 _EXPECTED: Final = "a folder, table or zip file for each team"
 
 
-def evaluate_team_folder(
-    request: EvaluationRequest, task: TaskProfile, folder: Path
-) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
-    """Return each team's metrics.json, written to `output_dir/TEAM`, and the faults of the other teams.
+def evaluate_team_folder(request: EvaluationRequest, task: TaskProfile, folder: Path) -> TeamReports:
+    """Evaluate each team of a folder; each metrics.json is written to `output_dir/TEAM`.
 
-    `folder` holds a folder, table or zip file for each team, by whose name it goes. A folder is one of plain files or,
-    with `predictions.json`, a submission in the platform's layout. Any other entry is a fault of its own; hidden files
-    and notes are named in a warning.
-    Raises HecktorError: no entry, or a ground truth that cannot be used.
+    Args:
+        request: The request that is the same for all teams.
+        task: Task that is scored.
+        folder: Has a folder, table or zip file for each team, with the team's name. A team's folder holds plain files
+            or, with `predictions.json`, a submission in the platform's layout. Hidden files and notes are named in a
+            warning; any other entry is an error of its own.
+
+    Raises:
+        HecktorError: The folder has no entry, or the ground truth cannot be used.
     """
-    paths, faults = _paths_by_team(folder)
-    for name in {*faults, *(Path(fault).stem for fault in faults)} - paths.keys():
+    entries = _find_entries(folder)
+    errors = dict(entries.errors)
+    for name in {*errors, *(Path(error).stem for error in errors)} - entries.paths.keys():
         if request.output_dir is not None:
-            with suppress(HecktorError):  # of another task, which must stay
+            with suppress(HecktorError):  # A metrics.json of another task must stay.
                 remove_earlier(request.output_dir / name, task.algorithm.name)
     requests = {}
-    for team, path in paths.items():
-        output_dir = None if request.output_dir is None else request.output_dir / team
+    for team, path in entries.paths.items():
         try:
-            of_team = replace(request, output_dir=output_dir, predictions=_plain_files(path, task))
-            if path.is_dir() and (path / PREDICTIONS_JSON).is_file():
-                of_team = replace(of_team, submission=path, predictions=None)
+            requests[team] = _make_request(request, task, team, path)
         except OSError as problem:
-            faults[team] = HecktorError(path.name, f"cannot be read ({problem.strerror})", "a readable folder")
-        else:
-            requests[team] = of_team
+            errors[team] = HecktorError(path.name, f"cannot be read ({problem.strerror})", "a readable folder")
     if not requests:
-        return {}, faults
-    reports, not_evaluated = evaluate_submissions(requests)
-    return reports, {**faults, **not_evaluated}
+        return TeamReports({}, errors)
+    evaluated = evaluate_submissions(requests)
+    return TeamReports(evaluated.reports, {**errors, **evaluated.errors})
 
 
-def _paths_by_team(folder: Path) -> tuple[dict[str, Path], dict[str, HecktorError]]:
-    """Return the entry of each team, and the faults of all other entries, by their names."""
+@dataclass(frozen=True)
+class _TeamEntries:
+    """Path of each team, and the error of each other entry, by name."""
+
+    paths: dict[str, Path]
+    errors: dict[str, HecktorError]
+
+
+def _find_entries(folder: Path) -> _TeamEntries:
     what = f"--teams {folder.name}"
     paths_of: dict[str, list[Path]] = {}
-    faults: dict[str, HecktorError] = {}
-    left_out = []
+    errors: dict[str, HecktorError] = {}
+    notes = []
     for path in sorted(folder.iterdir()):
         if is_added_by_system(path.name):
             continue
-        if path.name.startswith(".") or (path.suffix.lower() in _NOTES and not path.is_dir()):
-            left_out.append(path.name)
-        elif path.is_dir() or path.suffix.lower() in _OF_A_TEAM:
+        if path.name.startswith(".") or (path.suffix.lower() in _NOTE_SUFFIXES and not path.is_dir()):
+            notes.append(path.name)
+        elif path.is_dir() or path.suffix.lower() in _TEAM_SUFFIXES:
             paths_of.setdefault(compose(path.name if path.is_dir() else path.stem), []).append(path)
         else:
-            faults[path.name] = HecktorError(what, f"found {path.name}", _EXPECTED)
-    if left_out:
-        finding = Finding(
-            what, f"found {format_names(left_out, 10)}", _EXPECTED, "hidden files and notes are not scored"
-        )
+            errors[path.name] = HecktorError(what, f"found {path.name}", _EXPECTED)
+    if notes:
+        finding = Finding(what, f"found {format_names(notes, 10)}", _EXPECTED, "hidden files and notes are not scored")
         sys.stderr.write(f"warning: {printable(str(finding))}\n")
-    if not paths_of and not faults:
+    if not paths_of and not errors:
         raise HecktorError(what, "found nothing", _EXPECTED)
     for team, paths in paths_of.items():
         try:
             check_folder_names([team])
-        except HecktorError as fault:
-            faults[team] = fault
+        except HecktorError as error:
+            errors[team] = error
         if len(paths) > 1:
             names = " and ".join(path.name for path in paths)
-            faults[team] = HecktorError(what, f"team {team!r} appears twice: {names}", "one of them")
-    return {team: paths[0] for team, paths in paths_of.items() if team not in faults}, faults
+            errors[team] = HecktorError(what, f"team {team!r} appears twice: {names}", "one of them")
+    return _TeamEntries({team: paths[0] for team, paths in paths_of.items() if team not in errors}, errors)
 
 
-def make_teams_error(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
-    """Make the error of some of the teams."""
-    reasons = "; ".join(f"{team:.60}: {fault.message}" for team, fault in faults.items())
-    return HecktorError(f"{len(faults)} of {teams} teams could not be scored", reasons)
+def _make_request(request: EvaluationRequest, task: TaskProfile, team: str, path: Path) -> EvaluationRequest:
+    output_dir = None if request.output_dir is None else request.output_dir / team
+    if path.is_dir() and (path / PREDICTIONS_JSON).is_file():
+        return replace(request, output_dir=output_dir, submission=path, predictions=None)
+    return replace(request, output_dir=output_dir, predictions=_find_predictions(path, task))
 
 
-def _plain_files(path: Path, task: TaskProfile) -> Path:
-    """The path itself or, in a folder for a task without masks, its only table."""
+def _find_predictions(path: Path, task: TaskProfile) -> Path:
+    """Return the only table of a folder for a task without masks, `path` itself in all other cases."""
     if task.algorithm.mask_spec is not None or task.has_several_answers or not path.is_dir():
         return path
     files = [file for file in sorted(path.iterdir()) if not is_system_name(file.name)]

@@ -112,11 +112,11 @@ def _submissions(options: PhaseOptions, references: References, report: Reporter
     perfect = perfect_answers(options.task, references)
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
-        predicted, findings = read_submissions(options.task, references, options.output, options.predictions)
-        submissions["predictions"] = {name: submission.answers for name, submission in predicted.items()}
-        for finding in findings:
+        predicted = read_submissions(options.task, references, options.output, options.predictions)
+        submissions["predictions"] = {name: submission.answers for name, submission in predicted.submissions.items()}
+        for finding in predicted.findings:
             report(f"predictions submission: warning: {finding}")
-        for name, submission in predicted.items():
+        for name, submission in predicted.submissions.items():
             if missing := [answer.case for answer in submission.answers if not answer.is_submitted]:
                 report(f"predictions submission: warning: no {name} of {format_names(missing)}, which count as missing")
     return submissions

@@ -19,6 +19,7 @@ from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCount
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceValues, make_empty_row, make_missing_row
+from evaluation.options import EvaluationRequest
 from evaluation.pipeline import build_report, score_answer
 from evaluation.ranking.cli import main as rank
 from evaluation.results.documents import MetricsJson
@@ -134,9 +135,8 @@ def simulated_metrics(
     rng: np.random.Generator,
 ) -> MetricsJson:
     """A team's metrics.json."""
-    return build_report(
-        task, [_answer(patients, team, task, name, rng) for name in task.answers], bootstraps=bootstraps
-    )
+    answers = [_answer(patients, team, task, name, rng) for name in task.answers]
+    return build_report(task, answers, EvaluationRequest(Path(), Path(), bootstraps=bootstraps))
 
 
 def _answer(
@@ -150,7 +150,7 @@ def _answer(
     reference = _reference(patients, profile)
     rows = [_row(one, team, profile, rng) for one in patients if one.case in reference.targets]
     submitted = tuple(SubmittedAnswer(row.case, None, row.error, failed=row.failed) for row in rows)
-    return score_answer(task, name, reference, Submission(submitted, (), ()), rows)
+    return score_answer(profile, reference, Submission(submitted, (), ()), rows)
 
 
 def _reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> Reference[Any]:
