@@ -1,4 +1,4 @@
-"""The section `scoring` of an edition as models; its ranked metrics are measured ones or weighted sums of others."""
+"""The section `scoring` of an edition as models. A ranked metric is a measured metric or a weighted sum of metrics."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from evaluation.metrics.rules import ClassRules, MaskRules, Metric, RiskRules
 
 Ties = Literal["min", "average", "max", "dense"]
 TIE_RULES: Final[tuple[Ties, ...]] = get_args(Ties)
-# Larger weights would lose the smaller ones of a sum in rounding.
+# In a sum with larger weights, rounding would lose the terms with small weights.
 Weight = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class Combination(Document):
-    """Ranks teams by their ranks under several parts."""
+    """Scheme that ranks teams by their ranks under several parts."""
 
     model_config = ConfigDict(populate_by_name=True)
 
 
 class Borda(Combination):
-    """Order teams by the sum of their ranks under each part, each rank times the part's weight if weights are given."""
+    """Order of the teams by the sum of their ranks under each part; each rank is multiplied by the part's weight."""
 
     parts: Parts = Field(alias="borda")
     weights: tuple[Weight, ...] = ()
@@ -39,19 +39,19 @@ class Borda(Combination):
 
 
 class MeanRank(Borda):
-    """The order of the Borda count, reported as the mean of the ranks."""
+    """Order of the Borda count, reported as the mean of the ranks."""
 
     parts: Parts = Field(alias="mean_rank")
 
 
 class MedianRank(Combination):
-    """Order teams by the median of their ranks under each part."""
+    """Order of the teams by the median of their ranks under each part."""
 
     parts: Parts = Field(alias="median_rank")
 
 
 class Lexicographic(Combination):
-    """Order teams by the first part; the following ones only break ties."""
+    """Order of the teams by the first part; the following parts only break ties."""
 
     parts: Parts = Field(alias="lexicographic")
 
@@ -65,13 +65,13 @@ _WORDS: Final[dict[str, type[Combination]]] = {
 
 
 def check_weights(document: Document, parts: tuple[object, ...], weights: tuple[float, ...]) -> None:
-    """Raise ValueError, as pydantic's validators do, unless there is one weight for each part or none at all."""
+    """Raise ValueError, as pydantic's validators do, unless each part has a weight or the document has no weights."""
     if "weights" in document.model_fields_set and len(weights) != len(parts):
         raise ValueError(f"{len(parts)} weights, one for each part")
 
 
-def _kind(node: Any) -> str | None:
-    """The tag of a scheme in JSON or as an object: `(metric)` for a name, or the word of its combination."""
+def _find_scheme_tag(node: Any) -> str | None:
+    """Return the tag of a scheme in JSON or as an object: `(metric)` for a name, or the word of its combination."""
     if isinstance(node, str):
         return "(metric)"
     if isinstance(node, Combination):
@@ -87,7 +87,7 @@ Scheme: TypeAlias = Annotated[
     | Annotated[MedianRank, Tag("(median_rank)")]
     | Annotated[Lexicographic, Tag("(lexicographic)")],
     Discriminator(
-        _kind,
+        _find_scheme_tag,
         custom_error_type="scheme",
         custom_error_message=f"a metric's name or an object with one of {', '.join(_WORDS)}",
     ),
@@ -111,26 +111,26 @@ class RankingProfile(Document):
 
 
 def list_scheme_metrics(scheme: Scheme) -> list[str]:
-    """The metrics of a scheme, in its order."""
+    """Return the metrics of a scheme, in its order."""
     return (
         [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in list_scheme_metrics(part)]
     )
 
 
-def _kind_of(rules: Any) -> str:
-    """The tag of rules, by the keys that only one kind has."""
+def _find_rules_tag(rules: Any) -> str:
+    """Return the tag of the rules of an answer; each kind of answer has a key that the others lack."""
     keys = rules if isinstance(rules, dict) else type(rules).model_fields
     return "(risk)" if "missing_risk" in keys else "(mask)" if "geometry" in keys else "(class)"
 
 
 AnyRules = Annotated[
     Annotated[MaskRules, Tag("(mask)")] | Annotated[RiskRules, Tag("(risk)")] | Annotated[ClassRules, Tag("(class)")],
-    Discriminator(_kind_of),
+    Discriminator(_find_rules_tag),
 ]
 
 
 class RankedMetric(Document):
-    """A ranked metric: a measured one, or the weighted sum of others."""
+    """Ranked metric: a measured metric, or the weighted sum of metrics."""
 
     title: Text
     higher_is_better: bool
@@ -148,7 +148,7 @@ class RankedMetric(Document):
 
 
 class AnswerRules(Document):
-    """The rules of one answer; the prefix precedes the names of its metrics."""
+    """Rules of one answer; the prefix precedes the names of its metrics."""
 
     rules: AnyRules
     prefix: Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9_-]*)?$")] | None = None
@@ -163,27 +163,42 @@ class TaskScoring(Document):
 
 
 class Scoring(Document):
-    """The section `scoring` of an edition: each scored task by name."""
+    """Section `scoring` of an edition: each scored task by name."""
 
     scoring: Mapping[str, TaskScoring]
 
 
 class ScoredEdition(Edition):
-    """An edition of a challenge: what its algorithms read and answer, and how the answers are scored and ranked."""
+    """Edition of a challenge: inputs and answers of its algorithms, and how the answers are scored and ranked."""
 
     model_config = ConfigDict(title="Edition")
 
     scoring: Annotated[Mapping[str, TaskScoring], Field(min_length=1)]
 
 
-Known: TypeAlias = Mapping[str, tuple[str, Metric]]  # answer and record of each measured metric, by its full name
+@dataclass(frozen=True)
+class MeasuredMetric:
+    """Metric that the rules of an answer measure."""
+
+    answer: str
+    metric: Metric
+
+
+# Metrics by full name, with the prefix of the answer.
+MeasuredMetrics: TypeAlias = Mapping[str, MeasuredMetric]
 
 
 @dataclass(frozen=True)
 class MetricProfile:
-    """A ranked metric: a measured one has an `answer` and a record, a weighted sum the weights of measured metrics.
+    """Ranked metric.
 
-    `terms` are by the metrics' full names. `span` is the largest difference that two teams can have.
+    Attributes:
+        title: Name for people.
+        higher_is_better: Direction.
+        answer: Name of the answer of a measured metric, empty for a weighted sum.
+        metric: The measured metric, None for a weighted sum.
+        terms: Weights of the measured metrics in a weighted sum, by full name.
+        span: Largest difference that two teams can have.
     """
 
     title: str
@@ -194,23 +209,36 @@ class MetricProfile:
     span: float = math.inf
 
 
-def resolve_metrics(entries: Mapping[str, RankedMetric], known: Known, where: str) -> dict[str, MetricProfile]:
-    """The ranked metrics of a task from its scoring, `where` in messages."""
-    return {name: _profile_of(name, entries, known, where) for name in entries}
+def resolve_metrics(
+    entries: Mapping[str, RankedMetric], measured: MeasuredMetrics, where: str
+) -> dict[str, MetricProfile]:
+    """Return the ranked metrics of a task; `where` is the place of `entries` in messages."""
+    return {
+        name: _resolve_measured(name, entry, measured, where)
+        if entry.weighted_sum is None
+        else _resolve_sum(name, entries, measured, where)
+        for name, entry in entries.items()
+    }
 
 
-def _profile_of(name: str, entries: Mapping[str, RankedMetric], known: Known, where: str) -> MetricProfile:
-    entry, place = entries[name], f"{where}.{name}"
-    if entry.weighted_sum is None:
-        _check_known(name, known, where)
-        answer, metric = known[name]
-        require_rankable(metric, place)
-        _check_direction(entry, metric, place)
-        return MetricProfile(entry.title, entry.higher_is_better, answer, metric, span=metric.span)
-    if name in known:
+def _resolve_measured(name: str, entry: RankedMetric, measured: MeasuredMetrics, where: str) -> MetricProfile:
+    place = f"{where}.{name}"
+    _check_measured(name, measured, where)
+    metric = measured[name].metric
+    require_rankable(metric, place)
+    _check_direction(entry, metric, place)
+    return MetricProfile(entry.title, entry.higher_is_better, measured[name].answer, metric, span=metric.span)
+
+
+def _resolve_sum(
+    name: str, entries: Mapping[str, RankedMetric], measured: MeasuredMetrics, where: str
+) -> MetricProfile:
+    entry = entries[name]
+    place = f"{where}.{name}"
+    if name in measured:
         raise HecktorError(place, "found the name of a measured metric", "a name of its own")
-    terms = _terms(name, entries, known, where, ())
-    metrics = [known[term][1] for term in terms]
+    terms = _compute_terms(name, entries, measured, where)
+    metrics = [measured[term].metric for term in terms]
     if not all(metric.can_rank for metric in metrics) or len({metric.higher_is_better for metric in metrics}) > 1:
         raise HecktorError(place, f"found {', '.join(terms)}", "metrics that are all best at the same end")
     _check_direction(entry, metrics[0], place)
@@ -218,45 +246,51 @@ def _profile_of(name: str, entries: Mapping[str, RankedMetric], known: Known, wh
     return MetricProfile(entry.title, entry.higher_is_better, terms=terms, span=span)
 
 
+def _compute_terms(
+    name: str,
+    entries: Mapping[str, RankedMetric],
+    measured: MeasuredMetrics,
+    where: str,
+    parents: tuple[str, ...] = (),
+) -> dict[str, float]:
+    """Return the weights of the measured metrics in the sum `name`; `parents` are the sums that contain it."""
+    entry = entries[name]
+    place = f"{where}.{name}.weighted_sum"
+    terms: dict[str, float] = {}
+    for part, weight in zip(entry.weighted_sum or (), entry.weights, strict=True):
+        if part in (*parents, name):
+            raise HecktorError(place, f"found {part!r} inside itself", "other metrics")
+        if part in entries and entries[part].weighted_sum is not None:
+            part_terms = _compute_terms(part, entries, measured, where, (*parents, name))
+        else:
+            _check_measured(part, measured, place)
+            part_terms = {part: 1.0}
+        for metric, factor in part_terms.items():
+            terms[metric] = terms.get(metric, 0.0) + weight * factor
+    return terms
+
+
 def require_rankable(metric: Metric, where: str) -> None:
-    """Raise HecktorError for a metric whose optimum lies between its bounds."""
+    """Raise `HecktorError` for a metric whose optimum lies between its bounds."""
     if not metric.can_rank:
         raise HecktorError(
             where, f"{metric.name} has its optimum at {metric.best:g} and cannot rank teams", "another metric"
         )
 
 
-def check_measured(metrics: Mapping[str, MetricProfile], known: Known, where: str) -> None:
-    """Raise HecktorError if a ranked metric, or a term of one, is not among the `known` ones."""
+def check_measured(metrics: Mapping[str, MetricProfile], measured: MeasuredMetrics, where: str) -> None:
+    """Raise `HecktorError` if a ranked metric, or a term of a weighted sum, is not measured."""
     for name, metric in metrics.items():
-        for measured in metric.terms or (name,):
-            _check_known(measured, known, where)
+        for term in metric.terms or (name,):
+            _check_measured(term, measured, where)
 
 
-def _check_known(name: str, known: Mapping[str, Any], where: str) -> None:
-    if name not in known:
-        raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {', '.join(known)}")
+def _check_measured(name: str, measured: MeasuredMetrics, where: str) -> None:
+    if name not in measured:
+        raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {', '.join(measured)}")
 
 
 def _check_direction(entry: RankedMetric, metric: Metric, where: str) -> None:
     if entry.higher_is_better != metric.higher_is_better:
-        words = [str(value).lower() for value in (entry.higher_is_better, metric.higher_is_better)]
-        raise HecktorError(f"{where}.higher_is_better", f"found {words[0]}", words[1])
-
-
-def _terms(
-    name: str, entries: Mapping[str, RankedMetric], known: Known, where: str, parents: tuple[str, ...]
-) -> dict[str, float]:
-    """Weights of the measured metrics in the sum `name`, whose parts may be sums themselves."""
-    entry, place = entries[name], f"{where}.{name}.weighted_sum"
-    terms: dict[str, float] = {}
-    for part, weight in zip(entry.weighted_sum or (), entry.weights, strict=True):
-        if part in (*parents, name):
-            raise HecktorError(place, f"found {part!r} inside itself", "other metrics")
-        is_sum = part in entries and entries[part].weighted_sum is not None
-        if not is_sum:
-            _check_known(part, known, place)
-        inner = _terms(part, entries, known, where, (*parents, name)) if is_sum else {part: 1.0}
-        for measured, share in inner.items():
-            terms[measured] = terms.get(measured, 0.0) + weight * share
-    return terms
+        actual, expected = (str(value).lower() for value in (entry.higher_is_better, metric.higher_is_better))
+        raise HecktorError(f"{where}.higher_is_better", f"found {actual}", expected)

@@ -1,7 +1,7 @@
 """Evaluation of an edition: for each task the metrics, the rules for odd cases and the ranking.
 
-`Scoring` is the schema of the edition's section `scoring`; what depends on its algorithms is checked here. An error
-names the place.
+`Scoring` is the schema of the edition's section `scoring`. This module checks the section against the edition's
+algorithms; an error names the place in the edition.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contract.errors import HecktorError
 from contract.io.files import parse_json
 from evaluation.editions.document import (
     AnswerRules,
+    MeasuredMetric,
     MetricProfile,
     RankingProfile,
     Scoring,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AnswerProfile:
-    """A declared answer with its rules; `prefix` precedes the names of its metrics."""
+    """Declared answer with its rules; `prefix` precedes the names of its metrics."""
 
     answer: AnswerSpec
     rules: Rules
@@ -48,7 +49,7 @@ class AnswerProfile:
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The metrics that the rules measure, by name without the prefix."""
+        """Return the metrics that the rules measure, by name without the prefix."""
         return {metric.name: metric for metric in metrics_of(self.answer, self.rules)}
 
 
@@ -56,8 +57,13 @@ class AnswerProfile:
 class TaskProfile:
     """Evaluation of one task of an edition.
 
-    `answers` are by name, in the algorithm's order; `own_edition` is the document of an edition that is none of the
-    package.
+    Attributes:
+        edition: Name of the edition.
+        algorithm: Declaration of inputs and answers.
+        answers: Answers by name, in the algorithm's order.
+        metrics: Ranked metrics by name.
+        ranking: Official and further rankings.
+        own_edition: Document of a custom edition; None for an edition of the package.
     """
 
     edition: str
@@ -69,30 +75,36 @@ class TaskProfile:
 
     @property
     def has_several_answers(self) -> bool:
-        """True if metrics, rows and options are split by answer."""
+        """Return whether metrics, rows and options are split by answer."""
         return len(self.answers) > 1
 
     @property
     def options(self) -> dict[str, Any]:
-        """The rules as plain data, by answer if there are several."""
+        """Return the rules as plain data, by answer if there are several answers."""
         options = {name: profile.rules.model_dump() for name, profile in self.answers.items()}
         return options if self.has_several_answers else next(iter(options.values()))
 
 
-def find_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:
-    """The answer and the metric of every metric that the rules measure, by its full name."""
-    known: dict[str, tuple[str, Metric]] = {}
-    for name, profile in answers.items():
+def find_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, MeasuredMetric]:
+    """Return all metrics that the rules of the answers measure, by full name.
+
+    Raises:
+        HecktorError: Metrics of two answers have the same full name.
+    """
+    measured: dict[str, MeasuredMetric] = {}
+    for answer, profile in answers.items():
         for metric in profile.metrics.values():
-            full = f"{profile.prefix}{metric.name}"
-            if full in known:
-                raise HecktorError(where, f"metric {full!r} of {known[full][0]} and {name}", "different prefixes")
-            known[full] = (name, metric)
-    return known
+            name = f"{profile.prefix}{metric.name}"
+            if name in measured:
+                raise HecktorError(
+                    where, f"metric {name!r} of {measured[name].answer} and {answer}", "different prefixes"
+                )
+            measured[name] = MeasuredMetric(answer, metric)
+    return measured
 
 
 def parse_rules(content: object, kind: Kind, where: str) -> Rules:
-    """Validate the rules of an answer of this kind; `where` is their place in messages."""
+    """Validate the rules of an answer of this kind; `where` is the place of `content` in messages."""
     model: type[Rules] = RULES_OF_KIND[kind]
     return parse_document(content, model, where, error=HecktorError)
 
@@ -101,10 +113,15 @@ _OPTION: Final = "--option"
 
 
 def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfile:
-    """The profile with some rules changed, as `--option name=value` asks.
+    """Return the profile with some rules changed.
 
-    Values are spelled as in an edition file (quotes may be left out). `answer.rule` changes one answer, a plain name
-    every answer that has the rule.
+    Args:
+        profile: Profile of a task.
+        options: Values by rule, as in `--option rule=value`. A value is spelled as in an edition's file; its quotes may
+            be left out. `answer.rule` changes one answer, `rule` changes every answer that has the rule.
+
+    Raises:
+        HecktorError: A rule is unknown, a value is not valid, or a ranked metric is not measured under the new rules.
     """
     if not options:
         return profile
@@ -112,21 +129,22 @@ def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfil
     for name, value in options.items():
         answer, dot, rule = name.rpartition(".")
         targets = [answer] if dot and answer in changes else list(changes)
-        having = [target for target in targets if rule in type(profile.answers[target].rules).model_fields]
-        if not having or (dot and answer not in changes):
-            known = dict.fromkeys(rule for one in targets for rule in type(profile.answers[one].rules).model_fields)
+        rules_of = {target: list(type(profile.answers[target].rules).model_fields) for target in targets}
+        if (dot and answer not in changes) or not any(rule in rules for rules in rules_of.values()):
+            known = dict.fromkeys(known_rule for rules in rules_of.values() for known_rule in rules)
             raise HecktorError(_OPTION, f"unknown {name}", f"one of {', '.join(known)}")
-        for target in having:
-            changes[target][rule] = _parsed(value)
-    answers = {
-        name: replace(one, rules=parse_rules({**one.rules.model_dump(), **changes[name]}, one.answer.kind, _OPTION))
-        for name, one in profile.answers.items()
-    }
+        for target, rules in rules_of.items():
+            if rule in rules:
+                changes[target][rule] = _parse_value(value)
+    answers = {}
+    for name, answer_profile in profile.answers.items():
+        content = {**answer_profile.rules.model_dump(), **changes[name]}
+        answers[name] = replace(answer_profile, rules=parse_rules(content, answer_profile.answer.kind, _OPTION))
     check_measured(profile.metrics, find_metrics(answers, _OPTION), f"{_OPTION}.metrics")
     return replace(profile, answers=answers)
 
 
-def _parsed(value: str) -> object:
+def _parse_value(value: str) -> object:
     try:
         return parse_json(value, _OPTION, error=HecktorError)
     except HecktorError:
@@ -134,7 +152,13 @@ def _parsed(value: str) -> object:
 
 
 def check_ranking(ranking: RankingProfile, metrics: Collection[str], where: str) -> RankingProfile:
-    """The ranking, if its official scheme exists and every scheme uses these metrics; `where` is its place."""
+    """Return the ranking; raise `HecktorError` if its official scheme or a scheme's metric does not exist.
+
+    Args:
+        ranking: Ranking of a task.
+        metrics: Names of the task's ranked metrics.
+        where: Place of the ranking in messages.
+    """
     for name, scheme in ranking.schemes.items():
         for metric in list_scheme_metrics(scheme):
             if metric not in metrics:
@@ -147,12 +171,14 @@ def check_ranking(ranking: RankingProfile, metrics: Collection[str], where: str)
 
 
 def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, where: str) -> TaskProfile:
-    """The profile with another official ranking or another rule for ties; None keeps the profile's own."""
+    """Return the profile with another official ranking or another rule for ties; None keeps the profile's value."""
     ranking = profile.ranking
-    changes = {name: value for name, value in (("official", official), ("ties", ties)) if value}
-    changed = parse_document(
-        ranking.model_dump(by_alias=True, exclude_unset=True) | changes, RankingProfile, where, error=HecktorError
-    )
+    content = ranking.model_dump(by_alias=True, exclude_unset=True)
+    if official:
+        content["official"] = official
+    if ties:
+        content["ties"] = ties
+    changed = parse_document(content, RankingProfile, where, error=HecktorError)
     return replace(profile, ranking=check_ranking(changed, profile.metrics, where))
 
 
@@ -165,59 +191,55 @@ class EvaluationProfile:
 
     @property
     def mask_rules(self) -> MaskRules:
-        """Rules for masks. Raises HecktorError for an edition without masks."""
-        rules = [answer.rules for task in self.tasks.values() for answer in task.answers.values()]
-        of_masks = next((one for one in rules if isinstance(one, MaskRules)), None)
-        if of_masks is None:
-            raise HecktorError(f"edition {self.edition.name}", "no masks", "an edition with masks")
-        return of_masks
+        """Return the rules for masks; raise `HecktorError` for an edition without masks."""
+        for task in self.tasks.values():
+            for answer in task.answers.values():
+                if isinstance(answer.rules, MaskRules):
+                    return answer.rules
+        raise HecktorError(f"edition {self.edition.name}", "no masks", "an edition with masks")
 
     def task(self, name: str | None) -> TaskProfile:
-        """The profile of the task with this name, number or alias; None for the only one."""
-        wanted = self.edition.algorithm(name).name
-        if wanted not in self.tasks:
-            raise HecktorError(f"edition {self.edition.name}", f"has no task {wanted!r}, only {', '.join(self.tasks)}")
-        return self.tasks[wanted]
+        """Return the profile of the task with this name, number or alias; None names the only task."""
+        task = self.edition.algorithm(name).name
+        if task not in self.tasks:
+            raise HecktorError(f"edition {self.edition.name}", f"has no task {task!r}, only {', '.join(self.tasks)}")
+        return self.tasks[task]
 
 
 def load_profile(name_or_path: str = DEFAULT_EDITION) -> EvaluationProfile:
-    """Evaluation of the edition of this name or file."""
+    """Load the evaluation of the edition with this name or file."""
     return build_profile(load_edition(name_or_path))
 
 
 def build_profile(edition: Edition) -> EvaluationProfile:
-    """Evaluation of an edition: its section `scoring`, checked against its algorithms."""
+    """Parse the section `scoring` of an edition and check it against the edition's algorithms."""
     scoring = parse_document({"scoring": edition.scoring}, Scoring, edition.place, error=HecktorError).scoring
     algorithms = {algorithm.name: algorithm for algorithm in edition.algorithms}
     where = f"{edition.place}.scoring"
-    tasks = {name: _task(edition, task, algorithms[name], f"{where}.{name}") for name, task in scoring.items()}
+    tasks = {name: _build_task(edition, task, algorithms[name], f"{where}.{name}") for name, task in scoring.items()}
     return EvaluationProfile(edition, tasks)
 
 
-def _task(edition: Edition, task: TaskScoring, algorithm: Algorithm, where: str) -> TaskProfile:
-    answers = _answers(task.answers, algorithm, where)
+def _build_task(edition: Edition, task: TaskScoring, algorithm: Algorithm, where: str) -> TaskProfile:
+    answers = _build_answers(task.answers, algorithm, where)
     metrics = resolve_metrics(task.metrics, find_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = check_ranking(task.ranking, metrics, f"{where}.ranking")
     return TaskProfile(edition.name, algorithm, answers, metrics, ranking, edition.content)
 
 
-def _answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
-    """The answers of a task with their rules."""
+def _build_answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
     names = [answer.name for answer in algorithm.answer_specs]
     if set(names) != set(entries):
         raise HecktorError(f"{where}.answers", f"found {', '.join(entries)}", f"exactly {', '.join(names)}")
     answers = {}
     for answer in algorithm.answer_specs:
         entry = entries[answer.name]
-        rules = _of_kind(entry.rules, answer, f"{where}.answers.{answer.name}.rules")
+        rules: Rules = entry.rules
+        if not isinstance(rules, RULES_OF_KIND[answer.kind]):
+            place = f"{where}.answers.{answer.name}.rules"
+            raise HecktorError(place, "found the rules of another kind of answer", f"those of a {answer.kind}")
         if isinstance(rules, RiskRules) and "direction" not in rules.model_fields_set:
             rules = rules.model_copy(update={"direction": answer.direction})
         prefix = f"{answer.name}_" if len(names) > 1 else ""
         answers[answer.name] = AnswerProfile(answer, rules, prefix if entry.prefix is None else entry.prefix)
     return answers
-
-
-def _of_kind(rules: Rules, answer: AnswerSpec, where: str) -> Rules:
-    if not isinstance(rules, RULES_OF_KIND[answer.kind]):
-        raise HecktorError(where, "found the rules of another kind of answer", f"those of a {answer.kind}")
-    return rules

@@ -182,12 +182,13 @@ def _of_further_metrics(ranked: TaskResults, bootstraps: int, seed: int) -> dict
     """
     profile, teams = ranked.profile, list(ranked.teams)
     further = {}
-    for name, (answer, metric) in find_metrics(profile.answers, "rank").items():
+    for name, measured in find_metrics(profile.answers, "rank").items():
+        metric = measured.metric
         functions = [of[name] for of in ranked.metrics.values() if metric.has_tau and name in of]
         column = np.array([compute_cohort_value(function, len(ranked.cases)) for function in functions])
         if name not in profile.metrics and len(functions) == len(teams) and not np.isnan(column).any():
             draws, _ = _draw(ranked, (name,), bootstraps, seed)
-            metrics = {name: MetricProfile(metric.title, metric.higher_is_better, answer, metric)}
+            metrics = {name: MetricProfile(metric.title, metric.higher_is_better, measured.answer, metric)}
             values = {name: column}
             drawn = _replicates(teams, values, draws)
             further[name] = _of_scheme(teams, values, drawn, metrics, name, profile.ranking.ties)

@@ -40,7 +40,7 @@ def check_ranges(figures: Mapping[str, MetricFigures], profile: TaskProfile, sou
 
     Raises HecktorError: naming the file, `source`, and the metric.
     """
-    known = {name: metric.bounds for name, (_, metric) in find_metrics(profile.answers, profile.edition).items()}
+    known = {name: measured.metric.bounds for name, measured in find_metrics(profile.answers, profile.edition).items()}
     for name, metric in profile.metrics.items():
         if metric.terms:
             ends = [[weight * end for end in known[term]] for term, weight in metric.terms.items() if weight]
