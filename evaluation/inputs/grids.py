@@ -1,4 +1,4 @@
-"""Describe how a mask's grid differs from the reference's, the usual mistakes, and the effect of resampling."""
+"""Describe how a mask's grid differs from the reference's grid, the usual mistakes, and the effect of resampling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy.typing as npt
 from contract.errors import Finding
 from contract.images.geometry import Geometry
 
-_TOLERANCE: Final = 1e-3  # as grids count as equal
+# Grids count as equal within the same tolerance.
+_TOLERANCE: Final = 1e-3
 _AXES: Final = "xyz"
 _COPY: Final = "copy the CT's (SimpleITK: mask.CopyInformation(ct); nibabel: the CT's affine)"
 _RESAMPLE: Final = "resample it to the CT by nearest neighbour"
@@ -21,53 +22,58 @@ _ORDER: Final = "SimpleITK's arrays are (z, y, x), nibabel's (x, y, z)"
 
 @dataclass(frozen=True)
 class Resampling:
-    """The grid of a mask that was brought onto the reference's grid by nearest neighbour."""
+    """Grids of a mask before and after it was resampled by nearest neighbour."""
 
     mask: Geometry
     reference: Geometry
 
     @property
     def is_outside(self) -> bool:
-        """True if the mask lies outside the reference's field of view, so that only background is left."""
+        """Return whether the mask is outside the reference's field of view, so that only background is left."""
         return not overlaps(self.mask, self.reference)
 
     def finding(self, what: str, first: str = "") -> Finding:
-        """The warning about `what`, one mask or several with this one as `first`."""
-        found, action = (
-            ("no overlap with the reference's field of view", "scored as background")
-            if self.is_outside
-            else ("on another grid than the reference", "resampled by nearest neighbour")
-        )
-        return Finding(what, f"{found} ({first}{describe_grids(self.mask, self.reference)})", action=action)
+        """Return the warning about resampling.
+
+        Args:
+            what: The mask, or the masks.
+            first: Begins the description of this mask's grid if the warning is about several masks.
+        """
+        problem = "on another grid than the reference"
+        action = "resampled by nearest neighbour"
+        if self.is_outside:
+            problem = "no overlap with the reference's field of view"
+            action = "scored as background"
+        return Finding(what, f"{problem} ({first}{describe_grids(self.mask, self.reference)})", action=action)
 
 
 def describe_grids(mask: Geometry, reference: Geometry) -> str:
-    """Both grids, and the mistake that they suggest."""
+    """Describe both grids, and the mistake that they suggest."""
     hint = guess_mistake(mask, reference)
     grids = f"its grid is {mask.describe()}; expected the CT's: {reference.describe()}"
     return f"{hint}; {grids}" if hint else grids
 
 
 def guess_mistake(mask: Geometry, reference: Geometry) -> str:
-    """The usual mistake that leads to another grid, with its repair; empty if it is none of them."""
+    """Return the usual mistake that leads to this grid, with its repair; empty if no usual mistake fits."""
     if _is_default(mask) and not _is_default(reference):
         reverse = f", and its axes are in reverse order ({_ORDER})" if _is_reverse(mask, reference) else ""
         return f"its header is missing (1 mm spacing, origin 0){reverse}: {_COPY}"
     if _is_reverse(mask, reference) and np.allclose(mask.spacing_mm, reference.spacing_mm, rtol=_TOLERANCE):
         return f"its array is in reverse order ({_ORDER}): transpose it"
-    turned = _turned_axes(mask, reference)
-    return f"it covers the CT's space with {turned}: {_RESAMPLE}" if turned else ""
+    turns = _find_turns(mask, reference)
+    return f"it covers the CT's space with {turns}: {_RESAMPLE}" if turns else ""
 
 
 def overlaps(mask: Geometry, reference: Geometry) -> bool:
-    """True if two fields of view share any volume, by the mask's extent along the reference's axes."""
+    """Return whether two fields of view share any volume, by the mask's extent along the reference's axes."""
     matrix = reference.physical_to_index_matrix()
     corners = mask.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
     return bool(np.all((corners.max(axis=0) > -0.5) & (corners.min(axis=0) < np.subtract(reference.size, 0.5))))
 
 
 def _is_default(grid: Geometry) -> bool:
-    """The header of an array that was saved without one; nibabel's identity turns x and y in LPS."""
+    """Return whether an array was saved without a header; nibabel's identity reverses x and y in LPS."""
     axes = np.abs(np.reshape(grid.direction, (3, 3)))
     return set(grid.spacing_mm) == {1.0} and not any(grid.origin_mm) and bool(np.array_equal(axes, np.eye(3)))
 
@@ -76,29 +82,33 @@ def _is_reverse(mask: Geometry, reference: Geometry) -> bool:
     return mask.size == reference.size[::-1] != reference.size
 
 
-def _turned_axes(mask: Geometry, reference: Geometry) -> str:
-    """The axes that are flipped or in another order, if that is the only difference."""
-    relative = _axes(reference).T @ _axes(mask)
+def _find_turns(mask: Geometry, reference: Geometry) -> str:
+    """Return the axes that are flipped or in another order; empty if the grids have further differences."""
+    relative = _get_axes(reference).T @ _get_axes(mask)
     order = [int(axis) for axis in np.abs(relative).argmax(axis=0)]
     signs = [int(np.sign(relative[axis, place])) for place, axis in enumerate(order)]
     exact = np.zeros((3, 3))
     exact[order, range(3)] = signs
-    middles = [grid.corners_mm().mean(axis=0) for grid in (mask, reference)]
+    centres_mm = [grid.corners_mm().mean(axis=0) for grid in (mask, reference)]
     is_same_space = (
         sorted(order) == [0, 1, 2]
         and np.abs(relative - exact).max() <= _TOLERANCE
         and mask.size == tuple(reference.size[axis] for axis in order)
         and np.allclose(mask.spacing_mm, [reference.spacing_mm[axis] for axis in order], rtol=_TOLERANCE)
-        and np.abs(np.subtract(*middles)).max() <= _TOLERANCE * max(reference.spacing_mm)
+        and np.abs(np.subtract(*centres_mm)).max() <= _TOLERANCE * max(reference.spacing_mm)
     )
-    return _turns(order, signs) if is_same_space else ""
+    return _describe_turns(order, signs) if is_same_space else ""
 
 
-def _turns(order: Sequence[int], signs: Sequence[int]) -> str:
-    flipped = " and ".join(_AXES[axis] for axis, sign in zip(order, signs, strict=True) if sign < 0)
-    turns = [f"axes in the order ({', '.join(_AXES[axis] for axis in order)})"] * (list(order) != [0, 1, 2])
-    return " and ".join([*turns, *([f"{flipped} flipped"] if flipped else [])])
+def _describe_turns(order: Sequence[int], signs: Sequence[int]) -> str:
+    turns = []
+    if list(order) != [0, 1, 2]:
+        turns.append(f"axes in the order ({', '.join(_AXES[axis] for axis in order)})")
+    flipped = [_AXES[axis] for axis, sign in zip(order, signs, strict=True) if sign < 0]
+    if flipped:
+        turns.append(f"{' and '.join(flipped)} flipped")
+    return " and ".join(turns)
 
 
-def _axes(grid: Geometry) -> npt.NDArray[np.float64]:
+def _get_axes(grid: Geometry) -> npt.NDArray[np.float64]:
     return np.reshape(np.asarray(grid.direction, dtype=np.float64), (3, 3))

@@ -1,4 +1,4 @@
-"""The reference: one mask for each case, or a table of targets. It alone decides which cases exist.
+"""The reference: one mask for each case, or a table of targets. Only the reference decides which cases exist.
 
 A reference that cannot be used is a GroundTruthError.
 """
@@ -39,10 +39,16 @@ Target = TypeVar("Target")
 
 @dataclass(frozen=True)
 class Reference(Generic[Target]):
-    """Targets by case, known centres, and bounding boxes inside which masks are compared.
+    """Targets of the cases.
 
-    Cases `without_target`, and those whose class is `not_counted`, are not evaluated. `incomplete` says of some cases
-    without a target which part of it the table has. `tables` are the CSV files that gave targets or centres.
+    Attributes:
+        targets: The target of each case that is evaluated.
+        without_target: Cases that are not evaluated because they have no target.
+        not_counted: Cases that are not evaluated because their class is not counted.
+        incomplete: Cases with only a part of a target, such as a time without an event, and a description of this part.
+        centres: Known centres of cases.
+        boxes: Bounding boxes; masks are compared only inside the box.
+        tables: CSV files with targets or centres.
     """
 
     targets: Mapping[str, Target]
@@ -55,11 +61,11 @@ class Reference(Generic[Target]):
 
     @property
     def cases(self) -> frozenset[str]:
-        """All cases, evaluated or not."""
+        """Return all cases, evaluated or not."""
         return frozenset((*self.targets, *self.without_target, *self.not_counted))
 
     def with_cases(self, cases: Collection[str]) -> Reference[Target]:
-        """The reference with those of these cases that it lacks, as cases without a target."""
+        """Return the reference with all of these cases; a new case has no target."""
         return replace(self, without_target=tuple(sorted({*self.without_target, *(set(cases) - self.cases)})))
 
 
@@ -72,10 +78,10 @@ class FollowUp:
 
 
 def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[Path]:
-    """The reference masks `<case>.mha`, `<case>.nii.gz` or `<case>.nii` in a folder, by case.
+    """Find the reference masks `<case>.mha`, `<case>.nii.gz` or `<case>.nii` in a folder.
 
-    Any other file but tables and notes is an error: it could be the reference of a case. A CSV file beside them with
-    the column PatientID and one of `centre_columns` gives the centres.
+    The folder may have tables and notes; any other file is an error, because it could be the reference of a case. A CSV
+    file with the column PatientID and one of `centre_columns` gives the centres.
     """
     if not folder.is_dir():
         raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
@@ -83,36 +89,36 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     masks: dict[str, Path] = {}
     files = list_masks(folder)
     if files.unread:
-        found = f"found {format_names([path.name for path in files.unread], 5)}"
+        names = format_names([path.name for path in files.unread], 5)
         expected = "masks <case>.mha, .nii.gz or .nii, beside tables and notes alone"
-        raise GroundTruthError(f"ground truth {folder.name}", found, expected)
+        raise GroundTruthError(f"ground truth {folder.name}", f"found {names}", expected)
     for path in files.masks:
         case = case_of(path.name)
         if case in masks:
             raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
         masks[case] = path
     if not masks:
-        found = f"no image in it{describe_masks_nearby(folder)}"
-        raise GroundTruthError(f"ground truth {folder.name}", found, "masks <case>.mha or .nii.gz")
+        problem = f"no image in it{describe_masks_nearby(folder)}"
+        raise GroundTruthError(f"ground truth {folder.name}", problem, "masks <case>.mha or .nii.gz")
     centres: dict[str, str] = {}
     tables: list[Path] = []
-    for path in _tables(folder):
+    for path in _list_tables(folder):
         table = read_table_with(path, {CENTRE_COLUMN: centre_columns}, GroundTruthError)
         if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
-            centres |= _centres_beside(masks, table, centres)
+            centres |= _read_centres_of_masks(masks, table, centres)
             tables.append(path)
     return Reference(dict(sorted(masks.items())), centres=centres, tables=tuple(tables))
 
 
-def _tables(folder: Path) -> tuple[Path, ...]:
-    """Return the CSV files of a folder. Raises OSError for a folder that cannot be read, in which none is found."""
-    list_folder(folder)
+def _list_tables(folder: Path) -> tuple[Path, ...]:
+    """Return the CSV files of a folder; raise OSError if the folder cannot be read."""
+    list_folder(folder)  # `csv_files` returns no file for such a folder.
     return csv_files(folder)
 
 
-def _centres_beside(masks: Collection[str], table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """The centres of a table beside the masks; `known` are those of other tables."""
-    centres = _centres(table)
+def _read_centres_of_masks(masks: Collection[str], table: Table, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the centres in a table of the masks' folder; `known` has the centres in earlier tables."""
+    centres = _get_centres(table)
     if centres:
         check_common(table.name, centres, masks)
     for patient, centre in centres.items():
@@ -122,27 +128,31 @@ def _centres_beside(masks: Collection[str], table: Table, known: Mapping[str, st
 
 
 def check_common(what: str, names: Collection[str], cases: Collection[str]) -> None:
-    """Raise GroundTruthError if none of the names is that of a case."""
+    """Raise GroundTruthError if no name belongs to a case."""
     if not set(names).intersection(cases):
         expected = f"some of {format_names(sorted(cases))}{difference_of_ids(sorted(names), sorted(cases))}"
-        found = f"found cases {format_names(sorted(names))}" if names else "found no case"
-        raise GroundTruthError(what, found, expected)
+        actual = f"found cases {format_names(sorted(names))}" if names else "found no case"
+        raise GroundTruthError(what, actual, expected)
 
 
 def check_shared(cases_of: Mapping[str, Collection[str]]) -> None:
-    """Raise GroundTruthError for a team or annotator that shares no case with any other one."""
+    """Raise GroundTruthError for a team or annotator that shares no case with any other team or annotator."""
     for name, cases in cases_of.items():
-        others = {case for other, of_other in cases_of.items() if other != name for case in of_other}
-        if others:
-            check_common(name, cases, others)
+        rest = [more_cases for more_name, more_cases in cases_of.items() if more_name != name]
+        cases_of_rest = set[str]().union(*rest)
+        if cases_of_rest:
+            check_common(name, cases, cases_of_rest)
 
 
 def read_follow_up(
     source: Path, answer: AnswerSpec, centre_columns: Sequence[str] = CENTRE_COLUMNS
 ) -> Reference[FollowUp]:
-    """Follow-up time in days and recurrence from the CSV file with PatientID and the answer's `columns`.
+    """Read follow-up time in days and recurrence from the CSV file with PatientID and the answer's `columns`.
 
-    `source` is the file or a folder that holds it; `centre_columns` spell the centre's column, which may be absent.
+    Args:
+        source: The file, or a folder that holds it.
+        answer: Declaration of the answer.
+        centre_columns: Spellings of the centre's column, which the file may lack.
     """
     time, event = answer.columns["time"], answer.columns["event"]
 
@@ -161,16 +171,16 @@ def read_follow_up(
 def read_classes(
     source: Path, answer: AnswerSpec, centre_columns: Sequence[str] = CENTRE_COLUMNS
 ) -> Reference[ClassValue]:
-    """The class of each patient from the CSV file with PatientID and the answer's column, as `read_follow_up`."""
+    """Read the class of each patient from a CSV file with PatientID and the answer's column; see `read_follow_up`."""
     column = answer.columns["class"]
 
     def parse(row: Mapping[str, str], where: str) -> ClassValue | None:
         return parse_class(row[column], answer, f"{where}: {column}", GroundTruthError)
 
-    def counts(row: Mapping[str, str]) -> bool:
+    def is_counted(row: Mapping[str, str]) -> bool:
         return row[column].strip().upper() not in answer.not_counted
 
-    return _read_targets(source, answer, parse, centre_columns, counts)
+    return _read_targets(source, answer, parse, centre_columns, is_counted)
 
 
 def _read_targets(
@@ -178,31 +188,43 @@ def _read_targets(
     answer: AnswerSpec,
     parse: Callable[[Mapping[str, str], str], Target | None],
     centre_columns: Sequence[str],
-    counts: Callable[[Mapping[str, str]], bool] = lambda _: True,
+    is_counted: Callable[[Mapping[str, str]], bool] = lambda _: True,
 ) -> Reference[Target]:
+    """Read the target of each patient.
+
+    Args:
+        source: Table, or a folder that holds it.
+        answer: Declaration of the answer.
+        parse: Function of a row and its place; returns the target, None if it is missing.
+        centre_columns: Spellings of the centre's column.
+        is_counted: Returns whether the class of a row is counted.
+    """
     columns = [answer.columns[role] for role in ("event", "time", "class") if role in answer.columns]
-    table = _table_with(answer, columns, centre_columns, source)
+    table = _find_table(answer, columns, centre_columns, source)
     table = with_decimal_points(table, columns, GroundTruthError)
     targets: dict[str, Target] = {}
     without: set[str] = set()
     not_counted: set[str] = set()
     incomplete: dict[str, str] = {}
     for index, row in enumerate(table.rows):
-        case, where = row[ID_COLUMN].strip(), table.where(index)
+        case = row[ID_COLUMN].strip()
+        where = table.where(index)
         if not case:
             raise GroundTruthError(where, f"no {ID_COLUMN}", "the patient's identifier")
         if case in targets or case in without | not_counted:
             raise GroundTruthError(where, f"{case} appears twice", "each patient once")
-        target = parse(row, where) if counts(row) else None
+        if not is_counted(row):
+            not_counted.add(case)
+            continue
+        target = parse(row, where)
         if target is not None:
             targets[case] = target
-        elif counts(row):
-            without.add(case)
-            present = [column for column in columns if not is_missing(row[column])]
-            absent = [column for column in columns if is_missing(row[column])]
-            incomplete |= {case: f"{' and '.join(present)} without {' and '.join(absent)}"} if present else {}
-        else:
-            not_counted.add(case)
+            continue
+        without.add(case)
+        present = [column for column in columns if not is_missing(row[column])]
+        absent = [column for column in columns if is_missing(row[column])]
+        if present:
+            incomplete[case] = f"{' and '.join(present)} without {' and '.join(absent)}"
     if not targets:
         raise GroundTruthError(table.name, f"no patient with {' and '.join(columns)}", "at least one")
     return Reference(
@@ -210,44 +232,46 @@ def _read_targets(
         tuple(sorted(without)),
         tuple(sorted(not_counted)),
         incomplete,
-        _centres(table),
+        _get_centres(table),
         tables=(source / table.name if source.is_dir() else source,),
     )
 
 
-def _table_with(answer: AnswerSpec, columns: Sequence[str], centre_columns: Sequence[str], source: Path) -> Table:
+def _find_table(answer: AnswerSpec, columns: Sequence[str], centre_columns: Sequence[str], source: Path) -> Table:
     """Find and read the table with the answer's `columns`, in a spelling of the edition."""
 
     def read(path: Path) -> Table:
         return read_reference_table(path, [answer], centre_columns)
 
     columns = [ID_COLUMN, *columns]
-    wanted = f"expected one CSV file with the columns {', '.join(columns)}"
+    expected = f"expected one CSV file with the columns {', '.join(columns)}"
     if not source.is_dir():
         table = read(source)
         if not set(columns) <= set(table.header):
-            raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
+            raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {expected}")
         return table
-    tables = map(read, _tables(source))
+    tables = map(read, _list_tables(source))
     matching = [table for table in tables if set(columns) <= set(table.header)]
     if len(matching) != 1:
         names = ", ".join(table.name for table in matching) or "none"
-        raise GroundTruthError("ground truth", f"found {names}, {wanted}")
+        raise GroundTruthError("ground truth", f"found {names}, {expected}")
     return matching[0]
 
 
 def read_reference_table(path: Path, answers: Sequence[AnswerSpec], centre_columns: Sequence[str]) -> Table:
     """Read patients, centres and the answers' columns of a reference under the names of the edition.
 
-    All spellings of a class mean the same. Those of a time are other outcomes, such as PFS beside RFS, and count where
-    the table has no column of the name itself.
+    All spellings of a class mean the same. The spellings of a time are other outcomes, such as PFS for RFS; they count
+    only if the table has no column with the name itself.
     """
     spellings: dict[str, Sequence[str]] = {CENTRE_COLUMN: centre_columns}
     aliases: dict[str, Sequence[str]] = {}
     for answer in answers:
-        of_class = answer.kind == "class"
-        spellings |= answer.column_aliases if of_class else dict.fromkeys(answer.column_aliases, ())
-        aliases |= {} if of_class else answer.column_aliases
+        if answer.kind == "class":
+            spellings |= answer.column_aliases
+        else:
+            spellings |= dict.fromkeys(answer.column_aliases, ())
+            aliases |= answer.column_aliases
     classes = [answer for answer in answers if answer.kind == "class"]
 
     def meaning(text: str) -> object:
@@ -256,8 +280,8 @@ def read_reference_table(path: Path, answers: Sequence[AnswerSpec], centre_colum
     return read_table_with(path, spellings, GroundTruthError, aliases=aliases, meaning=meaning)
 
 
-def _centres(table: Table) -> dict[str, str]:
-    """The centre of each patient for whom the table gives one."""
+def _get_centres(table: Table) -> dict[str, str]:
+    """Return the centre of each patient whose row has a centre."""
     if CENTRE_COLUMN not in table.header:
         return {}
     known = [row for row in table.rows if row[CENTRE_COLUMN].strip()]

@@ -19,12 +19,13 @@ from evaluation.inputs.submission import catch_file_errors
 from evaluation.metrics.overlap import Booleans, Box, Floats, Integers
 from evaluation.metrics.rules import EQUAL_SPACING, EXACT
 
-# Twice 512 x 512 x 1000, the longest CT that an evaluation must handle; checked before any pixel is read.
+# Twice 512 x 512 x 1000, the size of the longest CT that an evaluation must handle; checked before any pixel is read.
 MAX_PREDICTION_VOXELS: Final = 2**29
 # ITK raises an error if the volume of a voxel underflows to 0.
 MIN_VOXEL_MM3: Final = 1e-100
-# Direction cosines up to which a grid is not oblique, as grids count as equal. It moves a box of 144 mm by 0.15 mm.
-ALIGNED: Final = 1e-3
+# A grid whose direction cosines differ from 0 and 1 by no more is not oblique; grids count as equal within the same
+# tolerance. It moves a box of 144 mm by 0.15 mm.
+_MAX_ALIGNED_COSINE: Final = 1e-3
 # Decimals of a voxel index: a corner this close to the border between two voxels lies on the border. Origins of some
 # 100 mm in single precision, as NIfTI stores them, move a corner by up to 1e-4 voxels.
 _INDEX_DECIMALS: Final = 3
@@ -32,9 +33,11 @@ _INDEX_DECIMALS: Final = 3
 
 @dataclass(frozen=True)
 class BoxRegion:
-    """The voxels of a grid inside a bounding box.
+    """Voxels of a grid inside a bounding box.
 
-    `slices` are (z, y, x). `inside` has their shape and marks the voxels in the box; None if all of them are.
+    Attributes:
+        slices: Axes (z, y, x).
+        inside: Marks the voxels of the slices that are in the box; None if all of them are.
     """
 
     slices: Box
@@ -56,31 +59,33 @@ WHOLE_IMAGE: Final = BoxRegion((slice(None), slice(None), slice(None)))
 
 @dataclass(frozen=True)
 class BoundingBox:
-    """Two opposite corners in patient space, (x, y, z) in LPS mm, `low` below `high` along every axis."""
+    """Two opposite corners in patient space, (x, y, z) in LPS mm; `low_mm` is below `high_mm` along every axis."""
 
     low_mm: tuple[float, float, float]
     high_mm: tuple[float, float, float]
 
     def region(self, geometry: Geometry) -> BoxRegion:
-        """The voxels inside, cut at the border of the image.
+        """Return the voxels in the box, cut at the border of the image.
 
-        On a grid whose axes are the patient's, in any order and direction: the box's length in voxels, from the voxel
-        nearest to its corner. On an oblique grid: the voxels whose centre lies in the box, `high` excluded.
+        On a grid whose axes are the patient's axes, in any order and direction, the region has the box's length in
+        voxels and starts at the voxel nearest to the box's corner. On an oblique grid it has the voxels whose centre
+        is in the box, without `high_mm`.
+
         Source: the evaluation code of 2021, which crops by nearest-neighbour resampling from the box's corner.
         """
         directions = np.asarray(geometry.direction)
-        if np.abs(directions - np.rint(directions)).max() <= ALIGNED:
+        if np.abs(directions - np.rint(directions)).max() <= _MAX_ALIGNED_COSINE:
             return BoxRegion(self._crop(geometry))
-        return self._oblique(geometry)
+        return self._select_voxels(geometry)
 
     def _crop(self, geometry: Geometry) -> Box:
-        low, high = _index_bounds(np.array([self.low_mm, self.high_mm]), geometry)
+        low, high = _compute_index_bounds(np.array([self.low_mm, self.high_mm]), geometry)
         start = np.floor(low + 0.5).astype(int)
-        return _slices(start, start + np.rint(np.round(high - low, _INDEX_DECIMALS)).astype(int), geometry)
+        return _make_slices(start, start + np.rint(np.round(high - low, _INDEX_DECIMALS)).astype(int), geometry)
 
-    def _oblique(self, geometry: Geometry) -> BoxRegion:
-        low, high = _index_bounds(np.array([*product(*zip(self.low_mm, self.high_mm, strict=True))]), geometry)
-        slices = _slices(np.floor(low).astype(int), np.ceil(high).astype(int) + 1, geometry)
+    def _select_voxels(self, geometry: Geometry) -> BoxRegion:
+        low, high = _compute_index_bounds(np.array([*product(*zip(self.low_mm, self.high_mm, strict=True))]), geometry)
+        slices = _make_slices(np.floor(low).astype(int), np.ceil(high).astype(int) + 1, geometry)
         z, y, x = np.ogrid[slices]
         inside = np.ones(tuple(part.stop - part.start for part in slices), dtype=np.bool_)
         rows = geometry.index_to_physical_matrix()[:3]
@@ -91,14 +96,14 @@ class BoundingBox:
         return BoxRegion(slices, inside)
 
 
-def _index_bounds(corners_mm: Floats, geometry: Geometry) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest voxel index (x, y, z) of corners in LPS mm, with `_INDEX_DECIMALS`."""
+def _compute_index_bounds(corners_mm: Floats, geometry: Geometry) -> tuple[Floats, Floats]:
+    """Return the lowest and the highest voxel index (x, y, z) of corners in LPS mm, rounded to `_INDEX_DECIMALS`."""
     matrix = geometry.physical_to_index_matrix()
     index = np.round(np.column_stack([corners_mm, np.ones(len(corners_mm))]) @ matrix.T, _INDEX_DECIMALS)
     return index[:, :3].min(axis=0), index[:, :3].max(axis=0)
 
 
-def _slices(start: Integers, stop: Integers, geometry: Geometry) -> Box:
+def _make_slices(start: Integers, stop: Integers, geometry: Geometry) -> Box:
     start, stop = np.clip(start, 0, geometry.size), np.clip(stop, 0, geometry.size)
     x, y, z = (slice(int(first), int(last)) for first, last in zip(start, stop, strict=True))
     return (z, y, x)
@@ -106,81 +111,88 @@ def _slices(start: Integers, stop: Integers, geometry: Geometry) -> Box:
 
 def read_labels(path: Path, error: type[HecktorError]) -> Volume:
     """Read a label mask; a floating pixel type is accepted if every value is a label."""
-    return _labels(read_volume(path, error=error), path.name, error)
+    return _convert_labels(read_volume(path, error=error), path.name, error)
 
 
-def _labels(volume: Volume, name: str, error: type[HecktorError]) -> Volume:
+def _convert_labels(volume: Volume, name: str, error: type[HecktorError]) -> Volume:
     if volume.array.dtype.kind == "f":
-        return Volume(_whole(volume.array, name, error), volume.geometry)
+        return Volume(_convert_floats(volume.array, name, error), volume.geometry)
     low = 0 if volume.array.dtype.kind == "u" else int(volume.array.min())
     _check_labels(low, int(volume.array.max()), name, error)
     return volume
 
 
-def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt.NDArray[np.uint8]:
-    """Floating pixels as labels, plane by plane to save memory."""
-    whole = np.empty(array.shape, dtype=np.uint8)
+def _convert_floats(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt.NDArray[np.uint8]:
+    """Convert floating pixels to labels, plane by plane to save memory."""
+    converted = np.empty(array.shape, dtype=np.uint8)
     for z, plane in enumerate(array):
-        odd = plane[~(np.floor(plane) == plane)]
-        if odd.size:
-            shown = "a value" if _is_secret(error) else f"value {float(odd.flat[0]):.9g}"
-            raise error(name, f"{shown} is not an integer label", "whole numbers")
+        fractions = plane[~(np.floor(plane) == plane)]
+        if fractions.size:
+            value = "a value" if _is_secret(error) else f"value {float(fractions.flat[0]):.9g}"
+            raise error(name, f"{value} is not an integer label", "whole numbers")
         _check_labels(float(plane.min()), float(plane.max()), name, error)
-        whole[z] = plane
-    return whole
+        converted[z] = plane
+    return converted
 
 
 def _check_labels(low: float, high: float, name: str, error: type[HecktorError]) -> None:
     if low < labels.BACKGROUND or high > max(labels.FOREGROUND):
-        found = "other labels" if _is_secret(error) else f"labels from {low:g} to {high:g}"
-        raise error(name, f"{found}", f"only {', '.join(map(str, labels.NAMES))}")
+        problem = "other labels" if _is_secret(error) else f"labels from {low:g} to {high:g}"
+        raise error(name, problem, f"only {', '.join(map(str, labels.NAMES))}")
 
 
 def _is_secret(error: type[HecktorError]) -> bool:
-    # Submitters read these messages, which must not reveal the reference.
+    # Submitters read these messages, so that a message must not show a value of the reference.
     return issubclass(error, GroundTruthError)
 
 
 @dataclass(frozen=True)
 class PredictedMask:
-    """A predicted mask on the reference's grid, (z, y, x), and how it came there, None from the same grid."""
+    """Predicted mask on the reference's grid, axes (z, y, x); `resampled` is None if the file has the same grid."""
 
     array: npt.NDArray[Any]
     resampled: Resampling | None = None
 
 
 def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> PredictedMask:
-    """A predicted mask on the reference's grid.
+    """Read a predicted mask on the reference's grid.
 
-    The geometry rule `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
-    background beyond the prediction; `resample_equal_spacing` does so for masks of the reference's spacing alone.
+    Args:
+        path: Image.
+        grid: The reference's grid.
+        geometry_rule: `exact` refuses any other grid. `resample_nearest` resamples by nearest neighbour, with
+            background outside the prediction. `resample_equal_spacing` resamples only masks with the reference's
+            spacing.
+
+    Raises:
+        PredictionError: The mask cannot be read, has other labels, or has a grid that the rule refuses.
     """
-    # The grid is compared before any pixel is read: a header that announces terabytes costs nothing.
+    # The grid is compared before any pixel is read, so that a header that announces terabytes uses no memory.
     with catch_file_errors(path.name):
         geometry = read_header(path, error=PredictionError).geometry
     if not geometry.differences(grid):
-        return PredictedMask(_predicted_labels(path).array)
+        return PredictedMask(_read_predicted_labels(path).array)
     if geometry_rule == EXACT or (geometry_rule == EQUAL_SPACING and not _has_equal_spacing(geometry, grid)):
         raise PredictionError(path.name, describe_grids(geometry, grid))
     if geometry.voxel_count > MAX_PREDICTION_VOXELS:
         raise PredictionError(path.name, f"{geometry.voxel_count} voxels", f"at most {MAX_PREDICTION_VOXELS}")
     if geometry.voxel_volume_mm3 < MIN_VOXEL_MM3:
         raise PredictionError(path.name, f"spacing {geometry.spacing_mm} mm", "larger voxels")
-    return PredictedMask(_resampled(_predicted_labels(path), grid), Resampling(geometry, grid))
+    return PredictedMask(_resample(_read_predicted_labels(path), grid), Resampling(geometry, grid))
 
 
 def _has_equal_spacing(mask: Geometry, reference: Geometry) -> bool:
-    """The tolerance of the organisers' notebook of 2022."""
+    """Return whether the spacings are equal within the tolerance of the organisers' notebook of 2022."""
     return bool(np.allclose(reference.spacing_mm, mask.spacing_mm, atol=1e-6))
 
 
-def _predicted_labels(path: Path) -> Volume:
+def _read_predicted_labels(path: Path) -> Volume:
     with catch_file_errors(path.name):
         volume = read_volume(path, error=PredictionError)
-    return _labels(volume, path.name, PredictionError)
+    return _convert_labels(volume, path.name, PredictionError)
 
 
-def _resampled(mask: Volume, grid: Geometry) -> npt.NDArray[Any]:
+def _resample(mask: Volume, grid: Geometry) -> npt.NDArray[Any]:
     import SimpleITK as sitk
 
     image = to_sitk(Volume(mask.array.astype(np.uint8, copy=False), mask.geometry))

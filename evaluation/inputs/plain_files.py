@@ -1,13 +1,13 @@
 """Predictions in plain files instead of the platform's layout: a folder of masks, a table of risks or classes, or both.
 
-Several answers lie in one folder: a mask for each case, and one CSV file with all other answers. A folder or table that
-cannot be used is a PredictionError; a fault of one mask or row becomes the problem of its case.
+Several answers are in one folder: a mask for each case, and one CSV file with all other answers. A folder or table that
+cannot be used is a PredictionError; an error in one mask or row becomes the problem of its case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from contract.predictions import case_of
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks, match_unread_file
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (
+    Entries,
     NothingMatchedError,
     PredictedClass,
     Submission,
@@ -51,27 +52,28 @@ BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
     """Match the masks `<case>.mha`, `.nii.gz` or `.nii` of a folder to the cases of the ground truth.
 
-    A file of another format, such as `<case>.nrrd`, is the problem of its case.
+    A file of another format, such as `<case>.nrrd`, becomes the problem of its case.
     """
     if not folder.is_dir():
         raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
-    utf8_path(folder, PredictionError)  # no fault of a case
+    utf8_path(folder, PredictionError)  # A wrong path is not a problem of a case.
     paths_of: dict[str, list[Path]] = {}
     files = list_masks(folder)
     for path in files.masks:
         paths_of.setdefault(case_of(path.name), []).append(path)
     for path in files.unread:
-        if case := match_unread_file(path, {*cases, *not_evaluated}):
+        case = match_unread_file(path, {*cases, *not_evaluated})
+        if case:
             paths_of.setdefault(case, []).append(path)
-    unknown = set(paths_of) - set(cases) - set(not_evaluated)
+    entries = Entries(paths_of, set(paths_of) - set(cases) - set(not_evaluated), folder.resolve().name, "masks")
     try:
-        return match_entries(paths_of, cases, unknown, _mask, what=folder.resolve().name, plural="masks")
+        return match_entries(entries, cases, _make_mask_answer)
     except NothingMatchedError as problem:
-        found = f"{problem.found}{_elsewhere(folder, cases)}"
-        raise NothingMatchedError(problem.what, found, problem.expected) from None
+        message = f"{problem.found}{_describe_place(folder, cases)}"
+        raise NothingMatchedError(problem.what, message, problem.expected) from None
 
 
-def _mask(case: str, path: Path) -> SubmittedAnswer:
+def _make_mask_answer(case: str, path: Path) -> SubmittedAnswer:
     if image_suffix(path, ONE_FILE_SUFFIXES) is None:
         return make_unusable_answer(
             case, f"{path.name} is in no format that is read, expected {', '.join(ONE_FILE_SUFFIXES)}"
@@ -79,18 +81,23 @@ def _mask(case: str, path: Path) -> SubmittedAnswer:
     return SubmittedAnswer(case, path)
 
 
-def _elsewhere(folder: Path, cases: Collection[str]) -> str:
-    """The apparent place of the predictions: in a folder of this one, or in the platform's layout."""
+def _describe_place(folder: Path, cases: Collection[str]) -> str:
+    """Return where the predictions seem to be: in a subfolder, or in the platform's layout."""
     if (folder / PREDICTIONS_JSON).is_file():
         return f", but {PREDICTIONS_JSON} (a submission in the platform's layout)"
     return describe_masks_nearby(folder, cases)
 
 
 def list_value_columns(answer: AnswerSpec, direction: str | None = None) -> tuple[str, ...]:
-    """Spellings of the column that holds a risk or class; `direction` takes the place of the answer's own.
+    """Return the spellings of the column with an answer's risk or class.
 
-    A risk must not stand under the name of a time, such as `RFS`, nor a time under `risk`. The last one is the column
-    that the organisers of 2021, 2022 and 2025 ask for. A table may have several if their values are equal.
+    A column of risks must not have the name of a time, such as `RFS`, and a column of times not the name `risk`. The
+    organisers of 2021, 2022 and 2025 ask for the last spelling. A table may have several of these columns if their
+    values are equal.
+
+    Args:
+        answer: Declaration of the answer.
+        direction: "risk" or "time"; None takes the answer's direction.
     """
     if answer.kind == "class":
         names = [answer.name, answer.socket.title, answer.columns["class"], *answer.aliases.get("class", ())]
@@ -106,14 +113,14 @@ def list_value_columns(answer: AnswerSpec, direction: str | None = None) -> tupl
 
 
 def list_time_columns(answer: AnswerSpec) -> tuple[str, ...]:
-    """Spellings of a column of times to recurrence."""
+    """Return the spellings of a column of times to recurrence."""
     return (answer.socket.title, answer.name, answer.columns["time"], *answer.aliases.get("time", ()))
 
 
 def read_risk_table(
     path: Path, answer: AnswerSpec, direction: str, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
-    """Risks, or times where `direction` is "time", from a table with `PatientID` and one of `list_value_columns`."""
+    """Read risks, or times if `direction` is "time", from a table with `PatientID` and one of `list_value_columns`."""
     spellings = list_value_columns(answer, direction)
     column = spellings[0]
     if direction == "risk":
@@ -122,11 +129,11 @@ def read_risk_table(
     def parse(row: Mapping[str, str]) -> float | None:
         return parse_number(row[column], column, "a finite number", PredictionError)
 
-    return _read_values(path, spellings, parse, cases, not_evaluated)
+    return _read_values(_ValueColumn(path, spellings, parse), cases, not_evaluated)
 
 
 def _refuse_times(path: Path, answer: AnswerSpec, spellings: Sequence[str]) -> None:
-    """Raise PredictionError for a table with a column of times and none of risks, whose C-index would be turned."""
+    """Raise PredictionError for a table with times and without risks; its C-index would have the wrong direction."""
     keys = {normalise_key(name): name for name in read_table(path, PredictionError, ()).header}
     times = [keys[key] for key in map(normalise_key, list_time_columns(answer)) if key in keys]
     if times and not keys.keys() & set(map(normalise_key, spellings)):
@@ -140,10 +147,10 @@ def _refuse_times(path: Path, answer: AnswerSpec, spellings: Sequence[str]) -> N
 def read_class_table(
     path: Path, answer: AnswerSpec, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
-    """Classes from a CSV file with the columns `PatientID`, one of `list_value_columns`, and `probability`.
+    """Read classes from a CSV file with the columns `PatientID`, one of `list_value_columns`, and `probability`.
 
-    The probability, of the second of two classes, is optional as a column and in each row: an unusable one costs the
-    column, not the class.
+    The probability of the second of two classes is optional, as a column and in each row. With an unusable probability
+    the column is not used, but the classes are.
     """
     spellings = list_value_columns(answer)
     column = spellings[0]
@@ -155,12 +162,12 @@ def read_class_table(
     def meaning(text: str) -> object:
         return interpret_class(text, answer)
 
-    submission = _read_values(path, spellings, parse, cases, not_evaluated, meaning=meaning)
-    return _with_probabilities(submission, path) if answer.is_binary else submission
+    submission = _read_values(_ValueColumn(path, spellings, parse, meaning), cases, not_evaluated)
+    return _add_probabilities(submission, path) if answer.is_binary else submission
 
 
-def _with_probabilities(submission: Submission, path: Path) -> Submission:
-    """Add the probabilities of a table to its classes; an unusable one costs the column, with a finding."""
+def _add_probabilities(submission: Submission, path: Path) -> Submission:
+    """Add the probabilities of a table to its classes; with an unusable probability add a finding instead."""
     try:
         probability_of = _read_probabilities(path)
     except PredictionError as problem:
@@ -176,80 +183,100 @@ def _with_probabilities(submission: Submission, path: Path) -> Submission:
 
 
 def _read_probabilities(path: Path) -> dict[str, float | None]:
-    """Read the optional column of probabilities by patient; raise PredictionError for an unusable one."""
+    """Read the optional column of probabilities by patient; raise PredictionError for an unusable probability."""
     table = read_table_with(path, {PROBABILITY_COLUMN: ()}, PredictionError)
     if PROBABILITY_COLUMN not in table.header:
         return {}
     table = with_decimal_points(table, {PROBABILITY_COLUMN}, PredictionError)
     return {
-        row[ID_COLUMN].strip(): _share(row[PROBABILITY_COLUMN], f"{table.where(index)}: {PROBABILITY_COLUMN}")
+        row[ID_COLUMN].strip(): _parse_share(row[PROBABILITY_COLUMN], f"{table.where(index)}: {PROBABILITY_COLUMN}")
         for index, row in enumerate(table.rows)
         if index not in table.faults
     }
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
-    """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field is missing."""
-    return _read_values(path, (column,), lambda row: _share(row[column], column), cases, (), may_be_empty=True)
+    """Read numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty cell is missing."""
+
+    def parse(row: Mapping[str, str]) -> float | None:
+        return _parse_share(row[column], column)
+
+    return _read_values(_ValueColumn(path, (column,), parse, may_be_empty=True), cases, ())
 
 
-def _share(text: str, column: str) -> float | None:
+def _parse_share(text: str, column: str) -> float | None:
     value = parse_number(text, column, _SHARE, PredictionError)
     if value is not None and not 0 <= value <= 1:
         raise PredictionError(f"{column} {value:g}, expected {_SHARE}")
     return value
 
 
-def _read_values(
-    path: Path,
-    spellings: Sequence[str],
-    parse: Callable[[Mapping[str, str]], float | PredictedClass | None],
-    cases: Collection[str],
-    not_evaluated: Collection[str],
-    *,
-    may_be_empty: bool = False,
-    meaning: Callable[[str], object] = cell_meaning,
-) -> Submission:
-    """One value for each case; unless the column may be empty, any row of a case, with or without a target, has one."""
-    column = spellings[0]
-    table = read_table_with(path, {column: spellings}, PredictionError, meaning=meaning)
+@dataclass(frozen=True)
+class _ValueColumn:
+    """Column of a table with a value for each case.
+
+    Attributes:
+        path: Table.
+        spellings: Names that the column may have; `parse` finds the cell under the first name.
+        parse: Returns the value of a row; None if it is missing.
+        meaning: Function of a cell; two columns with this meaning must have equal values.
+        may_be_empty: Whether all values may be missing.
+    """
+
+    path: Path
+    spellings: Sequence[str]
+    parse: Callable[[Mapping[str, str]], float | PredictedClass | None]
+    meaning: Callable[[str], object] = cell_meaning
+    may_be_empty: bool = False
+
+
+def _read_values(source: _ValueColumn, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    """Read one value for each case.
+
+    Raises:
+        PredictionError: The table cannot be used.
+        NothingMatchedError: No row belongs to a case, or no row of a case has a usable value.
+    """
+    column = source.spellings[0]
+    table = read_table_with(source.path, {column: source.spellings}, PredictionError, meaning=source.meaning)
     table = with_decimal_points(table, {column}, PredictionError)
     if not {ID_COLUMN, column} <= set(table.header):
-        wanted = " or ".join(spellings)
-        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {ID_COLUMN}, {wanted}")
+        expected = f"{ID_COLUMN}, {' or '.join(source.spellings)}"
+        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {expected}")
     rows_of: dict[str, list[int]] = {}
     for index, row in enumerate(table.rows):
         rows_of.setdefault(row[ID_COLUMN].strip(), []).append(index)
 
-    def answer(case: str, row: int) -> SubmittedAnswer:
+    def make_answer(case: str, row: int) -> SubmittedAnswer:
         if row in table.faults:
             return make_unusable_answer(case, f"{table.where(row)}: {table.faults[row]}")
         try:
-            value = parse(table.rows[row])
+            value = source.parse(table.rows[row])
         except PredictionError as problem:
             return make_unusable_answer(case, f"{table.where(row)}: {problem.message}")
         return SubmittedAnswer(case, None, None if value is not None else f"no {column}", value=value)
 
-    unknown = set(rows_of) - set(cases) - set(not_evaluated)
-    submission = match_entries(rows_of, cases, unknown, answer, what=table.name, plural="rows")
-    if cases and not may_be_empty:
-        others = [answer(case, row) for case in not_evaluated for row in rows_of.get(case, ())]
-        _require_values(table.name, column, [*submission.answers, *others])
+    entries = Entries(rows_of, set(rows_of) - set(cases) - set(not_evaluated), table.name, "rows")
+    submission = match_entries(entries, cases, make_answer)
+    if cases and not source.may_be_empty:
+        # Rows of cases without a target count, too.
+        more_answers = [make_answer(case, row) for case in not_evaluated for row in rows_of.get(case, ())]
+        _require_values(table.name, column, [*submission.answers, *more_answers])
     return submission
 
 
 def _require_values(name: str, column: str, answers: Sequence[SubmittedAnswer]) -> None:
-    """Raise NothingMatchedError if no row has a usable value: a fault of the table, and no low score."""
-    tried = [one for one in answers if one.is_submitted]
-    if not tried:
+    """Raise NothingMatchedError if no row has a usable value: the table is wrong, and a low score would mislead."""
+    submitted = [answer for answer in answers if answer.is_submitted]
+    if not submitted:
         raise NothingMatchedError(name, f"found no {column} in the rows of the cases", f"{column} of each")
-    if all(one.failed for one in tried):
-        found = f"no usable {column} in {len(tried)} rows, such as {tried[0].problem}"
-        raise NothingMatchedError(name, found, f"a usable {column} of some case")
+    if all(answer.failed for answer in submitted):
+        message = f"no usable {column} in {len(submitted)} rows, such as {submitted[0].problem}"
+        raise NothingMatchedError(name, message, f"a usable {column} of some case")
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:
-    """A box for every case, from a CSV file with the columns `PatientID` and x1, x2, y1, y2, z1, z2 in LPS mm."""
+    """Read a box for every case from a CSV file with the columns `PatientID` and x1, x2, y1, y2, z1, z2 in LPS mm."""
     table = read_table(path, GroundTruthError, (ID_COLUMN, *BOX_COLUMNS))
     table = with_decimal_points(table, BOX_COLUMNS, GroundTruthError)
     if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
@@ -258,8 +285,8 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
         if case in boxes:
-            raise GroundTruthError(f"{table.where(index)}", f"{case} appears twice", "each patient once")
-        boxes[case] = _box(row, table.where(index))
+            raise GroundTruthError(table.where(index), f"{case} appears twice", "each patient once")
+        boxes[case] = _parse_box(row, table.where(index))
     absent = sorted(set(cases) - set(boxes))
     if absent:
         difference = difference_of_ids(sorted(set(boxes) - set(cases)), absent)
@@ -267,7 +294,7 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     return boxes
 
 
-def _box(row: Mapping[str, str], where: str) -> BoundingBox:
+def _parse_box(row: Mapping[str, str], where: str) -> BoundingBox:
     values = {}
     for column in BOX_COLUMNS:
         value = parse_number(row[column], f"{where}: {column}", "a position in mm", GroundTruthError)
@@ -282,34 +309,30 @@ def _box(row: Mapping[str, str], where: str) -> BoundingBox:
 
 
 def find_table(folder: Path, answers: Sequence[AnswerSpec]) -> tuple[Path, tuple[Finding, ...]]:
-    """The table with the risks and classes among `answers`, and a finding if it has further columns."""
+    """Find the table with the risks and classes of `answers`, and a finding if the table has further columns."""
     columns = [ID_COLUMN, *(answer.columns["class" if answer.kind == "class" else "time"] for answer in answers)]
-    wanted = f"one CSV file with the columns {', '.join(columns)}"
+    expected = f"one CSV file with the columns {', '.join(columns)}"
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
-        raise PredictionError(folder.name, f"found {what}", f"a folder with the masks and {wanted}")
+        raise PredictionError(folder.name, f"found {what}", f"a folder with the masks and {expected}")
     files = sorted(path for path in folder.iterdir() if not is_system_name(path.name))
     paths = [path for path in files if path.suffix.lower() in TABLE_SUFFIXES and path.name != PREDICTIONS_JSON]
     if len(paths) != 1:
         names = " and ".join(path.name for path in paths[:5]) or "no table"
-        raise PredictionError("predictions", f"found {names}", wanted)
-    _refuse_ambiguous(paths[0], wanted)
-    return paths[0], _further_columns(paths[0], answers, columns)
-
-
-def _refuse_ambiguous(path: Path, wanted: str) -> None:
-    for name in read_table(path, PredictionError, ()).header:
+        raise PredictionError("predictions", f"found {names}", expected)
+    header = read_table(paths[0], PredictionError, ()).header
+    for name in header:
         if normalise_key(name) == normalise_key(PREDICTION_COLUMN):
-            raise PredictionError(path.name, f"column {name} in a table of several answers", wanted)
+            raise PredictionError(paths[0].name, f"column {name} in a table of several answers", expected)
+    further = _find_further_columns(header, answers)
+    if not further:
+        return paths[0], ()
+    problem = f"columns {', '.join(further)[:200]}"
+    return paths[0], (Finding(paths[0].name, problem, f"only {', '.join(columns)}", "they are ignored"),)
 
 
-def _further_columns(path: Path, answers: Sequence[AnswerSpec], columns: Sequence[str]) -> tuple[Finding, ...]:
+def _find_further_columns(header: Sequence[str], answers: Sequence[AnswerSpec]) -> list[str]:
     optional = [PROBABILITY_COLUMN] if any(answer.is_binary for answer in answers) else []
     spellings = [ID_COLUMN, *optional, *(name for answer in answers for name in list_value_columns(answer))]
     known = {*map(normalise_key, spellings)}
-    header = dict.fromkeys(read_table(path, PredictionError, ()).header)
-    further = [name for name in header if name.strip() and normalise_key(name) not in known]
-    if not further:
-        return ()
-    found = f"columns {', '.join(further)[:200]}"
-    return (Finding(path.name, found, f"only {', '.join(columns)}", "they are ignored"),)
+    return [name for name in dict.fromkeys(header) if name.strip() and normalise_key(name) not in known]

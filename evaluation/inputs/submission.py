@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from contract import platform
 from contract.documents import is_member, is_number
@@ -26,8 +26,8 @@ from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
 Entry = TypeVar("Entry")
 
 MAX_VALUE_BYTES: Final = 64 * 1024
-# Circular links, NaN in a header or a folder without permission make readers raise any of these.
-_RAISED_BY_FILES: Final = (
+# Readers raise these errors for circular links, NaN in a header or a folder without permission.
+_FILE_ERRORS: Final = (
     ArithmeticError,
     EOFError,
     LookupError,
@@ -44,33 +44,37 @@ _RAISED_BY_FILES: Final = (
 def catch_file_errors(name: str) -> Iterator[None]:
     """Turn any error from reading the submitted file `name` into a PredictionError without a path.
 
-    The block must only open and parse the file; any other error is a bug of ours and must end the run.
+    The block must only open and parse the file: an error of other code is a bug of this package and must end the run.
     """
     try:
         yield
-    except _RAISED_BY_FILES as problem:
+    except _FILE_ERRORS as problem:
         reason = problem.strerror if isinstance(problem, OSError) else None
         raise PredictionError(name, f"cannot be read ({reason or type(problem).__name__})") from None
 
 
 @dataclass(frozen=True)
 class PredictedClass:
-    """A predicted class; of two classes also the probability of the second, if given."""
+    """Predicted class; a submission with two classes may also have the probability of the second class."""
 
     value: ClassValue
     probability: float | None = None
 
 
 class NothingMatchedError(PredictionError):
-    """No prediction belongs to any case: names or folders are wrong, so nothing is scored."""
+    """Error if no prediction belongs to a case: names or folders are wrong, so nothing is scored."""
 
 
 @dataclass(frozen=True)
 class SubmittedAnswer:
-    """A submitted answer to one case: a file or a value of a table, or the problem that replaces it.
+    """Submitted answer to one case: a file, a value of a table, or a problem.
 
-    `path` is an image's folder on the platform, the image itself among plain files, or a JSON file. `failed` is set
-    if something was submitted that cannot be used.
+    Attributes:
+        case: Name of the case.
+        path: Folder of an image on the platform, an image among plain files, or a JSON file.
+        problem: Reason why there is no answer.
+        failed: Whether something was submitted that cannot be used.
+        value: Value of a table.
     """
 
     case: str
@@ -81,15 +85,19 @@ class SubmittedAnswer:
 
     @property
     def is_submitted(self) -> bool:
-        """True if anything was submitted for this case, usable or not."""
+        """Return whether anything was submitted for this case, usable or not."""
         return self.failed or self.path is not None or self.value is not None
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One answer for each case of the ground truth, sorted; names that match no case, and cases submitted twice.
+    """Answers to the cases of the ground truth.
 
-    `findings` are about the submitter's own files and name no case of the reference.
+    Attributes:
+        answers: One answer for each case, sorted by case.
+        unknown: Submitted names that match no case.
+        duplicate: Cases with several answers.
+        findings: Warnings about the submitted files; they name no case of the reference.
     """
 
     answers: tuple[SubmittedAnswer, ...]
@@ -101,14 +109,16 @@ class Submission:
 def read_submission(
     input_dir: Path, algorithm: Algorithm, answer: AnswerSpec, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
-    """Match the jobs of `predictions.json`, beside `<job>/output/...`, to cases by the file name of their CT.
+    """Match the jobs of `predictions.json` to cases by the file name of their CT.
 
-    Each of `cases` gets an answer; answers to `not_evaluated` cases, which lack a target, are not used.
-    Raises PredictionError if `predictions.json` cannot be used or no job belongs to a case. A fault of one job, such as
-    no output, becomes the problem of its case.
+    Each of `cases` gets an answer. An error of one job, such as no output, becomes the problem of its case. Answers to
+    `not_evaluated` cases, which lack a target, are not used.
+
+    Raises:
+        PredictionError: `predictions.json` cannot be used, or no job belongs to a case.
     """
     jobs_of: dict[str, list[Job]] = {}
-    utf8_path(input_dir, PredictionError)  # no fault of a case
+    utf8_path(input_dir, PredictionError)  # A wrong path is not a problem of a case.
     jobs_file = input_dir / platform.PREDICTIONS_JSON
     if not jobs_file.is_file():
         raise PredictionError(jobs_file.name, "not found, or not a regular file", "the platform's list of jobs")
@@ -117,130 +127,145 @@ def read_submission(
         case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
         jobs_of.setdefault(case, []).append(job)
     unknown = [case for case in jobs_of if case not in cases and case not in not_evaluated for _ in jobs_of[case]]
-    answer_of = partial(_answer_of_job, input_dir=input_dir, algorithm=algorithm, socket=answer.socket)
-    return match_entries(jobs_of, cases, unknown, answer_of, what=jobs_file.name, plural="jobs")
+    make_answer = partial(_make_job_answer, input_dir=input_dir, algorithm=algorithm, socket=answer.socket)
+    return match_entries(Entries(jobs_of, unknown, jobs_file.name, "jobs"), cases, make_answer)
+
+
+@dataclass(frozen=True)
+class Entries(Generic[Entry]):
+    """Jobs, masks or rows of a submission.
+
+    Attributes:
+        by_case: The entries of each submitted name.
+        unknown: Names that match no case. Cases without a target are not unknown: an error must not tell a submitter
+            which cases have a target.
+        what: File or folder of the entries, for messages.
+        plural: Kind of the entries, for messages.
+    """
+
+    by_case: Mapping[str, Sequence[Entry]]
+    unknown: Collection[str]
+    what: str
+    plural: str
 
 
 def match_entries(
-    entries_of: Mapping[str, Sequence[Entry]],
-    cases: Collection[str],
-    unknown: Collection[str],
-    answer_of: Callable[[str, Entry], SubmittedAnswer],
-    *,
-    what: str,
-    plural: str,
+    entries: Entries[Entry], cases: Collection[str], make_answer: Callable[[str, Entry], SubmittedAnswer]
 ) -> Submission:
-    """A submission from the jobs, masks or rows of each case; no entry, or several, is the case's problem.
+    """Make a submission with one answer for each case; no entry, or several entries, become the case's problem.
 
-    `unknown` are names that match no case, with or without a target: an error must not tell a submitter which cases
-    have one. `what` is the file or folder of the entries, `plural` their kind.
-    Raises NothingMatchedError if there are cases and no entry belongs to one.
+    Raises:
+        NothingMatchedError: There are cases, and no entry belongs to a case.
     """
-    if cases and not set(entries_of) - set(unknown):
-        raise _nothing_matched(what, plural, entries_of, cases)
+    if cases and not set(entries.by_case) - set(entries.unknown):
+        raise _make_nothing_matched_error(entries, cases)
+    answers = []
+    duplicate = []
+    for case in sorted(cases):
+        of_case = entries.by_case.get(case, ())
+        if not of_case:
+            answers.append(SubmittedAnswer(case, None, "no prediction"))
+        elif len(of_case) > 1:
+            duplicate.append(case)
+            answers.append(make_unusable_answer(case, f"{len(of_case)} {entries.plural}, expected one"))
+        else:
+            answers.append(make_answer(case, of_case[0]))
+    return Submission(tuple(answers), tuple(sorted(map(printable, entries.unknown))), tuple(duplicate))
 
-    def answer(case: str) -> SubmittedAnswer:
-        entries = entries_of.get(case, ())
-        if not entries:
-            return SubmittedAnswer(case, None, "no prediction")
-        if len(entries) > 1:
-            return make_unusable_answer(case, f"{len(entries)} {plural}, expected one")
-        return answer_of(case, entries[0])
 
-    duplicate = tuple(case for case in sorted(cases) if len(entries_of.get(case, ())) > 1)
-    return Submission(tuple(map(answer, sorted(cases))), tuple(sorted(map(printable, unknown))), duplicate)
-
-
-def _nothing_matched(what: str, plural: str, names: Collection[str], cases: Collection[str]) -> NothingMatchedError:
-    found = f"found {plural} of {format_names(sorted(names))}" if names else f"found no {plural}"
-    expected = f"{plural} of the {len(cases)} cases {format_names(sorted(cases))}"
-    difference = difference_of_ids(sorted(names), sorted(cases))
-    return NothingMatchedError(what, found, expected + difference)
+def _make_nothing_matched_error(entries: Entries[Entry], cases: Collection[str]) -> NothingMatchedError:
+    names = sorted(entries.by_case)
+    actual = f"found {entries.plural} of {format_names(names)}" if names else f"found no {entries.plural}"
+    expected = f"{entries.plural} of the {len(cases)} cases {format_names(sorted(cases))}"
+    return NothingMatchedError(entries.what, actual, expected + difference_of_ids(names, sorted(cases)))
 
 
 def make_unusable_answer(case: str, problem: str) -> SubmittedAnswer:
-    """The answer to a case for which something was submitted that cannot be used."""
+    """Return the answer to a case whose submitted file or value cannot be used."""
     return SubmittedAnswer(case, None, problem, failed=True)
 
 
-def _answer_of_job(case: str, job: Job, input_dir: Path, algorithm: Algorithm, socket: Socket) -> SubmittedAnswer:
+def _make_job_answer(case: str, job: Job, input_dir: Path, algorithm: Algorithm, socket: Socket) -> SubmittedAnswer:
     if job.status != SUCCEEDED:
         return make_unusable_answer(case, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}")
     path = socket.path_under(input_dir / job.pk / "output")
     try:
         with catch_file_errors(socket.relative_path):
-            # A link could lead to the ground truth, so a path outside the submission is refused.
-            inside, present = path.resolve().is_relative_to(input_dir.resolve()), path.exists()
+            # A link could lead to the ground truth, so that a path outside the submission is refused.
+            is_inside = path.resolve().is_relative_to(input_dir.resolve())
+            is_present = path.exists()
     except PredictionError as problem:
         return make_unusable_answer(case, problem.message)
-    if not inside:
+    if not is_inside:
         return make_unusable_answer(case, f"{socket.relative_path} leads outside the submission")
-    if present:
+    if is_present:
         return SubmittedAnswer(case, path)
-    undeclared = _undeclared(job, algorithm, socket)
+    undeclared = _find_undeclared_outputs(job, algorithm, socket)
     if undeclared:
         return make_unusable_answer(case, f"no {socket.relative_path}, found {', '.join(undeclared)[:200]} instead")
     return SubmittedAnswer(case, None, f"no {socket.relative_path}")
 
 
-def _undeclared(job: Job, algorithm: Algorithm, socket: Socket) -> list[str]:
-    """Outputs of a job, images for an image and JSON files for a value, that the algorithm does not declare."""
-    sockets = [answer.socket for answer in algorithm.answer_specs]
-    declared = {name for one in sockets for name in (one.slug, one.relative_path)}
-    others = [output for output in job.outputs if not declared.intersection((output.slug, output.relative_path))]
-    names = [output.relative_path or output.slug for output in others]
+def _find_undeclared_outputs(job: Job, algorithm: Algorithm, socket: Socket) -> list[str]:
+    """Return the outputs of a job that the algorithm does not declare: images for an image, JSON files for a value."""
+    declared = {name for answer in algorithm.answer_specs for name in (answer.socket.slug, answer.socket.relative_path)}
+    names = [
+        output.relative_path or output.slug
+        for output in job.outputs
+        if not declared.intersection((output.slug, output.relative_path))
+    ]
     return [name for name in names if name.endswith(".json") != socket.is_image]
 
 
 def find_answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
-    """The file of an answer: the one image of a folder, or the JSON file; PredictionError if unusable."""
+    """Return the only image of a folder, or the JSON file; raise PredictionError if the file cannot be used."""
     if answer.path is None:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path
     with catch_file_errors(path.name):
         if is_image and image_suffix(path, (*ONE_FILE_SUFFIXES, *TIFF_SUFFIXES)) is None:
             path = find_single_image(path, error=PredictionError)
-        regular = path.is_file() and not path.is_symlink()
+        is_regular = path.is_file() and not path.is_symlink()
     if not path.name.isprintable():
         raise PredictionError(path.name, "a name that cannot be printed", "a plain file name")
-    if not regular:
+    if not is_regular:
         raise PredictionError(path.name, "a link, or not a regular file", "a regular file")
     return path
 
 
 def read_risk(path: Path) -> float:
-    """A predicted risk or time: one finite JSON number, neither a text such as "0.7" nor a boolean."""
+    """Read a predicted risk or time: a finite JSON number, not a text such as "0.7" or a boolean."""
     value = _read_value(path)
     if is_number(value):
         return float(value)
-    if _json_name(value) == "number":
+    if _name_json_type(value) == "number":
         raise PredictionError(path.name, "the number is too large", "a finite one")
-    raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
+    raise PredictionError(path.name, f"found a {_name_json_type(value)}", "a number")
 
 
 def read_class(path: Path, answer: AnswerSpec) -> PredictedClass:
-    """A predicted class: one of the answer's classes as JSON; of a boolean answer neither 0, 1 nor "true"."""
+    """Read a predicted class: one of the answer's classes as JSON; for a boolean answer not 0, 1 or "true"."""
     value = _read_value(path)
     if is_member(value, answer.classes):
         return PredictedClass(value)
     with catch_file_errors(path.name):
         shown = json.dumps(value, ensure_ascii=False)[:40]
-    raise PredictionError(path.name, f"found {shown}", _class_names(answer))
+    raise PredictionError(path.name, f"found {shown}", _list_classes(answer))
 
 
-def _class_names(answer: AnswerSpec) -> str:
+def _list_classes(answer: AnswerSpec) -> str:
     names = [json.dumps(value, ensure_ascii=False) for value in answer.classes]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _read_value(path: Path) -> Any:
-    """The bare value that the platform asks for, or that of the object that the organisers' page of 2025 shows."""
+    """Read the value that the platform asks for, or the value in the object that the organisers' page of 2025 shows."""
     with catch_file_errors(path.name):
         value = read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
     is_object = isinstance(value, dict) and value.keys() == {"PatientID", "Prediction"}
     return value["Prediction"] if is_object else value
 
 
-def _json_name(value: object) -> str:
+def _name_json_type(value: object) -> str:
     names = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
     return names.get(type(value), "null")
