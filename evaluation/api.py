@@ -262,7 +262,7 @@ def score_masks(
         _make_label_scores(row.gtvp, row.voxel_volume_mm3),
         _make_label_scores(row.gtvn, row.voxel_volume_mm3),
         LesionCounts(row.nodes.tp, row.nodes.fp, row.nodes.fn),
-        () if resampled is None else (str(resampled.finding(Path(str(prediction)).name)),),
+        () if resampled is None else (str(resampled.make_finding(Path(str(prediction)).name)),),
     )
 
 

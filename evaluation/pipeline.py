@@ -23,7 +23,7 @@ from contract.errors import Finding, GroundTruthError, HecktorError, MetricError
 from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
-from evaluation.inputs.ground_truth import Reference, check_common
+from evaluation.inputs.ground_truth import Reference, check_case_names
 from evaluation.inputs.mask_files import compute_max_unpacked_bytes, is_archive, unpack_masks
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
@@ -189,7 +189,7 @@ def read_references(
         references[name] = reference
     first = next(iter(references.values()))
     for name, reference in references.items():
-        check_common(f"reference of {name}", reference.cases, first.cases)
+        check_case_names(f"reference of {name}", reference.cases, first.cases)
     cases = {case for reference in references.values() for case in reference.cases}
     return {name: reference.with_cases(cases) for name, reference in references.items()}
 

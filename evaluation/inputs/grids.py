@@ -32,7 +32,7 @@ class Resampling:
         """Return whether the mask is outside the reference's field of view, so that only background is left."""
         return not overlaps(self.mask, self.reference)
 
-    def finding(self, what: str, first: str = "") -> Finding:
+    def make_finding(self, what: str, first: str = "") -> Finding:
         """Return the warning about resampling.
 
         Args:

@@ -120,14 +120,14 @@ def _read_centres_of_masks(masks: Collection[str], table: Table, known: Mapping[
     """Return the centres in a table of the masks' folder; `known` has the centres in earlier tables."""
     centres = _get_centres(table)
     if centres:
-        check_common(table.name, centres, masks)
+        check_case_names(table.name, centres, masks)
     for patient, centre in centres.items():
         if known.get(patient, centre) != centre:
             raise GroundTruthError(table.name, f"another centre of {patient} than in another table", "one centre")
     return centres
 
 
-def check_common(what: str, names: Collection[str], cases: Collection[str]) -> None:
+def check_case_names(what: str, names: Collection[str], cases: Collection[str]) -> None:
     """Raise GroundTruthError if no name belongs to a case."""
     if not set(names).intersection(cases):
         expected = f"some of {format_names(sorted(cases))}{difference_of_ids(sorted(names), sorted(cases))}"
@@ -135,13 +135,13 @@ def check_common(what: str, names: Collection[str], cases: Collection[str]) -> N
         raise GroundTruthError(what, actual, expected)
 
 
-def check_shared(cases_of: Mapping[str, Collection[str]]) -> None:
+def check_cases_overlap(cases_of: Mapping[str, Collection[str]]) -> None:
     """Raise GroundTruthError for a team or annotator that shares no case with any other team or annotator."""
     for name, cases in cases_of.items():
         rest = [more_cases for more_name, more_cases in cases_of.items() if more_name != name]
         cases_of_rest = set[str]().union(*rest)
         if cases_of_rest:
-            check_common(name, cases, cases_of_rest)
+            check_case_names(name, cases, cases_of_rest)
 
 
 def read_follow_up(
@@ -208,7 +208,7 @@ def _read_targets(
     incomplete: dict[str, str] = {}
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
-        where = table.where(index)
+        where = table.locate(index)
         if not case:
             raise GroundTruthError(where, f"no {ID_COLUMN}", "the patient's identifier")
         if case in targets or case in without | not_counted:

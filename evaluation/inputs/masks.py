@@ -64,7 +64,7 @@ class BoundingBox:
     low_mm: tuple[float, float, float]
     high_mm: tuple[float, float, float]
 
-    def region(self, geometry: Geometry) -> BoxRegion:
+    def find_region(self, geometry: Geometry) -> BoxRegion:
         """Return the voxels in the box, cut at the border of the image.
 
         On a grid whose axes are the patient's axes, in any order and direction, the region has the box's length in

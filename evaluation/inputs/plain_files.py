@@ -189,7 +189,7 @@ def _read_probabilities(path: Path) -> dict[str, float | None]:
         return {}
     table = with_decimal_points(table, {PROBABILITY_COLUMN}, PredictionError)
     return {
-        row[ID_COLUMN].strip(): _parse_share(row[PROBABILITY_COLUMN], f"{table.where(index)}: {PROBABILITY_COLUMN}")
+        row[ID_COLUMN].strip(): _parse_share(row[PROBABILITY_COLUMN], f"{table.locate(index)}: {PROBABILITY_COLUMN}")
         for index, row in enumerate(table.rows)
         if index not in table.faults
     }
@@ -249,11 +249,11 @@ def _read_values(source: _ValueColumn, cases: Collection[str], not_evaluated: Co
 
     def make_answer(case: str, row: int) -> SubmittedAnswer:
         if row in table.faults:
-            return make_unusable_answer(case, f"{table.where(row)}: {table.faults[row]}")
+            return make_unusable_answer(case, f"{table.locate(row)}: {table.faults[row]}")
         try:
             value = source.parse(table.rows[row])
         except PredictionError as problem:
-            return make_unusable_answer(case, f"{table.where(row)}: {problem.message}")
+            return make_unusable_answer(case, f"{table.locate(row)}: {problem.message}")
         return SubmittedAnswer(case, None, None if value is not None else f"no {column}", value=value)
 
     entries = Entries(rows_of, set(rows_of) - set(cases) - set(not_evaluated), table.name, "rows")
@@ -285,8 +285,8 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
         if case in boxes:
-            raise GroundTruthError(table.where(index), f"{case} appears twice", "each patient once")
-        boxes[case] = _parse_box(row, table.where(index))
+            raise GroundTruthError(table.locate(index), f"{case} appears twice", "each patient once")
+        boxes[case] = _parse_box(row, table.locate(index))
     absent = sorted(set(cases) - set(boxes))
     if absent:
         difference = difference_of_ids(sorted(set(boxes) - set(cases)), absent)

@@ -57,7 +57,7 @@ class Table:
     faults: Mapping[int, str]
     comma_decimals: bool = False
 
-    def where(self, index: int) -> str:
+    def locate(self, index: int) -> str:
         """Return the place of a row, for messages."""
         return f"{self.name}, line {self.lines[index]}"
 
@@ -203,7 +203,7 @@ def _make_separator_error(
 ) -> HecktorError:
     cell = _quote_cell(table.rows[index][column], error)
     expected = "one decimal separator in the column and none of thousands"
-    return error(f"{table.where(index)}: {column}{cell}; found {problem}, expected {expected}")
+    return error(f"{table.locate(index)}: {column}{cell}; found {problem}, expected {expected}")
 
 
 def read_table_with(
@@ -245,7 +245,7 @@ def _rename_columns(
                 not _is_same(name, row[same[0]], row[column], meaning) for column in same[1:]
             ):
                 conflict = f"columns {' and '.join(same)[:200]} mean the same and differ"
-                raise error(table.where(index), conflict, "one of them, or equal values")
+                raise error(table.locate(index), conflict, "one of them, or equal values")
     rows = [{names[column]: text for column, text in row.items()} for row in table.rows]
     return replace(table, header=tuple(names[column] for column in table.header), rows=rows)
 

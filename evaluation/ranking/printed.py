@@ -39,7 +39,7 @@ def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[Un
     spellings = {name: (f"{name}_value", metric.title) for name, metric in profile.metrics.items()}
     table = read_table_with(path, {TEAM: (), REASON: (), **spellings}, HecktorError)
     shown = _of_columns(profile, table)
-    rows = [(_name(row, table.where(index)), row, table.where(index)) for index, row in enumerate(table.rows)]
+    rows = [(_name(row, table.locate(index)), row, table.locate(index)) for index, row in enumerate(table.rows)]
     check_team_names([name for name, *_ in rows])
     reasons = {name: row.get(REASON, "").strip() for name, row, _ in rows}
     loaded = TaskResults(shown, {name: _metrics(row, shown, where) for name, row, where in rows})
@@ -106,6 +106,6 @@ def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]
     for index, name in enumerate(names):
         if name not in teams or name in names[:index]:
             found = f"team {name!r:.100}{' twice' if name in teams else ''}"
-            raise HecktorError(table.where(index), found, f"one row for each of {', '.join(teams)}"[:300])
+            raise HecktorError(table.locate(index), found, f"one row for each of {', '.join(teams)}"[:300])
     rows = dict(zip(names, table.rows, strict=True))
     return {team: {column: rows[team][column].strip() if team in rows else "" for column in columns} for team in teams}

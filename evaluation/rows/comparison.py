@@ -60,7 +60,7 @@ def compare_case(pairs: Sequence[MaskPair]) -> list[MaskRow]:
 
 
 def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
-    region = pair.box.region(reference.geometry) if pair.box else WHOLE_IMAGE
+    region = pair.box.find_region(reference.geometry) if pair.box else WHOLE_IMAGE
     if pair.box and region.is_empty:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
     predicted: npt.NDArray[Any] | str
@@ -190,5 +190,5 @@ def _about_grids(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
     for is_beside in (True, False):
         if some := [(case, one) for case, one in moved if one.is_outside == is_beside]:
             (first, grids), cases = some[0], [case for case, _ in some]
-            findings.append(grids.finding(format_names(cases), f"{first}: " if len(cases) > 1 else ""))
+            findings.append(grids.make_finding(format_names(cases), f"{first}: " if len(cases) > 1 else ""))
     return tuple(findings)

@@ -96,7 +96,7 @@ def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
         if case in of_case:
-            raise HecktorError(table.where(index), f"{case} twice", "one row per patient")
+            raise HecktorError(table.locate(index), f"{case} twice", "one row per patient")
         of_case[case] = [row[name].strip() for name in columns]
     if not cases & set(of_case):
         raise HecktorError(

@@ -97,7 +97,7 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
     for index, row in enumerate(table.rows):
         texts = [(name, text) for name, text in row.items() if name != "case"]
         figures = [
-            (name, parse_number(text, f"{table.where(index)}: {name}", "a number", HecktorError))
+            (name, parse_number(text, f"{table.locate(index)}: {name}", "a number", HecktorError))
             for name, text in texts
         ]
         scans[remove_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}

@@ -15,7 +15,7 @@ import numpy as np
 from contract.editions import AnswerSpec
 from contract.errors import HecktorError, PredictionError
 from contract.options import whole_number
-from evaluation.inputs.ground_truth import check_shared
+from evaluation.inputs.ground_truth import check_cases_overlap
 from evaluation.inputs.plain_files import list_value_columns, read_class_table, read_risk_table
 from evaluation.inputs.submission import PredictedClass, Submission
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
@@ -57,7 +57,7 @@ def read_values(tables: Mapping[str, Path], answer: AnswerSpec) -> TeamsValues:
     A team has no vote on a patient without a usable value, or with two values.
     """
     patients_of_team = {team: _read_patients(path) for team, path in tables.items()}
-    check_shared(patients_of_team)
+    check_cases_overlap(patients_of_team)
     cases = sorted({case for patients in patients_of_team.values() for case in patients})
     by_team: dict[str, dict[str, Any]] = {team: {} for team in tables}
     problems = []

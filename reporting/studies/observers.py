@@ -18,7 +18,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import read_header
 from contract.options import number_within
 from evaluation.editions.profile import load_profile
-from evaluation.inputs.ground_truth import check_shared, read_mask_folder
+from evaluation.inputs.ground_truth import check_cases_overlap, read_mask_folder
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.masks import LABELS
 from evaluation.metrics.overlap import (
@@ -206,7 +206,7 @@ def find_observed_cases(folders: Mapping[str, Path]) -> tuple[list[ObservedCase]
         GroundTruthError: A folder has no masks, or no case that another annotator drew.
     """
     masks_of_observer = {name: read_mask_folder(folder).targets for name, folder in folders.items()}
-    check_shared(masks_of_observer)
+    check_cases_overlap(masks_of_observer)
     shared = []
     single = []
     for case in sorted({case for masks in masks_of_observer.values() for case in masks}):

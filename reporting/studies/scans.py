@@ -197,7 +197,7 @@ def find_box(scans: PatientFiles) -> dict[str, Any]:
     box = place_box(brain, grid)
     mask = read_labels(scans.reference, GroundTruthError)
     primary = mask.array == labels.GTVP
-    inside = int(np.count_nonzero(box.region(mask.geometry).cut(primary)))
+    inside = int(np.count_nonzero(box.find_region(mask.geometry).cut(primary)))
     total = int(np.count_nonzero(primary))
     ends = (round(end, 3) for ends in zip(box.low_mm, box.high_mm, strict=True) for end in ends)
     return {

@@ -74,7 +74,7 @@ def threshold_case(scans: PatientFiles, settings: Thresholding) -> Scores:
         z, y, x = (slice(0, size) for size in grid.array_shape)
         region = BoxRegion((z, y, x))
     else:
-        region = box.region(grid)
+        region = box.find_region(grid)
     inside = region.cut(reference.array)
     truth = np.isin(inside, TARGETS[settings.target])
     if not truth.any() and not settings.folders:

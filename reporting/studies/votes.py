@@ -15,7 +15,7 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header, write_mask
 from contract.predictions import case_of
-from evaluation.inputs.ground_truth import check_shared, read_mask_folder
+from evaluation.inputs.ground_truth import check_cases_overlap, read_mask_folder
 from evaluation.inputs.mask_files import list_masks
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
@@ -195,7 +195,7 @@ def find_cases(
     }
     if not cases:
         raise HecktorError("no mask in any team's folder, expected <case>.mha or <case>.nii.gz")
-    check_shared(cases_of_team)
+    check_cases_overlap(cases_of_team)
     return [
         EnsembleCase(
             case, {team: answers_of_team[team][case] for team in teams}, references.get(case), selections, output

@@ -130,7 +130,7 @@ def _predicted(team: str, path: Path, grid: Geometry, sources: CaseSources, note
     predicted = read_prediction(path, grid, sources.rules.geometry if scored is None else scored.geometry)
     mask = predicted.array
     if predicted.resampled is not None:
-        notes.append(str(predicted.resampled.finding(team)))
+        notes.append(str(predicted.resampled.make_finding(team)))
     if scored is not None:
         scored.check_prediction(team, mask, path.name)
     labelled = int(np.count_nonzero(mask))

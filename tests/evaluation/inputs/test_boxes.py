@@ -61,7 +61,7 @@ def test_aligned_grids_are_cropped_as_in_2021(box, order, signs, origin):
     direction = np.zeros((3, 3))
     for axis, (patient, sign) in enumerate(zip(order, signs, strict=True)):
         direction[patient, axis] = sign
-    region = box.region(Geometry(SIZE, spacing, origin, tuple(direction.ravel().tolist())))
+    region = box.find_region(Geometry(SIZE, spacing, origin, tuple(direction.ravel().tolist())))
     assert region.inside is None
     for axis, (patient, sign) in enumerate(zip(order, signs, strict=True)):
         ends = [sign * (mm[patient] - origin[patient]) / spacing[axis] for mm in (box.low_mm, box.high_mm)]
@@ -88,7 +88,7 @@ def test_oblique_grids_hold_the_voxels_whose_centre_is_inside(box, turns, origin
         if all(low <= place < high for low, place, high in zip(box.low_mm, centre, box.high_mm, strict=True)):
             expected.add(index)
     grid = Geometry(SIZE, spacing, origin, tuple(direction.ravel().tolist()))
-    region = box.region(grid)
+    region = box.find_region(grid)
     assert voxels(region) == expected
     assert region.is_empty == (not expected)
 
@@ -98,14 +98,14 @@ def test_a_diamond_of_five_voxels():
 
     i - j in {-1, 0, 1} and i + j in {3, 4, 5}, both odd or both even.
     """
-    assert voxels(DIAMOND.region(AT_45)) == {(1, 2, 0), (2, 3, 0), (2, 2, 0), (2, 1, 0), (3, 2, 0)}
+    assert voxels(DIAMOND.find_region(AT_45)) == {(1, 2, 0), (2, 3, 0), (2, 2, 0), (2, 1, 0), (3, 2, 0)}
 
 
 def test_a_tilt_below_the_tolerance_of_grids_is_no_tilt():
     """0.05 degrees: a direction cosine of 0.0009."""
     box = BoundingBox((-3.0, -3.0, -3.0), (3.0, 3.0, 3.0))
-    assert box.region(about_z(0.05)).inside is None
-    assert box.region(about_z(0.06)).inside is not None
+    assert box.find_region(about_z(0.05)).inside is None
+    assert box.find_region(about_z(0.06)).inside is not None
 
 
 def test_dsc_inside_an_oblique_box(tmp_path, rules):
@@ -140,7 +140,7 @@ def test_a_box_holds_the_same_voxels_whatever_the_precision_of_the_header(degree
     for store in (float, np.float32):
         spacing, start = float(store(spacing_mm)), float(store(origin))
         grid = Geometry(SIZE, (spacing, spacing, 1.0), (start, start, 0.0), direction)
-        regions.append(voxels(box.region(grid)))
+        regions.append(voxels(box.find_region(grid)))
     assert regions[0] == regions[1]
     if not degrees:
         assert {x for x, _, _ in regions[0]} == {2, 3, 4, 5}
