@@ -92,7 +92,7 @@ def test_a_file_that_breaks_a_reader_fails_its_own_case_only(phase, blank, grid,
 @pytest.mark.parametrize(
     ("place", "bug"),
     [
-        ("inputs.masks._resampled", RuntimeError),
+        ("inputs.masks._resample", RuntimeError),
         ("inputs.masks.Geometry.differences", IndexError),
         ("rows.comparison.count_overlaps", KeyError),
         ("rows.comparison.count_overlaps", ValueError),
