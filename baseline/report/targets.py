@@ -30,8 +30,8 @@ from baseline.report.models import (
 from contract.editions import AnswerSpec
 from evaluation.statistics.bootstrap import Estimate
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.classes import calibration, confusion
-from reporting.analyses.survival import survival_by_risk
+from reporting.analyses.classes import analyse_calibration, analyse_confusion
+from reporting.analyses.survival import analyse_survival
 from reporting.analyses.tables import AnswerRows
 from reporting.page.charts import figure
 from reporting.page.html import Row, paragraph, table
@@ -182,9 +182,9 @@ def answer_figures(answer: AnswerSpec, outcomes: Outcomes, kinds: Kinds) -> list
     cases = tuple(str(number) for number in range(len(outcomes.values)))
     table = AnswerRows(answer, "", tuple(rows), cases, tuple(map(tuple, rows.values())), {})
     if answer.kind == "risk":
-        analyses = survival_by_risk(table)
+        analyses = analyse_survival(table)
     else:
-        analyses = calibration(table) if answer.is_binary else confusion(table)
+        analyses = analyse_calibration(table) if answer.is_binary else analyse_confusion(table)
     return [_by_kind(analysis) for analysis in analyses]
 
 

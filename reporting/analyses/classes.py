@@ -9,12 +9,12 @@ import numpy as np
 from contract.editions.answers import ClassValue
 from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
 from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
-from reporting.analyses.tables import AnswerRows, rounded, teams_note
+from reporting.analyses.tables import AnswerRows, describe_absent_teams, round_figure
 
 _NO_PREDICTION: Final = "no prediction"
 
 
-def calibration(table: AnswerRows) -> list[Analysis]:
+def analyse_calibration(table: AnswerRows) -> list[Analysis]:
     """The fraction of positives against the predicted probability in five bins, for an answer with two classes."""
     if not table.answer.is_binary:
         return []
@@ -24,7 +24,7 @@ def calibration(table: AnswerRows) -> list[Analysis]:
         positive = np.array([row[table.answer.row_key] == table.answer.classes[1] for row in known], dtype=np.bool_)
         probability = np.array([row["predicted_probability"] for row in known], dtype=np.float64)
         for entry in calibration_table(positive, probability):
-            means = {key: rounded(entry[key]) for key in ("probability_mean", "positive_share")}
+            means = {key: round_figure(entry[key]) for key in ("probability_mean", "positive_share")}
             rows.append({"team": team, "patients": entry["cases"], **means})
     analysis = Analysis(
         name=table.name("calibration"),
@@ -48,17 +48,17 @@ def calibration(table: AnswerRows) -> list[Analysis]:
             "diagonal": True,
             "domain": [0, 1],
         },
-        notes=teams_note("Without probabilities", table.names, {str(row["team"]) for row in rows}),
+        notes=describe_absent_teams("Without probabilities", table.names, {str(row["team"]) for row in rows}),
         source=NOT_IN_OVERVIEWS,
         of_patients=True,
     )
     return [analysis] if rows else []
 
 
-def confusion(table: AnswerRows) -> list[Analysis]:
+def analyse_confusion(table: AnswerRows) -> list[Analysis]:
     """Each team's predicted classes against the reference, for two and more classes."""
     classes = table.answer.classes
-    names = [class_name(value) for value in classes]
+    names = [format_class(value) for value in classes]
     rows: list[dict[str, Any]] = []
     for team, of_team in zip(table.names, table.rows, strict=True):
         known = [row for row in of_team if row is not None]
@@ -66,7 +66,7 @@ def confusion(table: AnswerRows) -> list[Analysis]:
         predicted = class_codes([row[f"predicted_{table.answer.row_key}"] for row in known], classes)
         for name, counts in zip(names, confusion_matrix(actual, predicted, len(classes)).tolist(), strict=True):
             for of_class, patients in zip([*names, _NO_PREDICTION], counts, strict=True):
-                fraction = rounded(patients / sum(counts)) if any(counts) else None
+                fraction = round_figure(patients / sum(counts)) if any(counts) else None
                 cell = {"actual": name, "predicted": of_class, "patients": patients, "fraction": fraction}
                 rows.append({"team": team, **cell})
     if all(row["patients"] == 0 for row in rows if row["predicted"] == _NO_PREDICTION):
@@ -102,6 +102,6 @@ def confusion(table: AnswerRows) -> list[Analysis]:
     return [analysis] if rows else []
 
 
-def class_name(value: ClassValue) -> str:
+def format_class(value: ClassValue) -> str:
     """The text of a class."""
     return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

@@ -17,8 +17,8 @@ from evaluation.results.metrics_json import group_blocks
 from evaluation.results.scored import cases_of, metrics_over, weighted_sums
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.sources import with_out_of_competition
-from reporting.analyses.tables import is_in_mm, rounded
+from reporting.analyses.sources import list_entries
+from reporting.analyses.tables import is_in_mm, round_figure
 
 CENTRE: Final = "centre"
 ALL_CASES: Final = "all"
@@ -27,7 +27,7 @@ NO_P: Final = (
     "No p-values, as in the HECKTOR 2021 overview: groups also differ in tumour volume, follow-up and scanner, and a "
     "test could not separate these effects from that of the group."
 )
-MOST_GROUPS: Final = 12
+MAX_GROUPS: Final = 12
 # A single patient is not compared as a group.
 _FEWEST_CASES: Final = 2
 Column = tuple[Path, str]
@@ -57,15 +57,15 @@ class Grouping:
     @property
     def name(self) -> str:
         """Name of the analyses of metrics by group."""
-        return "centres" if self.title == CENTRE else f"by-{slug_of(self.title)}"
+        return "centres" if self.title == CENTRE else f"by-{make_slug(self.title)}"
 
 
-def slug_of(title: str) -> str:
+def make_slug(title: str) -> str:
     """The title within a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "group"
 
 
-def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
+def add_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
     """The results with their cases grouped by each column of a table with `PatientID`; an empty cell is no group.
 
     Columns between commas are crossed: each combination of their values is a group.
@@ -76,7 +76,7 @@ def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> li
     if columns and not cases:
         raise HecktorError("--groups", "results without rows", "metrics.json files written without --no-rows")
     groups = {column: _read_groups(path, column, cases) for path, column in columns}
-    slugs = list(map(slug_of, groups))
+    slugs = list(map(make_slug, groups))
     anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
     if len(groups) < len(columns) or len(set(anchors)) < len(anchors):
         found = f"columns {', '.join(column for _, column in columns)}"
@@ -113,12 +113,12 @@ def _check_groups(table: str, column: str, groups: set[str]) -> None:
         raise HecktorError(
             table, f"the group {ALL_CASES!r} of {column}", "another name: this one is reserved for all cases"
         )
-    if not 2 <= len(groups) <= MOST_GROUPS:
+    if not 2 <= len(groups) <= MAX_GROUPS:
         found = f"{len(groups)} different value{'s' * (len(groups) != 1)} of {column} among the scored cases"
-        raise HecktorError(table, found, f"2 to {MOST_GROUPS} groups")
+        raise HecktorError(table, found, f"2 to {MAX_GROUPS} groups")
 
 
-def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
+def create_grouping(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
     """The cases by a column, with the metrics of each group for every team that has rows."""
     sums, blocks = weighted_sums(results.profile.metrics), {}
     for team, answers in results.answers.items():
@@ -127,13 +127,13 @@ def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -
     return Grouping(column, of_case, blocks)
 
 
-def by_group(results: TaskResults) -> list[Analysis]:
+def analyse_groups(results: TaskResults) -> list[Analysis]:
     """Ranked metrics by centre and by each further grouping, in separate analyses for fractions and distances.
 
     A grouping without a group of at least two cases is left out.
     """
     by_centre = Grouping(CENTRE, results.centres, {team: metrics.centres for team, metrics in results.all.items()})
-    groupings = [by_centre, *(grouping_by(results, column, of_case) for column, of_case in results.groups.items())]
+    groupings = [by_centre, *(create_grouping(results, column, of_case) for column, of_case in results.groups.items())]
     return [analysis for grouping in groupings for analysis in _by_group(results, grouping)]
 
 
@@ -168,7 +168,7 @@ def _compare_groups(
             for team, name in names.items():
                 value = value_of[team]
                 rows.append(
-                    {**shared, "of": name, "team": team, "value": rounded(value), "teams": int(value is not None)}
+                    {**shared, "of": name, "team": team, "value": round_figure(value), "teams": int(value is not None)}
                 )
             rows.append({**shared, "of": MEAN, **_summarise_values([value_of[team] for team in ranked])})
     # Other metrics keep a row for each group, so that all panels show the same.
@@ -205,7 +205,12 @@ def _summarise_values(values: Sequence[float | None]) -> dict[str, Any]:
     if not known:
         return {"value": None, "low": None, "high": None, "teams": 0}
     mean = sum(known) / len(known)
-    return {"value": rounded(mean), "low": rounded(min(known)), "high": rounded(max(known)), "teams": len(known)}
+    return {
+        "value": round_figure(mean),
+        "low": round_figure(min(known)),
+        "high": round_figure(max(known)),
+        "teams": len(known),
+    }
 
 
 def _value(results: TaskResults, grouping: Grouping, team: str, group: str, metric: str) -> float | None:
@@ -222,7 +227,7 @@ def _value(results: TaskResults, grouping: Grouping, team: str, group: str, metr
 def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     """Lines on teams without values by group, and on scored cases without a group."""
     known = {team for team, blocks in grouping.blocks.items() if blocks}
-    lacking = [name for name in with_out_of_competition([results]) if name not in {*known, MEAN}]
+    lacking = [name for name in list_entries([results]) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
     lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
     cases = results.scored_cases - set(grouping.of_case)

@@ -12,22 +12,24 @@ from evaluation.results.board import KendallTau, MetricTests, RankStability, Tea
 from evaluation.results.documents import MetricFigures
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.tables import is_in_mm, metric_titles, rounded, scheme_title, title_of
+from reporting.analyses.tables import collect_metric_titles, get_metric_title, get_scheme_title, is_in_mm, round_figure
 
 _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
 
 
-def ranked_metrics(results: TaskResults) -> list[Analysis]:
+def analyse_ranked_metrics(results: TaskResults) -> list[Analysis]:
     """Ranked metrics with their intervals for each team: fractions, and distances apart."""
-    titles = metric_titles(results)
+    titles = collect_metric_titles(results)
     ranked = {name: title for name, title in titles.items() if name in results.board.metrics}
     heads = {"metrics": "Metrics with 95% intervals", "distances": "Distances with 95% intervals"}
     return _apart(results, ranked, heads, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4")
 
 
-def other_metrics(results: TaskResults) -> list[Analysis]:
+def analyse_unranked_metrics(results: TaskResults) -> list[Analysis]:
     """The same for metrics that do not rank."""
-    others = {name: title for name, title in metric_titles(results).items() if name not in results.board.metrics}
+    others = {
+        name: title for name, title in collect_metric_titles(results).items() if name not in results.board.metrics
+    }
     heads = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
     return _apart(results, others, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC")
 
@@ -47,7 +49,7 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
     infinite: list[str] = []
     for key, of_metric in titles.items():
         for team, figures in ((team, of_team[key]) for team, of_team in entries if key in of_team):
-            shown = {part: rounded(getattr(figures, part)) for part in _INTERVAL}
+            shown = {part: round_figure(getattr(figures, part)) for part in _INTERVAL}
             rows.append({"metric": of_metric, "team": team, **shown})
             if math.isinf(figures.figure() or 0.0):
                 infinite.append(f"{team}: {of_metric} is infinite.")
@@ -91,7 +93,7 @@ TESTS: Final = {
 }
 
 
-def rank_stability(results: TaskResults) -> list[Analysis]:
+def analyse_stability(results: TaskResults) -> list[Analysis]:
     """Frequency of each rank of each team in bootstrap rankings, and Kendall's tau of each ranking.
 
     None without bootstrap rankings or with a single team.
@@ -115,7 +117,7 @@ def _blobs(results: TaskResults, stable: RankStability) -> Analysis:
             ends = {"ci95_low": ranks.ci95_low, "ci95_high": ranks.ci95_high}
             shared = {"ranking": f"{title}{_tau_text(standing.kendall_tau)}", "team": team}
             rows += [
-                {**shared, "rank": float(rank), "fraction": rounded(times / stable.bootstraps), **ends}
+                {**shared, "rank": float(rank), "fraction": round_figure(times / stable.bootstraps), **ends}
                 for rank, times in ranks.times_at_rank.items()
             ]
     return Analysis(
@@ -156,15 +158,15 @@ def _tau_text(tau: KendallTau) -> str:
 def _taus(results: TaskResults, stable: RankStability) -> Analysis:
     """Kendall's tau by every scheme and by each metric alone."""
     board = results.board
-    schemes = {name: scheme_title(name, board) for name in stable.rankings}
+    schemes = {name: get_scheme_title(name, board) for name in stable.rankings}
     named = {f"{schemes[name]}{' (official)' * (name == board.official)}": of for name, of in stable.rankings.items()}
     named |= {f"{title} alone": stable.metrics[name] for name, title in _other_metrics(results, stable).items()}
     others = {name: of for name, of in stable.metrics.items() if name not in board.metrics}
-    named |= {f"{title_of(name, results)} alone": of for name, of in others.items()}
+    named |= {f"{get_metric_title(name, results)} alone": of for name, of in others.items()}
     rows = [
         {
             "ranking": name,
-            **{part: rounded(getattr(of.kendall_tau, part)) for part in ("mean", "ci95_low", "ci95_high")},
+            **{part: round_figure(getattr(of.kendall_tau, part)) for part in ("mean", "ci95_low", "ci95_high")},
         }
         for name, of in named.items()
     ]
@@ -189,7 +191,7 @@ def _other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str
     return {name: title for name, title in results.board.metrics.items() if name not in own}
 
 
-def significance(results: TaskResults) -> list[Analysis]:
+def analyse_significance(results: TaskResults) -> list[Analysis]:
     """Tests of the row's team being better than the column's, for each metric; none without tests or rivals.
 
     Teams are in the official order.
@@ -244,12 +246,14 @@ def significance(results: TaskResults) -> list[Analysis]:
 
 def _other_p(tests: MetricTests) -> list[dict[str, float | None]]:
     """For each pair the p of the test beside the deciding one."""
-    second = {(pair.team, pair.than): rounded(pair.p_holm) for pairs in tests.other_tests.values() for pair in pairs}
+    second = {
+        (pair.team, pair.than): round_figure(pair.p_holm) for pairs in tests.other_tests.values() for pair in pairs
+    }
     return [{"p_second": second.get((pair.team, pair.than))} if second else {} for pair in tests.pairs]
 
 
 def _figures(pair: TeamPair) -> dict[str, float | None]:
-    return {key: rounded(getattr(pair, key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
+    return {key: round_figure(getattr(pair, key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
 
 
 def _test_notes(comparisons: Mapping[str, MetricTests]) -> list[str]:

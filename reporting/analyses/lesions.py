@@ -14,7 +14,7 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.statistics.intervals import wilson_interval
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.masks import ABOUT_BINS, MIN_IN_BIN
-from reporting.analyses.tables import AnswerRows, Row, rounded
+from reporting.analyses.tables import AnswerRows, Row, round_figure
 
 IOU_THRESHOLDS: Final = tuple(tenths / 10 for tenths in range(1, 10))
 MATCHINGS: Final = {
@@ -108,10 +108,10 @@ def _compute_recall_by_volume(table: AnswerRows, lesions: dict[str, TeamLesions]
             rows.append(
                 {
                     "team": team,
-                    "volume_ml": rounded(float(np.median(of_team.volumes_ml[places]))),
+                    "volume_ml": round_figure(float(np.median(of_team.volumes_ml[places]))),
                     "lesions": places.size,
                     "detected": int(detected.sum()),
-                    "recall": rounded(float(detected.mean())),
+                    "recall": round_figure(float(detected.mean())),
                 }
             )
     return Analysis(
@@ -197,7 +197,7 @@ def _describe_counts(counts: LesionCounts) -> dict[str, Any]:
         "detected": counts.true_positives,
         "false": counts.false_positives,
         "missed": counts.false_negatives,
-        "f1": rounded(twice / total) if total else None,
+        "f1": round_figure(twice / total) if total else None,
     }
 
 
@@ -214,7 +214,7 @@ def find_primaries(table: AnswerRows) -> list[Analysis]:
             hits = int((shared[place] > 0).sum())
             if cases:
                 low, high = wilson_interval(hits, cases)
-                figures = {"fraction": rounded(hits / cases), "low": rounded(low), "high": rounded(high)}
+                figures = {"fraction": round_figure(hits / cases), "low": round_figure(low), "high": round_figure(high)}
                 rows.append({"of": denominator, "team": team, "found": hits, "cases": cases, **figures})
     analysis = Analysis(
         name=table.name("primary-found"),
@@ -256,7 +256,7 @@ def count_lesions(table: AnswerRows) -> list[Analysis]:
     rows: list[dict[str, Any]] = []
     for place, team in enumerate(table.names):
         total = sum(of_teams[place] for of_teams in counts.values())
-        dsc = rounded(float(sums[place] / total)) if total else None
+        dsc = round_figure(float(sums[place] / total)) if total else None
         for outcome, word in _OUTCOMES.items():
             rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][place]), "lesion_dsc": dsc})
     return [

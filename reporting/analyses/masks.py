@@ -13,7 +13,7 @@ from scipy.stats import pearsonr, rankdata
 from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, spearman, split_into_equal_bins
 from evaluation.metrics.surface import LOST
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, box_summary, rounded
+from reporting.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, round_figure, summarise_box
 
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
 FAILED_BELOW: Final = 0.5
@@ -31,12 +31,12 @@ _ABOUT_BOXES: Final = (
 )
 
 
-def boxes_by_team(table: AnswerRows) -> list[Analysis]:
+def summarise_teams(table: AnswerRows) -> list[Analysis]:
     """Each team's values over the cases: one analysis for the DSC, one for the HD95 where it is measured."""
     analyses = []
     for measure, title in _MEASURES.items():
         rows = [
-            {"label": LABELS[label], "team": team, **box_summary(of_team), **_extremes(measure, of_team)}
+            {"label": LABELS[label], "team": team, **summarise_box(of_team), **_extremes(measure, of_team)}
             for label, values in _values(table, measure).items()
             for team, of_team in zip(table.names, values, strict=True)
         ]
@@ -54,7 +54,7 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
     return [analysis for analysis in analyses if analysis.rows]
 
 
-def boxes_by_case(table: AnswerRows) -> list[Analysis]:
+def summarise_cases(table: AnswerRows) -> list[Analysis]:
     """The DSC of all teams in each case that has the structure, the hardest case first, by structure."""
     return [
         _boxes_by_case(table, label, values)
@@ -66,7 +66,7 @@ def boxes_by_case(table: AnswerRows) -> list[Analysis]:
 def _boxes_by_case(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
     volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
     rows: list[dict[str, Any]] = [
-        {**table.keys_of(case), "volume_ml": rounded(volume[place]), **box_summary(dsc[:, place])}
+        {**table.keys_of(case), "volume_ml": round_figure(volume[place]), **summarise_box(dsc[:, place])}
         | _extremes("dsc", dsc[:, place])
         for place, case in enumerate(table.cases)
         if volume[place] > 0
@@ -95,7 +95,7 @@ def find_failed_cases(table: AnswerRows) -> list[Analysis]:
         for place, case in enumerate(table.cases):
             failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())
             if failed and failed >= math.ceil(NEARLY_ALL * teams):
-                shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": rounded(volume[place])}
+                shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": round_figure(volume[place])}
                 best = _middle_and_best(table, values[:, place]) if volume[place] > 0 else _WITHOUT_STRUCTURE
                 rows.append({**shared, "failed": failed, "teams": teams, **best})
     analysis = Analysis(
@@ -124,7 +124,7 @@ def find_failed_cases(table: AnswerRows) -> list[Analysis]:
 
 def _middle_and_best(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
     best = int(np.nanargmax(dsc))
-    figures = {"dsc_median": rounded(float(np.nanmedian(dsc))), "dsc_best": rounded(float(dsc[best]))}
+    figures = {"dsc_median": round_figure(float(np.nanmedian(dsc))), "dsc_best": round_figure(float(dsc[best]))}
     return {**figures, "best_team": table.names[best] if dsc[best] > 0 else None}
 
 
@@ -196,7 +196,7 @@ class Influence:
         return bool((self.known.sum(axis=1) >= MIN_IN_BIN * VOLUME_BINS).any())
 
 
-def influences(table: AnswerRows, scans: Scans) -> list[Influence]:
+def find_influences(table: AnswerRows, scans: Scans) -> list[Influence]:
     """Every structure against every property that is known for enough of its cases; `scans` by case and name."""
     candidates = []
     for label, title in LABELS.items():
@@ -210,7 +210,7 @@ def influences(table: AnswerRows, scans: Scans) -> list[Influence]:
     return [one for one in candidates if (one.known.sum(axis=1) >= VOLUME_BINS).any()]
 
 
-def dsc_by_team(table: AnswerRows, influence: Influence) -> Analysis:
+def compute_binned_dsc(table: AnswerRows, influence: Influence) -> Analysis:
     """Each team's mean DSC in five bins of a property."""
     known, label = influence.known, LABELS[influence.label]
     rows: list[dict[str, Any]] = []
@@ -218,7 +218,7 @@ def dsc_by_team(table: AnswerRows, influence: Influence) -> Analysis:
         values, dsc = influence.values[known[place]], influence.dsc[place][known[place]]
         for part in split_into_equal_bins(values, VOLUME_BINS) if values.size >= VOLUME_BINS else ():
             figures = {influence.column: np.median(values[part]), "dsc_mean": dsc[part].mean()}
-            rounded_figures = {name: rounded(float(figure)) for name, figure in figures.items()}
+            rounded_figures = {name: round_figure(float(figure)) for name, figure in figures.items()}
             rows.append({"team": team, "cases": part.size, **rounded_figures})
     return Analysis(
         name=table.name(f"{influence.label}-dsc-by-{influence.name}"),
@@ -242,14 +242,14 @@ def _lower(title: str) -> str:
     return name if name[:2].isupper() else name[0].lower() + name[1:]
 
 
-def dsc_by_case(table: AnswerRows, influence: Influence) -> Analysis:
+def compute_case_medians(table: AnswerRows, influence: Influence) -> Analysis:
     """The median DSC over teams of each case against a property."""
     known, label = influence.known, LABELS[influence.label]
     rows = [
         {
             **table.keys_of(case),
-            influence.column: rounded(float(influence.values[place])),
-            "dsc_median": rounded(float(np.median(influence.dsc[known[:, place], place]))),
+            influence.column: round_figure(float(influence.values[place])),
+            "dsc_median": round_figure(float(np.median(influence.dsc[known[:, place], place]))),
             "teams": int(known[:, place].sum()),
         }
         for place, case in enumerate(table.cases)
@@ -282,18 +282,18 @@ WHY_NO_P: Final = (
 NO_SCANS: Final = "SUVmax is missing; to add it, run hecktor study baselines --cohort COHORT --output RESULTS."
 
 
-def dsc_correlations(table: AnswerRows, against: list[Influence], *, with_scans: bool) -> list[Analysis]:
+def correlate_dsc(table: AnswerRows, against: list[Influence], *, with_scans: bool) -> list[Analysis]:
     """Spearman's correlation over all masks of all teams, and of each team; none without a property."""
     rows: list[dict[str, Any]] = []
     for influence in against:
         known, dsc = influence.known, influence.dsc
         values = np.broadcast_to(influence.values, dsc.shape)
         shared = {"label": LABELS[influence.label], "property": influence.title}
-        p = p_over_cases(influence.values, dsc) if influence.name == "volume" else None
-        pooled = rounded(spearman(values[known], dsc[known]))
-        rows.append({**shared, "team": None, "masks": int(known.sum()), "spearman": pooled, "p": rounded(p)})
+        p = compute_p_over_cases(influence.values, dsc) if influence.name == "volume" else None
+        pooled = round_figure(spearman(values[known], dsc[known]))
+        rows.append({**shared, "team": None, "masks": int(known.sum()), "spearman": pooled, "p": round_figure(p)})
         for team, masked, of_team in zip(table.names, known, dsc, strict=True):
-            own = rounded(spearman(influence.values[masked], of_team[masked])) if masked.any() else None
+            own = round_figure(spearman(influence.values[masked], of_team[masked])) if masked.any() else None
             rows.append({**shared, "team": team, "masks": int(masked.sum()), "spearman": own, "p": None})
     analysis = Analysis(
         name=table.name("dsc-correlations"),
@@ -317,7 +317,7 @@ def dsc_correlations(table: AnswerRows, against: list[Influence], *, with_scans:
     return [analysis] if rows else []
 
 
-def p_over_cases(values: Floats, dsc: Floats) -> float | None:
+def compute_p_over_cases(values: Floats, dsc: Floats) -> float | None:
     """Two-sided p of Pearson's correlation between the rank of a case's value and the mean rank of its DSCs.
 
     `values` has shape (cases,), `dsc` (teams, cases), ranked over all teams and cases. None with fewer than three cases

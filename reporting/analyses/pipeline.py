@@ -5,51 +5,56 @@ from __future__ import annotations
 from contract.editions import AnswerSpec
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.classes import confusion
-from reporting.analyses.groups import by_group
-from reporting.analyses.leaderboards import other_metrics, rank_stability, ranked_metrics, significance
+from reporting.analyses.classes import analyse_confusion
+from reporting.analyses.groups import analyse_groups
+from reporting.analyses.leaderboards import (
+    analyse_ranked_metrics,
+    analyse_significance,
+    analyse_stability,
+    analyse_unranked_metrics,
+)
 from reporting.analyses.lesions import analyse_lesions, count_lesions, find_primaries
 from reporting.analyses.masks import (
-    boxes_by_case,
-    boxes_by_team,
-    dsc_by_case,
-    dsc_by_team,
-    dsc_correlations,
+    compute_binned_dsc,
+    compute_case_medians,
+    correlate_dsc,
     find_failed_cases,
-    influences,
+    find_influences,
+    summarise_cases,
+    summarise_teams,
 )
-from reporting.analyses.survival import survival_by_risk
-from reporting.analyses.tables import answer_rows
+from reporting.analyses.survival import analyse_survival
+from reporting.analyses.tables import collect_rows
 
 
-def task_analyses(results: TaskResults) -> list[Analysis]:
+def analyse_task(results: TaskResults) -> list[Analysis]:
     """The analyses of one task: of the leaderboard, of each answer's rows, and of groups."""
     return [
-        *ranked_metrics(results),
-        *rank_stability(results),
-        *significance(results),
-        *(analysis for answer in results.task.answer_specs for analysis in answer_analyses(results, answer)),
-        *by_group(results),
-        *other_metrics(results),
+        *analyse_ranked_metrics(results),
+        *analyse_stability(results),
+        *analyse_significance(results),
+        *(analysis for answer in results.task.answer_specs for analysis in analyse_answer(results, answer)),
+        *analyse_groups(results),
+        *analyse_unranked_metrics(results),
     ]
 
 
-def answer_analyses(results: TaskResults, answer: AnswerSpec) -> list[Analysis]:
+def analyse_answer(results: TaskResults, answer: AnswerSpec) -> list[Analysis]:
     """The analyses of one answer; those of its rows are absent from results written with `--no-rows`."""
-    table = answer_rows(results, answer)
+    table = collect_rows(results, answer)
     if answer.kind == "mask":
-        against = influences(table, results.scans)
+        against = find_influences(table, results.scans)
         return [
-            *boxes_by_team(table),
-            *boxes_by_case(table),
+            *summarise_teams(table),
+            *summarise_cases(table),
             *find_failed_cases(table),
             *find_primaries(table),
             *count_lesions(table),
             *analyse_lesions(table),
-            *(dsc_by_team(table, one) for one in against if one.fills_bins),
-            *(dsc_by_case(table, one) for one in against),
-            *dsc_correlations(table, against, with_scans=bool(results.scans)),
+            *(compute_binned_dsc(table, one) for one in against if one.fills_bins),
+            *(compute_case_medians(table, one) for one in against),
+            *correlate_dsc(table, against, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":
-        return survival_by_risk(table)
-    return confusion(table)
+        return analyse_survival(table)
+    return analyse_confusion(table)

@@ -60,7 +60,7 @@ def require_cohort(cohort: Path) -> list[Path]:
     return cases
 
 
-def tables_of(cohort: Path, edition: Edition) -> list[Path]:
+def list_tables(cohort: Path, edition: Edition) -> list[Path]:
     """The tables beside a cohort's reference masks or, of a release, those of its folders."""
     if (cohort / GROUND_TRUTH).is_dir():
         return list(csv_files(cohort / GROUND_TRUTH))

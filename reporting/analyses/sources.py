@@ -48,7 +48,7 @@ SCANS_CSV: Final = "baselines.csv"
 VOLUME_ML: Final = "gtvp_volume_ml"
 
 
-def profile_of_results(results_dir: Path | None, name: str | None) -> EvaluationProfile:
+def load_results_profile(results_dir: Path | None, name: str | None) -> EvaluationProfile:
     """The edition that the first leaderboard states, of the package or with its text; without results the default one.
 
     Raises HecktorError: no leaderboard, an unreadable one, or `name` is another edition than the leaderboard's.
@@ -77,10 +77,10 @@ def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: b
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     folders = leaderboard_folders(results_dir)
-    return with_scans([_task_results(folder, place, profile, same_rules) for place, folder in folders], scans)
+    return add_scans([_task_results(folder, place, profile, same_rules) for place, folder in folders], scans)
 
 
-def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
+def add_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
     """The results, with the figures of the scans for each task whose references they were measured in.
 
     Raises HecktorError: there is a task with masks, but none with the volumes of the table.
@@ -149,18 +149,18 @@ def _of_board_alone(board: Leaderboard, profile: TaskProfile) -> TaskResults:
     return TaskResults(profile, teams, leaderboard=board)
 
 
-def team_names(results: Iterable[TaskResults]) -> list[str]:
+def list_teams(results: Iterable[TaskResults]) -> list[str]:
     """Every team once, in the order of first appearance."""
     return list(dict.fromkeys(team for result in results for team in result.teams))
 
 
-def with_out_of_competition(results: Sequence[TaskResults]) -> list[str]:
+def list_entries(results: Sequence[TaskResults]) -> list[str]:
     """Every team, and after them the entries without a rank."""
     entries = [entry.team for result in results for entry in result.board.out_of_competition]
-    return list(dict.fromkeys([*team_names(results), *entries]))
+    return list(dict.fromkeys([*list_teams(results), *entries]))
 
 
-def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
+def find_mask_task(results: Sequence[TaskResults]) -> TaskResults | None:
     """The first task with masks, whose cases a page draws."""
     return next((one for one in results if one.task.mask_spec is not None), None)
 
@@ -198,7 +198,7 @@ def find_masks(
     return {team: by_case for team, by_case in masks.items() if by_case or team in given}
 
 
-def masks_of_case(masks: Mapping[str, Mapping[str, Path]], case: str) -> dict[str, Path]:
+def select_case_masks(masks: Mapping[str, Mapping[str, Path]], case: str) -> dict[str, Path]:
     """The mask of one case of each team that has one."""
     return {team: by_case[case] for team, by_case in masks.items() if case in by_case}
 
@@ -209,7 +209,9 @@ def require_cases(option: str, cases: Collection[str], cohort: Collection[str]) 
         raise HecktorError(option, "no file of a case of the cohort", f"files of {', '.join(list(cohort)[:3])}")
 
 
-def without_masks(results: TaskResults | None, masks: Mapping[str, Mapping[str, Path]], cases: Collection[str]) -> str:
+def describe_absent_masks(
+    results: TaskResults | None, masks: Mapping[str, Mapping[str, Path]], cases: Collection[str]
+) -> str:
     """A line that names the scored teams without a mask of any of the cases; empty if there is none."""
     teams = [] if results is None else list(results.teams)
     lacking = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
@@ -250,7 +252,7 @@ class ScoredMasks:
         return None
 
 
-def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
+def collect_scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     """The scored rows of the mask by case; empty without results of a mask, or if no team has rows."""
     if results is None or results.task.mask_spec is None:
         return {}

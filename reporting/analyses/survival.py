@@ -18,7 +18,7 @@ from scipy import stats
 from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.metrics.survival import DAYS_PER_YEAR
 from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
-from reporting.analyses.tables import AnswerRows, rounded, teams_note
+from reporting.analyses.tables import AnswerRows, describe_absent_teams, round_figure
 
 _YEARS: Final = (1, 2, 3, 4, 5)
 _GROUPS: Final = ("higher risk", "lower risk")
@@ -58,7 +58,7 @@ class _Split:
         return self.is_high if group == _GROUPS[0] else ~self.is_high
 
 
-def survival_by_risk(table: AnswerRows) -> list[Analysis]:
+def analyse_survival(table: AnswerRows) -> list[Analysis]:
     """Patients above a team's median risk against the others; a patient without a risk belongs to neither group."""
     splits = _splits(table)
     if not splits:
@@ -79,7 +79,7 @@ def kaplan_meier(days: Floats, events: Booleans) -> SurvivalCurve | None:
     return SurvivalCurve(np.concatenate([[0.0], estimate.quantiles]), *curves)
 
 
-def survival_curve(curve: SurvivalCurve | None) -> list[dict[str, float]]:
+def list_curve_points(curve: SurvivalCurve | None) -> list[dict[str, float]]:
     """The estimate by `years` as `free`, with its interval from `low` to `high`.
 
     Holds the start, each time at which the estimate falls, and the last follow-up.
@@ -131,8 +131,8 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for split in splits:
         for group in _GROUPS:
-            for point in survival_curve(split.estimates[group]):
-                figures = {name: rounded(value) for name, value in point.items()}
+            for point in list_curve_points(split.estimates[group]):
+                figures = {name: round_figure(value) for name, value in point.items()}
                 rows.append({"team": split.team, "group": group, **figures})
     return Analysis(
         name=table.name("survival"),
@@ -144,7 +144,7 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
         columns={"team": "Team", "group": "Predicted", **_CURVE},
         rows=rows,
         chart={**_CURVE_CHART, "series": "group", "facet": "team"},
-        notes=teams_note("Without a risk for any patient", table.names, {split.team for split in splits}),
+        notes=describe_absent_teams("Without a risk for any patient", table.names, {split.team for split in splits}),
         source=NOT_IN_OVERVIEWS,
         of_patients=True,
     )
@@ -153,12 +153,12 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
 def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for split in splits:
-        p = rounded(log_rank_p(split.days, split.relapse, split.is_high))
+        p = round_figure(log_rank_p(split.days, split.relapse, split.is_high))
         horizon = min(split.days[members].max(initial=0.0) for members in (split.is_high, ~split.is_high))
         for group in _GROUPS:
             members = split.members(group)
             days, relapse = split.days[members], split.relapse[members]
-            mean = rounded(compute_restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
+            mean = round_figure(compute_restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
             counts = {f"at_risk_{year}y": int((days >= year * DAYS_PER_YEAR).sum()) for year in _YEARS}
             figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
             rows.append({"team": split.team, "group": group, **figures, **counts})

@@ -22,20 +22,20 @@ from evaluation.statistics.intervals import quartiles
 _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 
 
-def metric_titles(results: TaskResults) -> dict[str, str]:
+def collect_metric_titles(results: TaskResults) -> dict[str, str]:
     """The title of every metric of any team, the ranked ones first and under the leaderboard's titles."""
     ranked = results.board.metrics
     names = dict.fromkeys(name for metrics in results.teams.values() for name in metrics.aggregates)
-    return ranked | {name: title_of(name, results) for name in names if name not in ranked}
+    return ranked | {name: get_metric_title(name, results) for name in names if name not in ranked}
 
 
-def title_of(name: str, results: TaskResults) -> str:
+def get_metric_title(name: str, results: TaskResults) -> str:
     """The title of a metric that does not rank; its name if it is unknown."""
     measured = _measured(name, results)
     if measured is None:
         return name
     answer, metric = measured
-    heading = f"{answer_title(answer)}: " if _prefix(results, answer) else ""
+    heading = f"{get_answer_title(answer)}: " if _prefix(results, answer) else ""
     return f"{heading}{metric.title}"
 
 
@@ -45,7 +45,7 @@ def is_in_mm(name: str, results: TaskResults) -> bool:
     return measured is not None and measured[1].unit == "mm"
 
 
-def scheme_title(name: str, board: Leaderboard) -> str:
+def get_scheme_title(name: str, board: Leaderboard) -> str:
     """The title of a ranking: that of the metric it sorts by, else its name in words."""
     words = name.replace("_", " ")
     for short, title in _WORDS.items():
@@ -53,7 +53,7 @@ def scheme_title(name: str, board: Leaderboard) -> str:
     return board.metrics.get(name, words)
 
 
-def answer_title(answer: AnswerSpec) -> str:
+def get_answer_title(answer: AnswerSpec) -> str:
     """The answer within a heading, such as `T stage`: masks are those of the segmentation."""
     if answer.kind == "mask":
         return "Segmentation"
@@ -157,7 +157,7 @@ def _number(row: Row | None, key: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def answer_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
+def collect_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
     """The rows of one answer that count; with the rule missing=skip those without a prediction do not."""
     by_team = {team: {row["case"]: row for row in _counted(results, team, answer)} for team in results.teams}
     by_team = {team: rows for team, rows in by_team.items() if rows}
@@ -165,7 +165,7 @@ def answer_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
     rules = results.profile.answers[answer.name].rules
     return AnswerRows(
         answer=answer,
-        heading=f"{answer_title(answer)}: " if results.profile.has_several_answers else "",
+        heading=f"{get_answer_title(answer)}: " if results.profile.has_several_answers else "",
         names=tuple(by_team),
         cases=tuple(cases),
         rows=tuple(tuple(rows.get(case) for case in cases) for rows in by_team.values()),
@@ -180,20 +180,20 @@ def _counted(results: TaskResults, team: str, answer: AnswerSpec) -> list[Row]:
     return [row for row in rows if is_counted(row.get("error"), missing)]
 
 
-def teams_note(lack: str, teams: Iterable[str], shown: set[str]) -> tuple[str, ...]:
+def describe_absent_teams(lack: str, teams: Iterable[str], shown: set[str]) -> tuple[str, ...]:
     """A note on the teams that a figure does not show; none if it shows all."""
     absent = [team for team in teams if team not in shown]
     return (f"{lack}: {', '.join(absent)}.",) if absent else ()
 
 
-def rounded(value: float | None) -> float | None:
+def round_figure(value: float | None) -> float | None:
     """The value with four significant digits; None if it is not a finite number."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:z.{_DIGITS}g}")
 
 
-def box_summary(values: Iterable[float]) -> dict[str, Any]:
+def summarise_box(values: Iterable[float]) -> dict[str, Any]:
     """Quartiles, Tukey's whiskers, mean and number of values; NaN does not count, and infinite figures are None.
 
     Whiskers end at the outermost values within 1.5 interquartile ranges of the box; beyond an infinite quartile they
@@ -207,5 +207,9 @@ def box_summary(values: Iterable[float]) -> dict[str, Any]:
     low = ordered[0] if math.isinf(reach) else next(value for value in ordered if value >= q1 - reach)
     high = next(value for value in reversed(ordered) if value <= q3 + reach)
     figures = {"low": low, "q1": q1, "median": median, "q3": q3, "high": high, "mean": sum(ordered) / len(ordered)}
-    outliers = [rounded(value) for value in ordered if not low <= value <= high and math.isfinite(value)]
-    return {"values": len(ordered), **{name: rounded(value) for name, value in figures.items()}, "outliers": outliers}
+    outliers = [round_figure(value) for value in ordered if not low <= value <= high and math.isfinite(value)]
+    return {
+        "values": len(ordered),
+        **{name: round_figure(value) for name, value in figures.items()},
+        "outliers": outliers,
+    }

@@ -12,9 +12,9 @@ import numpy as np
 from evaluation.metrics.overlap import Floats
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.tables import BOX_CHART, BOX_HEADS, box_summary, rounded
+from reporting.analyses.tables import BOX_CHART, BOX_HEADS, round_figure, summarise_box
 
-FEWEST_TEAMS: Final = 3
+MIN_TEAMS: Final = 3
 OFFICIAL: Final = "Official rank"
 
 
@@ -56,11 +56,11 @@ def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
     rows = []
     for first, second in pairs:
         common = [team for team in first.of_team if team in second.of_team]
-        if len(common) >= FEWEST_TEAMS:
+        if len(common) >= MIN_TEAMS:
             ranks = [np.array([one.of_team[team] for team in common]) for one in (first, second)]
-            tau, p = tau_and_p(*ranks)
+            tau, p = compute_tau(*ranks)
             row = {"first": first.title, "second": second.title, "by": first.by, "teams": len(common)}
-            rows.append({**row, "tau": rounded(tau), "p": rounded(p)})
+            rows.append({**row, "tau": round_figure(tau), "p": round_figure(p)})
     analysis = Analysis(
         name="correlation-between-tasks",
         title="Correlation between tasks",
@@ -75,7 +75,7 @@ def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
     return [analysis] if rows else []
 
 
-def tau_and_p(first: Floats, second: Floats) -> tuple[float | None, float | None]:
+def compute_tau(first: Floats, second: Floats) -> tuple[float | None, float | None]:
     """Kendall's tau-b and its two-sided p, exact without ties; both None if one side ties all teams."""
     from scipy.stats import kendalltau  # takes a second to import, which `study boards --help` would wait for
 
@@ -91,7 +91,7 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
         for one in results:
             names = [name for name, title in one.board.metrics.items() if title == shared]
             values = [entry.metrics[name].value for entry in one.board.teams for name in names]
-            summary = box_summary([np.inf if value is None else value for value in values])
+            summary = summarise_box([np.inf if value is None else value for value in values])
             if not summary["values"]:
                 continue
             place = {"metric": shared, "task": _task_title(one)}
@@ -100,7 +100,9 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
             others = [
                 (entry.team, entry.metrics[name].value) for entry in one.board.out_of_competition for name in names
             ]
-            rows += [{**place, "team": team, "value": rounded(value)} for team, value in others if value is not None]
+            rows += [
+                {**place, "team": team, "value": round_figure(value)} for team, value in others if value is not None
+            ]
     analysis = Analysis(
         name="spread-over-teams",
         title="Results of all teams by task",

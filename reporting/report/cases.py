@@ -14,10 +14,10 @@ from contract.editions import AnswerSpec
 from contract.io.files import json_text
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.task import TaskResults
-from reporting.analyses.classes import class_name
+from reporting.analyses.classes import format_class
 from reporting.analyses.masks import LABELS
-from reporting.analyses.sources import team_names
-from reporting.analyses.tables import answer_title
+from reporting.analyses.sources import list_teams
+from reporting.analyses.tables import get_answer_title
 from reporting.page.charts import column
 from reporting.page.html import (
     CT_WINDOW_HU,
@@ -81,7 +81,7 @@ def case_table(results: Sequence[TaskResults]) -> CaseTable:
 
     Headings begin with the task's number where two tasks have one name, such as the two survival tasks of 2021.
     """
-    teams = tuple(team_names(results))
+    teams = tuple(list_teams(results))
     parts = [(result.task, answer, _rows(result, answer)) for result in results for answer in result.task.answer_specs]
     cases = tuple(sorted({case for *_, rows in parts for of_team in rows.values() for case in of_team}))
     facts: dict[str, tuple[Value, ...]] = {}
@@ -125,12 +125,12 @@ def _facts(answer: AnswerSpec) -> dict[str, Reader]:
             "Recurrence": lambda row: "yes" if row["relapse"] else "no",
             "Follow-up (days)": lambda row: round(row["rfs_days"]),
         }
-    return {answer_title(answer): lambda row: class_name(row[answer.row_key])}
+    return {get_answer_title(answer): lambda row: format_class(row[answer.row_key])}
 
 
 def _figures_of(answer: AnswerSpec) -> list[tuple[str, str, Reader]]:
     """Heading, heading of the summary and value of each figure of an answer."""
-    title = answer_title(answer)
+    title = get_answer_title(answer)
     if answer.kind == "mask":
         return [
             *(
@@ -146,7 +146,7 @@ def _figures_of(answer: AnswerSpec) -> list[tuple[str, str, Reader]]:
         return [(f"{title} ({answer.direction})", "", partial(_risk, digits=digits))]
     key = answer.row_key
     return [
-        (title, "", lambda row: None if row[f"predicted_{key}"] is None else class_name(row[f"predicted_{key}"])),
+        (title, "", lambda row: None if row[f"predicted_{key}"] is None else format_class(row[f"predicted_{key}"])),
         (f"{title} correct", f"{title}, fraction of teams correct", partial(_is_correct, key=key)),
     ]
 

@@ -43,9 +43,9 @@ def _report(options: argparse.Namespace) -> int:
     # Not for `--help` and a wrong folder: these load scipy and SimpleITK.
     from contract.io.files import write_text
     from reporting.analyses.analysis import write_analyses
-    from reporting.analyses.groups import with_groups
-    from reporting.analyses.pipeline import task_analyses
-    from reporting.analyses.sources import find_results, profile_of_results, team_names
+    from reporting.analyses.groups import add_groups
+    from reporting.analyses.pipeline import analyse_task
+    from reporting.analyses.sources import find_results, list_teams, load_results_profile
     from reporting.analyses.tasks import compare_tasks
     from reporting.page.html import colours_of
     from reporting.report.page import (
@@ -56,13 +56,11 @@ def _report(options: argparse.Namespace) -> int:
         select_analyses,
     )
 
-    profile = profile_of_results(options.results, options.edition)
-    results = with_groups(
-        find_results(options.results, profile, same_rules=options.edition is not None), options.groups
-    )
+    profile = load_results_profile(options.results, options.edition)
+    results = add_groups(find_results(options.results, profile, same_rules=options.edition is not None), options.groups)
     sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
-    colours = colours_of(team_names(results))
-    analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}
+    colours = colours_of(list_teams(results))
+    analyses: dict[str, list[Analysis]] = {one.key: analyse_task(one) for one in results}
     analyses[BETWEEN_TASKS] = compare_tasks(results)
     pictures, notes = _pictures(options, profile, results, masks, page)
     if options.figures is not None:
@@ -100,12 +98,12 @@ def _pictures(
     if options.cohort is None:
         return [], []
     from reporting.analyses.scans import find_scans
-    from reporting.analyses.sources import with_out_of_competition
+    from reporting.analyses.sources import list_entries
     from reporting.page.html import colours_of
     from reporting.report.pictures import plan_pictures
 
     scans = find_scans(options.cohort, profile.edition)
-    drawn = colours_of(with_out_of_competition(results))
+    drawn = colours_of(list_entries(results))
     requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
     sys.stderr.writelines(f"warning: {note}\n" for note in notes)
     return _write_pictures(requests, page, options.workers), notes

@@ -12,7 +12,7 @@ from evaluation.metrics.survival import AUC_YEARS
 from evaluation.results.board import Leaderboard, RankCounts, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures
 from evaluation.results.task import TaskResults
-from reporting.analyses.tables import scheme_title
+from reporting.analyses.tables import get_scheme_title
 from reporting.page.html import Cell, Row, choice, swatch, table, value_cell
 
 SIGNIFICANT: Final = 0.05
@@ -48,7 +48,7 @@ def winner_in_words(results: TaskResults) -> str:
     shown += f", {note}" if note else ""
     if not others:
         return f"{first.team} is the only ranked team{',' * bool(shown)}{shown}."
-    by = f" by {_within(scheme_title(board.official, board))}{',' * bool(shown)}" if len(deciding) > 1 else ""
+    by = f" by {_within(get_scheme_title(board.official, board))}{',' * bool(shown)}" if len(deciding) > 1 else ""
     return f"{first.team} wins{by}{shown}: {_verdict(results, first.team, [entry.team for entry in others])}."
 
 
@@ -150,7 +150,7 @@ def leaderboard(results: TaskResults, colours: Mapping[str, str]) -> str:
     several = ", by metric" if len(results.deciding) > 1 else ""
     heads += [f"Better than (of {len(board.teams) - 1}{several})", _INSEPARABLE] if wins else []
     heads += ["Rank, 95% interval"] if stable else []
-    heads += [f"Rank by {_within(scheme_title(name, board))}" for name in others]
+    heads += [f"Rank by {_within(get_scheme_title(name, board))}" for name in others]
     rows = []
     for entry in board.in_places:
         cells = [_metric(figures) for figures in entry.metrics.values()]

@@ -12,7 +12,7 @@ from evaluation.ranking.table import identical_lines
 from evaluation.results.documents import CaseCounts
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.tables import answer_title
+from reporting.analyses.tables import get_answer_title
 from reporting.page.charts import figure
 from reporting.page.document import HtmlPage, Section, document_html
 from reporting.page.html import bullets, notes
@@ -127,7 +127,7 @@ def _answers_of_task(results: TaskResults, content: PageContent) -> str:
     html = ""
     for answer in results.task.answer_specs:
         own = [one for one in analyses if one.name.startswith(f"{answer.name}-")]
-        html += _group(answer_title(answer), results.key, own, opened=True)
+        html += _group(get_answer_title(answer), results.key, own, opened=True)
         analyses = [one for one in analyses if one not in own]
     return _group("All answers", results.key, analyses, opened=True) + html
 

@@ -27,13 +27,13 @@ from reporting.analyses.scans import PatientFiles
 from reporting.analyses.sources import (
     NOT_COMPARED,
     ScoredMasks,
+    collect_scored_masks,
+    describe_absent_masks,
+    find_mask_task,
     find_masks,
     list_scored,
-    masks_of_case,
     require_cases,
-    scored_masks,
-    with_masks,
-    without_masks,
+    select_case_masks,
 )
 from reporting.page.html import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from reporting.viewer.lesions import lesion_voxels, lesions_of
@@ -141,21 +141,21 @@ def plan_pictures(
     `given` are folders of masks by team, in place of those in the results. Raises HecktorError: none of the scans was
     scored, or a given folder has no mask of them.
     """
-    task = with_masks(results)
+    task = find_mask_task(results)
     masks = find_masks(task, list(colours), given)
-    scored_scans, scored = list_scored(scans, results), scored_masks(task)
+    scored_scans, scored = list_scored(scans, results), collect_scored_masks(task)
     cases = [files.case for files in scored_scans]
     for team in given:
         require_cases(f"--masks {team}", masks[team], cases)
     drawn = scored_scans[:most]
     requests = []
     for files in drawn:
-        predictions = masks_of_case(masks, files.case)
+        predictions = select_case_masks(masks, files.case)
         without = tuple(team for team in masks if team not in predictions)
         of_case = replace(files, predictions=predictions)
         requests.append(PictureRequest(of_case, colours, None, scored.get(files.case), without))
     lines = [
-        without_masks(task, masks, cases),
+        describe_absent_masks(task, masks, cases),
         f"pictures of {len(drawn)} of {len(cases)} cases (--max-patients)" if len(drawn) < len(cases) else "",
         NOT_COMPARED if task is not None and not scored else "",
     ]

@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from evaluation.options import parse_name_path
 from evaluation.results.board import Leaderboard, OutOfCompetitionEntry, RankedEntry, read_board
 from evaluation.results.teams import OWN_EDITION
-from reporting.analyses.tasks import OFFICIAL, tau_and_p
+from reporting.analyses.tasks import OFFICIAL, compute_tau
 from reporting.studies.outputs import StudyResult, collect_named_inputs
 
 Entry: TypeAlias = RankedEntry | OutOfCompetitionEntry
@@ -139,7 +139,7 @@ def _compute_taus(
             )
             for entry_of in ranked_entries
         ]
-        tau, p = tau_and_p(*ranks) if len(ranked) > 1 else (None, None)
+        tau, p = compute_tau(*ranks) if len(ranked) > 1 else (None, None)
         taus.append({"by": OFFICIAL if metric is None else metric, "teams": len(ranked), "tau": tau, "p": p})
     return taus
 

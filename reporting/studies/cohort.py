@@ -21,7 +21,7 @@ from evaluation.inputs.tables import parse_class, parse_flag, parse_number
 from evaluation.metrics.lesions import label_components
 from evaluation.options import add_workers_option, parse_name_path
 from evaluation.statistics.intervals import quartiles
-from reporting.analyses.scans import PatientFiles, find_scans, tables_of
+from reporting.analyses.scans import PatientFiles, find_scans, list_tables
 from reporting.studies.outputs import StudyResult, collect_named_inputs, measure_cases
 from reporting.studies.scans import read_tumour
 
@@ -141,7 +141,7 @@ def _summarise_group(group: Sequence[Values], columns: Mapping[str, list[str] | 
 
 def _find_tables(folders: Iterable[Path], edition: Edition) -> list[Path]:
     """Return the tables of patients next to the masks of all splits, without repetition."""
-    paths = dict.fromkeys(path for folder in folders for path in tables_of(folder, edition))
+    paths = dict.fromkeys(path for folder in folders for path in list_tables(folder, edition))
     return [path for path in paths if ID in read_columns(path, edition)]
 
 

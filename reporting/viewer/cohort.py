@@ -21,16 +21,16 @@ from reporting.analyses.scans import PatientFiles, find_scans
 from reporting.analyses.sources import (
     NOT_COMPARED,
     ScoredMasks,
+    collect_scored_masks,
+    describe_absent_masks,
+    find_mask_task,
     find_masks,
     find_results,
+    list_entries,
     list_scored,
-    masks_of_case,
-    profile_of_results,
+    load_results_profile,
     require_cases,
-    scored_masks,
-    with_masks,
-    with_out_of_competition,
-    without_masks,
+    select_case_masks,
 )
 from reporting.page.html import colours_of
 from reporting.viewer.patient import AnswerTables, clinical_texts, read_record, read_tables
@@ -172,15 +172,15 @@ class ViewerCohort:
 
 def find_cohort(request: ViewerRequest) -> ViewerCohort:
     """Find every case with its masks and values."""
-    profile = profile_of_results(request.results, request.edition)
+    profile = load_results_profile(request.results, request.edition)
     edition, rules = profile.edition, profile.mask_rules
     same_rules = request.edition is not None
     results = [] if request.results is None else find_results(request.results, profile, same_rules=same_rules)
-    task = with_masks(results)
-    teams = list(dict.fromkeys([*with_out_of_competition(results), *request.masks]))
+    task = find_mask_task(results)
+    teams = list(dict.fromkeys([*list_entries(results), *request.masks]))
     masks = find_masks(task, teams, request.masks)
     scans = list_scored(find_scans(request.cohort, edition), results)
-    scored = scored_masks(task)
+    scored = collect_scored_masks(task)
     # The first reference alone: another cohort usually differs in every case, and all are compared when they are shown.
     first = next((files for files in scans if files.case in scored), None)
     if first is not None:
@@ -199,7 +199,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     cases = {}
     for files, entry in zip(scans, listing["cases"], strict=True):
         case, record = files.case, records[files.case]
-        predictions = masks_of_case(masks, case)
+        predictions = select_case_masks(masks, case)
         cases[case] = CaseSources(
             files=replace(files, predictions=predictions),
             without_mask=tuple(team for team in shown_teams if team not in predictions),
@@ -210,7 +210,11 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
             clinical=clinical_texts(edition, record, rows.get(case, {})),
             answers=answers.of(case, _dsc(listing, entry), list(colours)),
         )
-    notes = [*unreadable, without_masks(task, masks, names), NOT_COMPARED if task is not None and not scored else ""]
+    notes = [
+        *unreadable,
+        describe_absent_masks(task, masks, names),
+        NOT_COMPARED if task is not None and not scored else "",
+    ]
     return ViewerCohort(cases, listing, tuple(note for note in notes if note))
 
 

@@ -15,7 +15,7 @@ from contract.patient import PatientRecord, format_names, parse_ehr, read_ehr
 from contract.release.tables import Row, read_table
 from evaluation.inputs.tables import parse_class, parse_flag
 from evaluation.results.task import TaskResults
-from reporting.analyses.scans import tables_of
+from reporting.analyses.scans import list_tables
 
 # Name of the reference's row among those of the teams.
 REFERENCE_ROW: Final = ""
@@ -42,11 +42,11 @@ def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> 
 def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[str]]:
     """The cells of the cohort's tables by patient and column, and a note for each table with unusable rows.
 
-    The tables are `tables_of` the cohort.
+    The tables are `list_tables` the cohort.
     """
     rows: dict[str, Row] = {}
     notes = []
-    for path in tables_of(cohort, edition):
+    for path in list_tables(cohort, edition):
         table = read_table(path, path.name, edition)
         for patient, row in table.rows.items():
             rows[patient] = {**row, **rows.get(patient, {})}

@@ -13,7 +13,7 @@ from contract.errors import HecktorError
 from contract.io.files import read_json, write_json
 from evaluation.api import evaluate
 from evaluation.ranking.cli import main as rank
-from reporting.analyses.sources import find_results, profile_of_results
+from reporting.analyses.sources import find_results, load_results_profile
 from tests.evaluation.conftest import GRID
 from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
 
@@ -69,7 +69,7 @@ def test_own_weights_give_what_an_evaluation_by_them_gives(answers, mine: Path, 
     assert entry["metrics"]["score"]["value"] == pytest.approx(value)
     assert abs(value - before["score"]["value"]) > 0.01
     # The report reads the same results again, and shows deciding metrics in the order of the edition's.
-    (task,) = find_results(tmp_path, profile_of_results(tmp_path, None))
+    (task,) = find_results(tmp_path, load_results_profile(tmp_path, None))
     assert task.deciding == ["score", "own_score"]
     assert task.teams["team"].aggregates["own_score"].value == entry["metrics"]["own_score"]["value"]
 
@@ -100,7 +100,7 @@ def test_a_report_by_an_edition_needs_results_of_its_rules(answers, tmp_path: Pa
     ):
         rank([*arguments, "--edition", "hecktor2026"])
     assert rank(arguments) == 0
-    profile = profile_of_results(tmp_path, "hecktor2026")
+    profile = load_results_profile(tmp_path, "hecktor2026")
     assert len(find_results(tmp_path, profile)) == 1
     with pytest.raises(HecktorError, match=r"rules that differ from hecktor2026: rfs\.missing_risk tie"):
         find_results(tmp_path, profile, same_rules=True)

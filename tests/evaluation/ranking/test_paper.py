@@ -17,7 +17,7 @@ from evaluation.ranking.paper import as_latex, decimals_of, with_interval
 from evaluation.ranking.table import as_csv, as_text
 from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import remove_rows
-from reporting.analyses.tables import rounded
+from reporting.analyses.tables import round_figure
 from reporting.page.html import value_cell
 from tests.evaluation.built import board_of
 from tests.evaluation.challenge import ChallengeSize, write_challenge
@@ -79,7 +79,7 @@ def test_zero_has_no_sign():
     entries = [entry("A", 1, -0.00001, -0.00002, 0.00001), entry("B", 2, -0.0, -0.5, 0.5)]
     board = board_of({"m": "M"}, entries)
     texts = [as_text(board), as_csv(board), as_latex(board)]
-    texts += [with_interval(MetricFigures.of(-0.0), None), str(rounded(-0.0)), str(value_cell(-0.0001, -0.0, 0.1))]
+    texts += [with_interval(MetricFigures.of(-0.0), None), str(round_figure(-0.0)), str(value_cell(-0.0001, -0.0, 0.1))]
     assert not [text for text in texts if re.search(r"(?<![\d-])-0(\.0+)?(?![.\d])", text)]
 
 

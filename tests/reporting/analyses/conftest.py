@@ -15,7 +15,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import comparable_teams
-from reporting.analyses.tables import AnswerRows, answer_rows
+from reporting.analyses.tables import AnswerRows, collect_rows
 from tests.evaluation.built import board_of, metrics_of, results_of
 from tests.evaluation.challenge import SimulatedTeam, simulated_metrics, simulated_patients
 from tests.evaluation.tasks import MASK, SEGMENTATION
@@ -30,7 +30,7 @@ def table() -> Callable[..., AnswerRows]:
     def make(teams: Mapping[str, Rows], answer: AnswerSpec = MASK, task: Algorithm = SEGMENTATION) -> AnswerRows:
         edition = "hecktor2026" if len(task.answer_specs) > 1 else "hecktor2025"
         of_teams = {name: metrics_of(rows=rows) for name, rows in teams.items()}
-        return answer_rows(results_of(of_teams, task, edition), answer)
+        return collect_rows(results_of(of_teams, task, edition), answer)
 
     return make
 

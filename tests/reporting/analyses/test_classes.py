@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contract.editions import load_edition
-from reporting.analyses.classes import calibration, confusion
+from reporting.analyses.classes import analyse_calibration, analyse_confusion
 from tests.evaluation.tasks import HPV, STATUS
 
 COMBINED = load_edition("hecktor2026").algorithms[0]
@@ -19,19 +19,19 @@ def row(actual: bool, predicted: bool | None, probability: float | None = None) 
 def test_calibration_of_those_with_a_probability(table) -> None:
     """0.1 and 0.15 in the first fifth, one of two positive; 0.9 in the last, positive; one without a probability."""
     rows = [row(True, True, 0.1), row(False, False, 0.15), row(True, True, 0.9), row(True, True)]
-    (curve,) = calibration(table({"ann": rows, "bea": [row(True, True)]}, STATUS, HPV))
+    (curve,) = analyse_calibration(table({"ann": rows, "bea": [row(True, True)]}, STATUS, HPV))
     assert [(line["patients"], line["probability_mean"], line["positive_share"]) for line in curve.rows] == [
         (2, 0.125, 0.5),
         (1, 0.9, 1.0),
     ]
     assert curve.notes == ("Without probabilities: bea.",)
-    assert calibration(table({"bea": [row(True, True)]}, STATUS, HPV)) == []
+    assert analyse_calibration(table({"bea": [row(True, True)]}, STATUS, HPV)) == []
 
 
 def test_confusion_of_two_classes_with_a_missing_one(table) -> None:
     """Of three positives two are right and one is missing; the negative one is called positive."""
     rows = [row(True, True), row(True, True), row(True, None), row(False, True)]
-    (matrix,) = confusion(table({"ann": rows}, STATUS, HPV))
+    (matrix,) = analyse_confusion(table({"ann": rows}, STATUS, HPV))
     assert [(line["actual"], line["predicted"], line["patients"], line["fraction"]) for line in matrix.rows] == [
         ("negative", "negative", 0, 0.0),
         ("negative", "positive", 1, 1.0),
@@ -46,7 +46,7 @@ def test_confusion_of_four_classes(table) -> None:
     """T1 taken for T2, T4 right; no patient has T2 or T3, and nobody lacks a prediction."""
     rows = [{"t_stage": "T1", "predicted_t_stage": "T2"}, {"t_stage": "T4", "predicted_t_stage": "T4"}]
     nested = [{"case": case, "t_stage": one} for case, one in zip("AB", rows, strict=True)]
-    (matrix,) = confusion(table({"ann": nested}, T_STAGE, COMBINED))
+    (matrix,) = analyse_confusion(table({"ann": nested}, T_STAGE, COMBINED))
     assert matrix.name == "t_stage-confusion"
     filled = [(line["actual"], line["predicted"]) for line in matrix.rows if line["patients"]]
     assert filled == [("T1", "T2"), ("T4", "T4")]

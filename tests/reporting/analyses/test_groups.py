@@ -15,7 +15,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.ranking.cli import main as rank
 from evaluation.results.documents import CentreBlock, MetricsJson
 from evaluation.results.task import TaskResults
-from reporting.analyses.groups import MEAN, NO_P, by_group, grouping_by, with_groups
+from reporting.analyses.groups import MEAN, NO_P, add_groups, analyse_groups, create_grouping
 from reporting.analyses.sources import find_results
 from reporting.report.cli import main as report
 from tests.evaluation.built import board_of, metrics_of, results_of
@@ -60,7 +60,7 @@ def with_centres(
 
 def test_table_4_of_the_2021_overview(results) -> None:
     """All participants: DSC 0.738, 0.714 and 0.765 on all, CHUV and CHUP; every team has its own rows."""
-    dsc, *_ = by_group(results)
+    dsc, *_ = analyse_groups(results)
     values = {(row["of"], row["centre"]): row["value"] for row in dsc.rows}
     assert values == {
         ("pengy (first)", "CHUP"): 0.792,
@@ -82,14 +82,14 @@ def test_table_4_of_the_2021_overview(results) -> None:
 
 
 def test_an_infinite_distance_does_not_enter_the_mean(results) -> None:
-    distances = next(one for one in by_group(results) if one.name == "centres-distances")
+    distances = next(one for one in analyse_groups(results) if one.name == "centres-distances")
     mean = next(row for row in distances.rows if (row["of"], row["centre"]) == (MEAN, "CHUP"))
     assert (mean["value"], mean["teams"]) == (3.0, 1)
 
 
 def test_the_figure_shows_every_team_and_the_range_of_the_ranked_ones(results) -> None:
     """In CHUP pengy has 0.792 and the other team 0.738; the ensemble's 0.794 is out of competition and of the range."""
-    dsc, *_ = by_group(results)
+    dsc, *_ = analyse_groups(results)
     chup = [row for row in dsc.rows if row["centre"] == "CHUP"]
     assert [row.get("team") for row in chup] == ["pengy", "other", "STAPLE top-5", None]
     assert (chup[-1]["low"], chup[-1]["value"], chup[-1]["high"], chup[-1]["teams"]) == (0.738, 0.765, 0.792, 2)
@@ -106,26 +106,26 @@ def test_the_figure_shows_every_team_and_the_range_of_the_ranked_ones(results) -
 def test_every_ranked_metric_shows_every_centre(results) -> None:
     """A metric that is undefined in CHUV keeps a row for it, so that the centres stand in one order everywhere."""
     undefined = CentreBlock(cases=53, aggregates={})
-    side_by_side, *_ = by_group(with_centres(results, lambda of: {**of, "CHUV": undefined}))
+    side_by_side, *_ = analyse_groups(with_centres(results, lambda of: {**of, "CHUV": undefined}))
     first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
     assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
 
 
 def test_without_centres_there_is_nothing_to_show(results) -> None:
-    assert by_group(with_centres(results, lambda _: {})) == []
+    assert analyse_groups(with_centres(results, lambda _: {})) == []
 
 
 def test_a_centre_of_one_case_is_left_out(results) -> None:
     one = {"cases": 1}
     of_one = with_centres(results, lambda of: {name: block.model_copy(update=one) for name, block in of.items()})
-    assert by_group(of_one) == []
+    assert analyse_groups(of_one) == []
 
 
 def test_a_team_that_skips_cases_hides_no_centre(results) -> None:
     """The second team answers one case of CHUV, the first all 53: the centre stands with its 53 cases."""
     few = with_centres(results, lambda of: {**of, "CHUV": of["CHUV"].model_copy(update={"cases": 1})})
     teams = {"pengy": results.teams["pengy"], "other": few.teams["other"]}
-    shown = by_group(replace(few, teams=teams))[0]
+    shown = analyse_groups(replace(few, teams=teams))[0]
     assert {(row["centre"], row["cases"]) for row in shown.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
 
 
@@ -186,13 +186,13 @@ def test_two_columns_are_crossed(scored) -> None:
     assert figures["columns"]["group"] == "HPV status, Arm"
     first = [row for row in figures["rows"] if row["of"] == "one (first)"]
     assert [(row["group"], row["cases"], row["value"]) for row in first] == [("0, x", 2, 0.0), ("all", 5, 0.6667)]
-    (of_case,) = with_groups(found(scored), [(scored / "clinical.csv", "HPV status, Arm")])[0].groups.values()
+    (of_case,) = add_groups(found(scored), [(scored / "clinical.csv", "HPV status, Arm")])[0].groups.values()
     assert of_case == {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}
 
 
 def test_a_column_whose_name_has_a_comma_is_one(scored) -> None:
     (scored / "clinical.csv").write_text('PatientID,"Age, years"\nA,1\nB,2\nC,1\n')
-    (of_case,) = with_groups(found(scored), [(scored / "clinical.csv", "Age, years")])[0].groups.values()
+    (of_case,) = add_groups(found(scored), [(scored / "clinical.csv", "Age, years")])[0].groups.values()
     assert of_case == {"A": "1", "B": "2", "C": "1"}
 
 
@@ -210,7 +210,7 @@ def test_a_column_whose_name_has_a_comma_is_one(scored) -> None:
 def test_a_column_that_cannot_group_is_named(scored, table, column, message) -> None:
     (scored / "clinical.csv").write_text(table)
     with pytest.raises(HecktorError, match=message):
-        with_groups(found(scored), [(scored / "clinical.csv", column)])
+        add_groups(found(scored), [(scored / "clinical.csv", column)])
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_columns_whose_figures_would_share_a_name_are_refused(scored, columns) -
         tables.append((scored / f"{number}.csv", column))
         tables[-1][0].write_text(f"PatientID,{column}\nA,1\nB,1\nC,0\nD,0\n")
     with pytest.raises(HecktorError, match=f"--groups: columns {', '.join(columns)}"):
-        with_groups(found(scored), tables)
+        add_groups(found(scored), tables)
 
 
 def test_results_without_rows_have_no_groups(scored) -> None:
@@ -232,13 +232,13 @@ def test_results_without_rows_have_no_groups(scored) -> None:
         for one in found(scored)
     ]
     with pytest.raises(HecktorError, match="--groups: results without rows"):
-        with_groups(results, [(scored / "clinical.csv", "HPV Status")])
+        add_groups(results, [(scored / "clinical.csv", "HPV Status")])
 
 
 def test_a_column_of_the_centres_gives_the_stored_values_by_centre(challenge) -> None:
     """The values by centre in metrics.json and those by a column with the same centres are one computation."""
     results = challenge("hecktor2025", "segmentation")
-    grouping = grouping_by(results, "site", results.centres)
+    grouping = create_grouping(results, "site", results.centres)
     for team, metrics in results.teams.items():
         for centre, block in metrics.centres.items():
             assert grouping.blocks[team][centre].aggregates == block.aggregates

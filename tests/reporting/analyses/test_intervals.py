@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from reporting.analyses.leaderboards import other_metrics, ranked_metrics
+from reporting.analyses.leaderboards import analyse_ranked_metrics, analyse_unranked_metrics
 from tests.evaluation.built import with_board
 
 
 def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:
     """bea's infinite distance is named; the end of ann's interval is infinite and so absent."""
-    metrics, distances = ranked_metrics(two_teams)
-    (others,) = other_metrics(two_teams)
+    metrics, distances = analyse_ranked_metrics(two_teams)
+    (others,) = analyse_unranked_metrics(two_teams)
     assert [(row["team"], row["value"], row["ci95_low"], row["ci95_high"]) for row in metrics.rows] == [
         ("ann", 0.8, 0.7, 0.9),
         ("bea", 0.6, 0.5, 0.7),
@@ -27,15 +27,15 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     beside = [
         {"team": name, "place": place, "metrics": value} for name, place in (("all", 0), ("base", 1), ("null", 2))
     ]
-    (metrics, *_) = ranked_metrics(with_board(two_teams, out_of_competition=beside))
+    (metrics, *_) = analyse_ranked_metrics(with_board(two_teams, out_of_competition=beside))
     assert [row["team"] for row in metrics.rows] == ["all", "ann", "base", "bea", "null"]
     lost = {"gtvp_hd95_median_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
     beside = [{"team": "null", "place": 2, "metrics": lost}]
-    _, distances = ranked_metrics(with_board(two_teams, out_of_competition=beside))
+    _, distances = analyse_ranked_metrics(with_board(two_teams, out_of_competition=beside))
     assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")
 
 
 def test_recall_of_masks_stands_beside_precision(challenge) -> None:
     """Table 4 of the HECKTOR 2020 overview has both beside the DSC."""
-    (others,) = other_metrics(challenge("hecktor2025", "segmentation"))
+    (others,) = analyse_unranked_metrics(challenge("hecktor2025", "segmentation"))
     assert {"GTVp mean precision", "GTVp mean recall"} <= {row["metric"] for row in others.rows}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reporting.analyses.leaderboards import rank_stability, significance
+from reporting.analyses.leaderboards import analyse_significance, analyse_stability
 from tests.evaluation.built import board_of, with_board
 from tests.reporting.analyses.conftest import ranks
 
 
 def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
     """The official ranking: ann first in 3 of 4; each panel states its tau, if it has one."""
-    blobs, taus = rank_stability(two_teams)
+    blobs, taus = analyse_stability(two_teams)
     official = [row for row in blobs.rows if row["ranking"].startswith("Official")]
     assert [(row["team"], row["rank"], row["fraction"]) for row in official] == [
         ("ann", 1, 0.75),
@@ -31,12 +31,12 @@ def test_tau_of_a_metric_that_does_not_rank(two_teams) -> None:
     """2021 prints the tau of DSCagg, which did not rank then."""
     stable = two_teams.board.stability.model_dump(exclude_unset=True)
     metrics = {**stable["metrics"], "gtvp_dsc_agg": ranks(0.841, ann={"1": 4}, bea={"2": 4})}
-    _, taus = rank_stability(with_board(two_teams, stability={**stable, "metrics": metrics}))
+    _, taus = analyse_stability(with_board(two_teams, stability={**stable, "metrics": metrics}))
     assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC alone", 0.841)
 
 
 def test_pairwise_tests_with_intervals(two_teams) -> None:
-    (tests,) = significance(two_teams)
+    (tests,) = analyse_significance(two_teams)
     first, second = tests.rows[:2]
     figures = {"difference": 0.2, "ci95_low": 0.1, "ci95_high": 0.3, "p": 0.005, "p_holm": 0.01}
     assert first == {"metric": "M", "team": "ann", "than": "bea", **figures}
@@ -46,7 +46,7 @@ def test_pairwise_tests_with_intervals(two_teams) -> None:
 
 def test_pairs_follow_the_official_order(two_teams) -> None:
     """The leaderboard's pairs are in the order of the files; the map's rows are not."""
-    (tests,) = significance(with_board(two_teams, teams=[{"team": "bea"}, {"team": "ann"}]))
+    (tests,) = analyse_significance(with_board(two_teams, teams=[{"team": "bea"}, {"team": "ann"}]))
     assert [row["team"] for row in tests.rows[:2]] == ["bea", "ann"]
 
 
@@ -55,7 +55,7 @@ def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams
     of_one = board_of({"m": "M"}, [{"team": "ann"}], stability=stability, comparisons={"m": {"test": "t", "pairs": []}})
     without = with_board(two_teams, stability=None, comparisons=None)
     for results in (without, replace(two_teams, leaderboard=of_one)):
-        assert rank_stability(results) == significance(results) == []
+        assert analyse_stability(results) == analyse_significance(results) == []
 
 
 def test_the_second_test_stands_beside(two_teams) -> None:
@@ -67,7 +67,7 @@ def test_the_second_test_stands_beside(two_teams) -> None:
     ]
     second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": {"kang": pairs}}
     comparisons = {"m": second, "gtvp_hd95_median_mm": {**boot, "other_tests": {}}}
-    (tests,) = significance(with_board(two_teams, comparisons=comparisons))
+    (tests,) = analyse_significance(with_board(two_teams, comparisons=comparisons))
     assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
     assert [row["p_holm"] for row in tests.rows][:2] == [None, None]
     assert list(tests.columns)[-1] == "p_second"

@@ -14,7 +14,7 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.rows.mask import ComparedLabel, MaskRow, flatten_row, make_columns, make_mask_row
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.lesions import IOU_THRESHOLDS, analyse_lesions, count_lesions, find_primaries
-from reporting.analyses.tables import AnswerRows, answer_rows
+from reporting.analyses.tables import AnswerRows, collect_rows
 from tests.evaluation.tasks import MASK
 
 
@@ -158,7 +158,7 @@ def random_row(case: str, rules: MaskRules, rng: np.random.Generator) -> MaskRow
 def test_f1_of_every_team_is_the_stored_one(challenge) -> None:
     """At the edition's threshold, 0.3, the analysis and `gtvn_f1_agg` in metrics.json agree."""
     results = challenge("hecktor2025", "segmentation", cases=40)
-    f1 = by_name(answer_rows(results, MASK))["gtvn-f1-by-iou"]
+    f1 = by_name(collect_rows(results, MASK))["gtvn-f1-by-iou"]
     at_threshold = {row["team"]: row["f1"] for row in f1.rows if row["iou_threshold"] == 0.3}
     assert at_threshold == {team: pytest.approx(results.value(team, "gtvn_f1_agg"), rel=1e-3) for team in results.teams}
     assert {row["iou_threshold"] for row in f1.rows} == set(IOU_THRESHOLDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reporting.analyses.masks import boxes_by_case, boxes_by_team, find_failed_cases
+from reporting.analyses.masks import find_failed_cases, summarise_cases, summarise_teams
 
 
 def row(dsc: float | None, volume: float = 10.0, **more: Any) -> dict[str, Any]:
@@ -13,7 +13,7 @@ def row(dsc: float | None, volume: float = 10.0, **more: Any) -> dict[str, Any]:
 
 def test_boxes_by_team(table) -> None:
     """0.2, 0.4 and 0.6: quartiles 0.3, 0.4, 0.5; the second team has one value and one undefined one."""
-    (boxes,) = boxes_by_team(table({"ann": [row(0.2), row(0.4), row(0.6)], "bea": [row(0.9), row(None), row(None)]}))
+    (boxes,) = summarise_teams(table({"ann": [row(0.2), row(0.4), row(0.6)], "bea": [row(0.9), row(None), row(None)]}))
     first, second = boxes.rows
     box = {"values": 3, "low": 0.2, "q1": 0.3, "median": 0.4, "q3": 0.5, "high": 0.6, "mean": 0.4}
     assert first == {"label": "GTVp", "team": "ann", **box, "outliers": [], "zeros": 0}
@@ -23,7 +23,7 @@ def test_boxes_by_team(table) -> None:
 def test_cases_from_hard_to_easy(table) -> None:
     """Medians over two teams: A 0.7, B 0.2, C 0.2 (by name), D has an empty reference and is left out."""
     teams = {"ann": [row(0.8), row(0.1), row(0.2), row(0.0, 0)], "bea": [row(0.6), row(0.3), row(0.2), row(0.0, 0)]}
-    (boxes,) = boxes_by_case(table(teams))
+    (boxes,) = summarise_cases(table(teams))
     assert [(line["case"], line["median"]) for line in boxes.rows] == [("B", 0.2), ("C", 0.2), ("A", 0.7)]
     assert boxes.rows[0]["volume_ml"] == 10.0
 
@@ -38,7 +38,7 @@ def test_an_infinite_hd95_is_counted(table) -> None:
         "ann": [surface("measured", 2.0), surface("one_empty", None)],
         "bea": [surface("both_empty", None), surface("no_prediction", None)],
     }
-    (by_team,) = boxes_by_team(table(teams))
+    (by_team,) = summarise_teams(table(teams))
     assert [(line["team"], line["values"], line["infinite"]) for line in by_team.rows] == [("ann", 2, 1), ("bea", 1, 1)]
 
 

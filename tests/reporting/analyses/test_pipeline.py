@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.pipeline import task_analyses
+from reporting.analyses.pipeline import analyse_task
 from reporting.analyses.tasks import compare_tasks
 from tests.evaluation.built import with_board
 
@@ -56,7 +56,7 @@ def check(analyses: list[Analysis]) -> set[str]:
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_every_edition(challenge, edition: str, task: str) -> None:
-    names = check(task_analyses(challenge(edition, task, cases=20)))
+    names = check(analyse_task(challenge(edition, task, cases=20)))
     assert {"metrics", "rank-stability", "significance", "centres"} <= names
     prefix = "segmentation-" if edition == "hecktor2026" else ""
     if task in {"segmentation", "combined"}:
@@ -66,38 +66,38 @@ def test_every_edition(challenge, edition: str, task: str) -> None:
 
 
 def test_2026_has_analyses_of_each_answer(challenge) -> None:
-    names = check(task_analyses(challenge("hecktor2026")))
+    names = check(analyse_task(challenge("hecktor2026")))
     assert {"t_stage-confusion", "rfs-survival"} <= names
 
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_a_single_team_has_no_rivals(challenge, edition: str, task: str) -> None:
-    names = check(task_analyses(challenge(edition, task, teams=1)))
+    names = check(analyse_task(challenge(edition, task, teams=1)))
     assert not names & {"rank-stability", "rank-correlation", "significance"}
 
 
 def test_a_few_cases(challenge) -> None:
     """Five bins of three cases need 15 cases with a GTVp; points need five."""
-    names = check(task_analyses(challenge("hecktor2021", "segmentation", cases=4)))
+    names = check(analyse_task(challenge("hecktor2021", "segmentation", cases=4)))
     assert "gtvp-dsc-by-case" in names
     assert not any(name.startswith("gtvp-dsc-and-volume") for name in names)
-    names = check(task_analyses(challenge("hecktor2021", "segmentation", cases=14)))
+    names = check(analyse_task(challenge("hecktor2021", "segmentation", cases=14)))
     assert "gtvp-dsc-and-volume" in names
     assert "gtvp-dsc-by-volume" not in names
-    check(task_analyses(challenge("hecktor2021", "segmentation", cases=1)))
+    check(analyse_task(challenge("hecktor2021", "segmentation", cases=1)))
 
 
 def test_teams_that_answer_nothing(challenge) -> None:
     """Infinite HD95 of both teams, no primary found; no risk gives no survival."""
     lost = challenge("hecktor2021", "segmentation", teams=2, lost=(0, 1))
-    by_name = {one.name: one for one in task_analyses(lost)}
+    by_name = {one.name: one for one in analyse_task(lost)}
     check(list(by_name.values()))
     assert "distances" not in by_name
     assert {row["infinite"] for row in by_name["hd95-by-team"].rows} == {12}
     assert {row["median"] for row in by_name["hd95-by-team"].rows} == {None}
     assert {(row["of"], row["found"]) for row in by_name["primary-found"].rows} == {("cases with a GTVp", 0)}
     assert len(by_name["failed-cases"].rows) == 24
-    names = check(task_analyses(challenge("hecktor2025", "rfs", lost=(0, 1, 2))))
+    names = check(analyse_task(challenge("hecktor2025", "rfs", lost=(0, 1, 2))))
     assert "survival" not in names
 
 
@@ -108,7 +108,7 @@ def without_rows(results: TaskResults) -> TaskResults:
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_results_without_rows_have_the_analyses_of_aggregates(challenge, edition: str, task: str) -> None:
-    names = check(task_analyses(without_rows(challenge(edition, task))))
+    names = check(analyse_task(without_rows(challenge(edition, task))))
     assert "metrics" in names
     assert names <= {"metrics", "other-metrics", "distances", "other-distances"}
 

@@ -19,10 +19,10 @@ from contract.io.files import write_json
 from evaluation.editions.profile import load_profile
 from evaluation.results.task import TaskResults
 from reporting.analyses.sources import (
+    add_scans,
     find_masks,
     find_results,
-    profile_of_results,
-    with_scans,
+    load_results_profile,
 )
 from tests.evaluation.built import board_of, metrics_of, results_of
 
@@ -50,15 +50,15 @@ def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path:
 )
 def test_the_edition_is_that_of_the_results(stated: str, given: str | None, tmp_path: Path) -> None:
     write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
-    assert profile_of_results(tmp_path, given).edition.name == stated
-    assert profile_of_results(None, given).edition.name == (given or "hecktor2025")
+    assert load_results_profile(tmp_path, given).edition.name == stated
+    assert load_results_profile(None, given).edition.name == (given or "hecktor2025")
 
 
 def test_an_edition_of_one_s_own_is_given_as_its_file(tmp_path: Path) -> None:
     write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": "my_own"})
     text = files("contract.editions").joinpath("hecktor2021.json").read_text()
     write_json(tmp_path / "mine.json", json.loads(text) | {"name": "my_own"})
-    assert profile_of_results(tmp_path, str(tmp_path / "mine.json")).edition.name == "my_own"
+    assert load_results_profile(tmp_path, str(tmp_path / "mine.json")).edition.name == "my_own"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_no_other_edition_takes_the_place_of_the_results(
     """Another edition's rules would match lesions and check rows as the scores did not."""
     write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
     with pytest.raises(HecktorError, match=message):
-        profile_of_results(tmp_path, given)
+        load_results_profile(tmp_path, given)
 
 
 def test_a_folder_that_is_given(tmp_path: Path) -> None:
@@ -251,13 +251,13 @@ def test_scans_of_another_cohort(tmp_path: Path) -> None:
         return results_of({"a": metrics_of(rows=[row], provenance={"options": options})}, task)
 
     same, other = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
-    assert [one.scans for one in with_scans([of(mask_task), of(risk_task)], same)] == [same, same]
+    assert [one.scans for one in add_scans([of(mask_task), of(risk_task)], same)] == [same, same]
     later = of(mask_task.numbered(2), 9.0)
-    assert [one.scans for one in with_scans([of(mask_task), later], same)] == [same, {}]
-    assert with_scans([of(mask_task, bounding_boxes_sha256="ab")], other)[0].scans == other
+    assert [one.scans for one in add_scans([of(mask_task), later], same)] == [same, {}]
+    assert add_scans([of(mask_task, bounding_boxes_sha256="ab")], other)[0].scans == other
     message = r"^baselines\.csv: GTVp of A 3 ml, expected the 2 ml that were scored; is this another cohort\?$"
     with pytest.raises(HecktorError, match=message):
-        with_scans([of(mask_task)], other)
+        add_scans([of(mask_task)], other)
 
 
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from evaluation.metrics.survival import DAYS_PER_YEAR
 from reporting.analyses.survival import (
+    analyse_survival,
     compute_restricted_mean_years,
     kaplan_meier,
+    list_curve_points,
     log_rank_p,
-    survival_by_risk,
-    survival_curve,
 )
 from tests.evaluation.tasks import RFS, RISK
 
@@ -28,7 +28,7 @@ ROWS = [row(6, 1, True), row(5, 2, True), row(4, 4, False), row(3, 1.5, False), 
 
 def test_curves_fall_at_recurrences(table) -> None:
     """High: 3 at risk at 1 year, 2 at 2 years: 2/3, then 1/3, until 4 years. Low: 2 at risk at 3 years: 1/2."""
-    curves, _ = survival_by_risk(table({"ann": ROWS}, RISK, RFS))
+    curves, _ = analyse_survival(table({"ann": ROWS}, RISK, RFS))
     points = {group: [] for group in ("higher risk", "lower risk")}
     for line in curves.rows:
         points[line["group"]].append((line["years"], line["free"]))
@@ -40,7 +40,7 @@ def test_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
     """Log-rank: recurrences of the high group at 1, 2 and 3 years are expected as 3/6, 2/4 and 1/3, variances 1/4, 1/4
     and 2/9: chi-squared is (2 - 4/3)^2 / (13/18) = 0.615, p 0.4328. Areas up to 4 years: 1 + 2/3 + 2/3 and 3 + 1/2.
     """
-    _, at_risk = survival_by_risk(table({"ann": ROWS}, RISK, RFS))
+    _, at_risk = analyse_survival(table({"ann": ROWS}, RISK, RFS))
     high, low = at_risk.rows
     assert [high[f"at_risk_{year}y"] for year in range(1, 6)] == [3, 2, 1, 1, 0]
     assert [low[f"at_risk_{year}y"] for year in range(1, 6)] == [3, 2, 2, 1, 1]
@@ -52,32 +52,32 @@ def test_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
 def test_a_predicted_time_is_a_low_risk(table) -> None:
     """The same numbers as predicted times: the short ones are the high risks."""
     by_time = RISK.model_copy(update={"direction": "time"})
-    _, at_risk = survival_by_risk(table({"ann": ROWS}, by_time, RFS))
+    _, at_risk = analyse_survival(table({"ann": ROWS}, by_time, RFS))
     assert [line["recurred"] for line in at_risk.rows] == [1, 2]
 
 
 def test_patients_and_teams_without_a_risk(table) -> None:
     """Equal risks leave the group above the median empty; a team without any risk is named."""
     equal = [row(1.0, 1, True), row(1.0, 2, False), row(None, 3, True)]
-    curves, at_risk = survival_by_risk(table({"ann": equal, "bea": [row(None, 1, True)] * 3}, RISK, RFS))
+    curves, at_risk = analyse_survival(table({"ann": equal, "bea": [row(None, 1, True)] * 3}, RISK, RFS))
     assert [(line["group"], line["patients"], line["p"]) for line in at_risk.rows] == [
         ("higher risk", 0, None),
         ("lower risk", 2, None),
     ]
     assert curves.notes == ("Without a risk for any patient: bea.",)
-    assert survival_by_risk(table({"bea": [row(None, 1, True)]}, RISK, RFS)) == []
+    assert analyse_survival(table({"bea": [row(None, 1, True)]}, RISK, RFS)) == []
 
 
 def test_kaplan_meier_by_hand() -> None:
     """At risk 5, 4, 2 at years 1, 2, 3; recurrences 1, 1, 1: 4/5, 4/5 * 3/4 = 3/5, 3/5 * 1/2 = 3/10, then 4: none."""
     days, events = np.array([1.0, 2, 2, 3, 4]) * DAYS_PER_YEAR, np.array([True, True, False, True, False])
     estimate = kaplan_meier(days, events)
-    curve = survival_curve(estimate)
+    curve = list_curve_points(estimate)
     assert [point["years"] for point in curve] == pytest.approx([0, 1, 2, 3, 4])
     assert [point["free"] for point in curve] == pytest.approx([1, 0.8, 0.6, 0.3, 0.3])
     assert all(point["low"] <= point["free"] <= point["high"] for point in curve)
     assert compute_restricted_mean_years(estimate, 3 * DAYS_PER_YEAR) == pytest.approx(1 + 0.8 + 0.6)
-    assert survival_curve(kaplan_meier(days[:0], events[:0])) == []
+    assert list_curve_points(kaplan_meier(days[:0], events[:0])) == []
     assert compute_restricted_mean_years(None, 3.0) is None
 
 

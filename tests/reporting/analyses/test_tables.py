@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reporting.analyses.tables import answer_rows, box_summary, rounded
+from reporting.analyses.tables import collect_rows, round_figure, summarise_box
 from tests.evaluation.built import metrics_of, results_of
 from tests.evaluation.tasks import MASK
 
@@ -19,7 +19,7 @@ INF, NAN = math.inf, math.nan
 def test_a_box_by_hand() -> None:
     """Of 1, 2, 3, 4, 20: quartiles 2, 3, 4, the whiskers within 2 - 3 and 4 + 3, so 20 is beyond; mean 30 / 5."""
     box = {"values": 5, "low": 1, "q1": 2, "median": 3, "q3": 4, "high": 4, "mean": 6, "outliers": [20]}
-    assert box_summary([20, 3, NAN, 1, 2, 4]) == box
+    assert summarise_box([20, 3, NAN, 1, 2, 4]) == box
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_box_by_hand() -> None:
     ],
 )
 def test_boxes_of_few_and_of_infinite_values(values: list[float], expected: dict[str, float | None]) -> None:
-    assert box_summary(values) == {**expected, "outliers": []}
+    assert summarise_box(values) == {**expected, "outliers": []}
 
 
 def test_outliers_stand_as_often_as_they_occur() -> None:
@@ -44,14 +44,14 @@ def test_outliers_stand_as_often_as_they_occur() -> None:
 
     The mean, (8 x 0.8 + 8 x 0.9 + 0.1) / 19 = 0.7211, lies outside of the box.
     """
-    box = box_summary([0.0, 0.0, 0.1, *[0.8] * 8, *[0.9] * 8])
+    box = summarise_box([0.0, 0.0, 0.1, *[0.8] * 8, *[0.9] * 8])
     assert (box["low"], box["high"], box["outliers"], box["mean"]) == (0.8, 0.9, [0.0, 0.0, 0.1], 0.7211)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40).map(lambda values: [round(value, 3) for value in values]))
 def test_whiskers_and_outliers_hold_all_values(values: list[float]) -> None:
     """Each value lies within the whiskers or is an outlier, and no outlier lies within 1.5 ranges of the box."""
-    box = box_summary(values)
+    box = summarise_box(values)
     inside = [value for value in values if box["low"] <= value <= box["high"]]
     assert sorted([*inside, *box["outliers"]]) == sorted(values)
     q1, q3 = np.quantile(values, [0.25, 0.75])
@@ -60,8 +60,8 @@ def test_whiskers_and_outliers_hold_all_values(values: list[float]) -> None:
 
 
 def test_four_significant_digits() -> None:
-    assert [rounded(value) for value in (0.123456, 1234.56, 1e-7 / 3)] == [0.1235, 1235.0, 3.333e-08]
-    assert [rounded(value) for value in (None, INF, NAN)] == [None] * 3
+    assert [round_figure(value) for value in (0.123456, 1234.56, 1e-7 / 3)] == [0.1235, 1235.0, 3.333e-08]
+    assert [round_figure(value) for value in (None, INF, NAN)] == [None] * 3
 
 
 def test_rows_are_aligned_by_case(table) -> None:
@@ -78,7 +78,7 @@ def test_rows_are_aligned_by_case(table) -> None:
 def test_a_case_without_prediction_counts_by_the_rule(missing: str, cases: tuple[str, ...]) -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.0, "error": "absent"}]
     team = metrics_of(rows=rows, provenance={"options": {"missing": missing}})
-    assert answer_rows(results_of({"one": team}), MASK).cases == cases
+    assert collect_rows(results_of({"one": team}), MASK).cases == cases
 
 
 def test_teams_without_rows_are_left_out(table) -> None:
@@ -88,10 +88,10 @@ def test_teams_without_rows_are_left_out(table) -> None:
 def test_cases_have_their_centres_if_the_files_tell_them() -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.4}]
     named = metrics_of(rows=rows, centres={"CHUP": {"cases": 1, "names": ["B"], "aggregates": {}}})
-    table = answer_rows(results_of({"one": named}), MASK)
+    table = collect_rows(results_of({"one": named}), MASK)
     assert [table.keys_of(case) for case in table.cases] == [
         {"case": "A", "centre": None},
         {"case": "B", "centre": "CHUP"},
     ]
-    table = answer_rows(results_of({"one": metrics_of(rows=rows)}), MASK)
+    table = collect_rows(results_of({"one": metrics_of(rows=rows)}), MASK)
     assert (table.keys_of("A"), table.case_heads) == ({"case": "A"}, {"case": "Case"})

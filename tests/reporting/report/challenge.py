@@ -10,7 +10,7 @@ import numpy as np
 from evaluation.results.board import Leaderboard
 from evaluation.results.documents import FIGURES
 from evaluation.results.task import TaskResults
-from reporting.analyses.pipeline import task_analyses
+from reporting.analyses.pipeline import analyse_task
 from reporting.analyses.tasks import compare_tasks
 from reporting.page.html import colours_of
 from reporting.report.cases import CasePicture
@@ -39,7 +39,7 @@ def content(
     teams: Sequence[str], case_names: Sequence[str], pictures: Sequence[CasePicture] = (), title: str = "Challenge"
 ) -> PageContent:
     results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
-    analyses = {one.key: task_analyses(one) for one in results}
+    analyses = {one.key: analyse_task(one) for one in results}
     analyses[BETWEEN_TASKS] = compare_tasks(results)
     return PageContent(title, "", results, analyses, pictures, colours_of(teams), with_cases=True)
 
