@@ -136,6 +136,8 @@ def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
         options = replace(options, spacing_mm=spacing_mm)
     checked = check_release(options, work, arguments.jobs)
     _show(as_text(checked.problems))
+    if not checked.has_image_checks:
+        _show("images not checked yet: first correct the errors above that belong to no patient")
     if arguments.check_only:
         return int(checked.has_errors)
     _show(summary(prepare_release(options, checked, work, arguments.jobs)))

@@ -13,7 +13,15 @@ from contract.editions import Edition
 from contract.errors import InputError
 from contract.patient import format_names
 from contract.platform import compose, is_system_name
-from contract.release.layout import MASK, TASK_FOLDERS, ReleaseFolder, find_file, patient_file, require_release
+from contract.release.layout import (
+    MASK,
+    TASK_FOLDERS,
+    ReleaseFolder,
+    expected_table,
+    find_file,
+    patient_file,
+    require_release,
+)
 from contract.release.tables import ERROR, WARNING, Problem, ReleaseTable, columns_of
 
 # Folder names that look like a misspelled task folder.
@@ -59,7 +67,7 @@ def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
     layout = ReleaseFiles(_common_root(root, folders), {folder.name: folder for folder in folders})
     _report_other_folders(layout)
     for folder in folders:
-        _search_folder(folder, layout)
+        _search_folder(folder, layout, edition)
     if not layout.patients:
         scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
         raise InputError(root.name, f"no patient folder in {', '.join(layout.folders)}", f"<ID>/{scan}")
@@ -88,13 +96,14 @@ def _report_other_folders(layout: ReleaseFiles) -> None:
             layout.report(WARNING, "unexpected-file", "", path, "an unknown folder", ", ".join(TASK_FOLDERS))
 
 
-def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles) -> None:
+def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles, edition: Edition) -> None:
     if len(folder.tables) == 1:
         layout.tables[folder.name] = folder.tables[0]
     elif folder.needs_table:
         kind = "csv-doubled" if folder.tables else "csv-missing"
         names = f" ({', '.join(path.name for path in folder.tables)})" if folder.tables else ""
-        layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", "one")
+        expected = f"one, such as {expected_table(folder, edition)}"
+        layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", expected)
     for path in sorted(folder.path.iterdir()):
         if path.is_dir() and not is_system_name(path.name):
             _read_patient(path, folder, layout)

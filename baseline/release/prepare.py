@@ -35,11 +35,15 @@ _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
 @dataclass(frozen=True)
 class CheckedRelease:
-    """A release and all its problems, errors first."""
+    """A release and all its problems, errors first.
+
+    `has_image_checks` is False if the images were not read because of an error that no single case has.
+    """
 
     release: Release
     problems: tuple[Problem, ...]
     seconds: float
+    has_image_checks: bool = True
 
     @property
     def has_errors(self) -> bool:
@@ -47,7 +51,10 @@ class CheckedRelease:
 
 
 def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> CheckedRelease:
-    """Check the release and write `problems.csv` and `problems.json`."""
+    """Check the release and write `problems.csv` and `problems.json`.
+
+    An error of the whole release, such as a missing table, ends the check before images are read, which takes minutes.
+    """
     start = time.perf_counter()
     edition = options.training_edition()
     build_profile(load_edition(options.edition))  # a faulty one would end the training in its report
@@ -55,9 +62,10 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
     _check_allowed(options.allow_missing, release, edition)
     if options.suv_factors is not None:
         release = with_suv_factors(release, Path(options.suv_factors))
-    problems = find_problems(release, work, jobs, options.estimate_suv)
+    is_usable = not any(problem.is_error and not problem.patient_id for problem in release.problems)
+    problems = find_problems(release, work, jobs, options.estimate_suv) if is_usable else in_order(release.problems)
     write_problems(work.problems_json.parent, problems)
-    return CheckedRelease(release, problems, time.perf_counter() - start)
+    return CheckedRelease(release, problems, time.perf_counter() - start, is_usable)
 
 
 def _check_allowed(allowed: Sequence[str], release: Release, edition: Edition) -> None:

@@ -102,6 +102,18 @@ def require_release(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     return folders
 
 
+def table_name(title: str, task: int | None) -> str:
+    """Return the name of a release's table by the edition's title; `task` is None for the table of all answers."""
+    number = "" if task is None else f"_{task}"
+    return f"{'_'.join(title.split())}_Training_Task{number}.csv"
+
+
+def expected_table(folder: ReleaseFolder, edition: Edition) -> str:
+    """Return the name that the table of a folder is expected to have."""
+    is_task = folder.name in TASK_FOLDERS
+    return table_name(edition.title, TASK_FOLDERS.index(folder.name) + 1 if is_task else None)
+
+
 def csv_files(folder: Path) -> tuple[Path, ...]:
     """The visible CSV files in a folder, by name."""
     return tuple(path for path in _visible(folder) if path.suffix.lower() == ".csv" and path.is_file())

@@ -24,6 +24,7 @@ from contract.release.layout import (
     MASK,
     ReleaseFolder,
     csv_files,
+    expected_table,
     is_release,
     patient_file,
     patient_files,
@@ -65,7 +66,8 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
     table = _table(folder, edition)
     factors, warnings = _factors(folder, edition, chosen)
     if table is None and folder.needs_table:
-        warnings.append(f"{folder.name}: no CSV file, so ehr.json of each case is empty")
+        expected = expected_table(folder, edition)
+        warnings.append(f"{folder.name}: no CSV file such as {expected}, so ehr.json of each case is empty")
     elif table is not None and (rowless := [name for name in chosen if name not in table.rows]):
         warnings.append(f"{table.file}: no usable row of {format_names(rowless)}, whose ehr.json has no value")
     cases, masks = [], {}

@@ -21,7 +21,7 @@ from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.io import files
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
-from contract.release.layout import MASK, files_by_role, patient_file, role_of
+from contract.release.layout import MASK, files_by_role, patient_file, role_of, table_name
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.scanner import Rendered, resampled
 from rehearsal.phantoms.tables import platform_ehr, suv_factor_rows, table_row
@@ -34,12 +34,6 @@ UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "phantoms.hecktor.invalid")
 
 # Steps of PET values in a release on one grid, so that resampled images compress well.
 SUV_STEP: Final = 1 / 128
-
-
-def csv_name(task: int | None, title: str = "HECKTOR 2025") -> str:
-    """File name of the release's table for a task; None is the only task."""
-    number = "" if task is None else f"_{task}"
-    return f"{'_'.join(title.split())}_Training_Task{number}.csv"
 
 
 def in_recorded_unit(case: PhantomCase, edition: Edition, pet: Volume) -> Volume:
@@ -130,7 +124,7 @@ class ReleaseWriter:
             return
         for task in self.edition.algorithms:
             rows = [table_row(case, self.edition, task) for case in cases]
-            name = csv_name(_table_number(self.edition, task), self.edition.title)
+            name = table_name(self.edition.title, _table_number(self.edition, task))
             files.write_csv(self._folder(root, task) / name, list(rows[0]), rows)
         factors = suv_factor_rows(cases) if self.edition.suv_factor else []
         if factors:
@@ -209,7 +203,7 @@ class PlatformWriter:
         for task in self.edition.algorithms:
             if task.head_specs:
                 rows = [table_row(case, self.edition, task) for case in cases]
-                path = root / "ground_truth" / csv_name(_table_number(self.edition, task), self.edition.title)
+                path = root / "ground_truth" / table_name(self.edition.title, _table_number(self.edition, task))
                 files.write_csv(path, list(rows[0]), rows)
 
 

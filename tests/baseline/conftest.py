@@ -19,9 +19,10 @@ from baseline.work import WorkFolders
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from contract.io.files import PHANTOM_MARKER, write_json
+from contract.release.layout import table_name
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.layouts import csv_name, write_nifti
+from rehearsal.phantoms.layouts import write_nifti
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
 
@@ -128,7 +129,7 @@ class TinyRelease:
 
     def table(self, task: str) -> Path:
         """A task's CSV file."""
-        return self.root / task / csv_name(TASKS.index(task) + 1)
+        return self.root / task / table_name("HECKTOR 2025", TASKS.index(task) + 1)
 
     def respell(self, patient_id: str) -> None:
         """Another header and a column more in Task 1, other spellings in Task 2, a byte order mark in Task 3."""

@@ -179,6 +179,9 @@ def test_a_table_too_many_or_too_few(release: Path) -> None:
     (release / "Task 3" / "second.csv").write_text(TABLES["Task 3"])
     table(release, "Task 2").unlink()
     read = read_release(release, EDITION)
+    assert [problem.expected for problem in read.problems] == [
+        f"one, such as HECKTOR_2025_Training_Task_{task}.csv" for task in (2, 3)
+    ]
     assert [(p.kind, p.file, p.found) for p in read.problems] == [
         ("csv-missing", "Task 2", "0 CSV files"),
         ("csv-doubled", "Task 3", "2 CSV files (HECKTOR_2025_Training_Task_3.csv, second.csv)"),

@@ -131,7 +131,7 @@ def test_an_interruption_loses_only_what_is_unfinished(release: Release, monkeyp
 def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
     release.change("MDA-003", "__PT", np.zeros_like)
     release.change("CHUM-002", "", np.zeros_like)
-    with pytest.raises(InputError, match=r"^release: 1 errors"):
+    with pytest.raises(InputError, match=r"^release: 1 error"):
         run(release)
     work = release.root.parent / "work"
     assert sorted(path.name for path in work.iterdir()) == ["checks", "digests.json", "problems.csv", "problems.json"]
@@ -145,7 +145,7 @@ def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.Ca
     assert " ".join(capsys.readouterr().out.split()) == (
         "Errors (1) MDA-003 suv Task 1/MDA-003/MDA-003__PT.nii.gz: all voxels are zero, expected SUV: zero or more, "
         "highest above 1 and up to 500 Warnings (1) CHUM-002 labels Task 1/CHUM-002/CHUM-002.nii.gz: an empty mask, "
-        "expected a GTVp or a GTVn release: 1 errors, 1 warnings"
+        "expected a GTVp or a GTVn release: 1 error, 1 warning"
     )
 
 
@@ -177,6 +177,17 @@ def test_check_only(release: Release) -> None:
     release.path("MDA-003", "").unlink()
     assert run(release, "--check-only") == 1
     assert not (release.root.parent / "work" / "splits.json").exists()
+
+
+def test_a_missing_table_is_reported_before_images_are_read(
+    release: Release, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release.table("Task 2").unlink()
+    monkeypatch.setattr("baseline.release.prepare.find_problems", lambda *_: pytest.fail("images were read"))
+    assert run(release, "--check-only") == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Task 2: 0 CSV files, expected one, such as HECKTOR_2025_Training_Task_2.csv" in printed
+    assert "images not checked yet" in printed
 
 
 def test_patients_without_a_mask_are_prepared_for_the_heads(release: Release) -> None:

@@ -26,7 +26,7 @@ def test_the_table_aligns_and_wraps_below_its_text() -> None:
         "  B-2  suv  x: " + " ".join(["word"] * 20),
         "            " + " ".join(["word"] * 9) + " word, expected less",
         "",
-        "release: 1 errors, 0 warnings",
+        "release: 1 error, 0 warnings",
     ]
     lines = as_text([WORSE, BAD, ODD]).splitlines()
     assert lines[1:3] == [
@@ -37,7 +37,7 @@ def test_the_table_aligns_and_wraps_below_its_text() -> None:
         "Warnings (1)",
         "  A-1  labels  Task 1/A-1/A-1.nii.gz: an empty mask, expected a GTVp or a GTVn",
         "",
-        "release: 2 errors, 1 warnings",
+        "release: 2 errors, 1 warning",
     ]
 
 

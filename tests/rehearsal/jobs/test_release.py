@@ -121,7 +121,8 @@ def test_images_keep_grid_values_and_type(tmp_path: Path) -> None:
 def test_patients_without_a_table_have_an_empty_ehr(tmp_path: Path) -> None:
     cohort = read_release_cohort(release(tmp_path, ".", None), E2025, E2025.algorithm("hpv"))
     assert ehr(cohort, E2025) == {}
-    assert cohort.warnings == (f"{tmp_path.name}: no CSV file, so ehr.json of each case is empty",)
+    name = "HECKTOR_2025_Training_Task.csv"
+    assert cohort.warnings == (f"{tmp_path.name}: no CSV file such as {name}, so ehr.json of each case is empty",)
 
 
 def test_a_factor_of_another_table_stands_in_the_ehr(tmp_path: Path) -> None:
