@@ -30,13 +30,23 @@ from contract.editions import (
 from contract.editions.inputs import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError, unreadable
 from contract.io.archives import read_member, unpack
-from contract.io.files import MAX_JSON_BYTES, folder_nearby, list_folder, parse_json, read_json
+from contract.io.files import (
+    MAX_JSON_BYTES,
+    decode_text,
+    folder_nearby,
+    list_folder,
+    parse_json,
+    read_bytes,
+    read_json,
+)
 
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 # Keys of the manifest that hold sentences.
 _SENTENCES: Final = frozenset({"purpose", "intended_use", "training_data", "licence", "own_edition"})
 _MAX_NAME_LETTERS: Final = 200
+# Several trainings of several configurations; a prediction passes through every network.
+_MAX_FOLDS: Final = 200
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 # The folder of the heads; an entrant's own ones have their files in folders below it.
 HEADS: Final = "heads"
@@ -179,7 +189,7 @@ class Manifest(Document):
     channels: list[str]
     labels: dict[str, str]
     configuration: str
-    folds: Annotated[list[str], Field(min_length=1)]
+    folds: Annotated[list[str], Field(min_length=1, max_length=_MAX_FOLDS)]
     fold_configurations: list[str] | None = None
     mirror_axes: list[Literal[0, 1, 2]] = Field(default_factory=list)
     average: Literal["logits", "probabilities"] = "logits"
@@ -203,6 +213,13 @@ class Manifest(Document):
             if (value := getattr(self, key)) not in wanted:
                 expected = " or ".join(map(repr, wanted))
                 raise ModelPackageError(f"{MANIFEST}.{key}", f"found {value!r}", expected)
+        if len(set(self.folds)) < len(self.folds):
+            twice = next(name for place, name in enumerate(self.folds) if name in self.folds[:place])
+            raise ModelPackageError(f"{MANIFEST}.folds", f"found {twice!r} twice", "each fold once")
+        for name in self.code:
+            if not name.isidentifier():
+                expected = "the name of an importable folder, such as my_model"
+                raise ModelPackageError(f"{MANIFEST}.code", f"found {name!r}", expected)
         if len(self.configurations) != len(self.folds):
             found = f"found {self.fold_configurations!r}"
             raise ModelPackageError(f"{MANIFEST}.fold_configurations", found, f"{len(self.folds)}, one for each fold")
@@ -307,10 +324,8 @@ def edition_hint(edition: Edition, option: str | None, package: Path | None) -> 
 
 
 def _manifest_object(content: bytes) -> dict[str, Any]:
-    try:
-        manifest = parse_json(content.decode(), MANIFEST, error=ModelPackageError)
-    except UnicodeDecodeError:
-        raise ModelPackageError(MANIFEST, "not UTF-8 text", "a JSON file") from None
+    text = decode_text(content, MANIFEST, "a JSON file", error=ModelPackageError)
+    manifest = parse_json(text, MANIFEST, error=ModelPackageError)
     if not isinstance(manifest, dict):
         raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
     _check_manifest_texts(manifest)
@@ -327,7 +342,7 @@ def _check_manifest_texts(manifest: Mapping[str, Any]) -> None:
 def _manifest_bytes(package: Path) -> bytes:
     check_is_package(package)
     if package.is_dir():
-        return (package / MANIFEST).read_bytes()
+        return read_bytes(package / MANIFEST, "a JSON file", error=ModelPackageError, max_bytes=MAX_JSON_BYTES)
     return read_member(package, MANIFEST, max_bytes=MAX_JSON_BYTES)
 
 

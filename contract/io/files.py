@@ -403,7 +403,7 @@ def read_csv_text(path: Path, *, error: type[HecktorError], max_bytes: int) -> s
     Raises:
         HecktorError: of class `error`: see `read_text` and `decode_csv`.
     """
-    content = _read_bytes(path, "a CSV file", error=error, max_bytes=max_bytes, name=path.name)
+    content = read_bytes(path, "a CSV file", error=error, max_bytes=max_bytes, name=path.name)
     return decode_csv(content, path.name, error=error)
 
 
@@ -439,7 +439,12 @@ def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes
         HecktorError: of class `error`: absent, not a regular file, too large, not UTF-8, or unreadable.
     """
     name = name or path.name
-    content = _read_bytes(path, expected, error=error, max_bytes=max_bytes, name=name)
+    content = read_bytes(path, expected, error=error, max_bytes=max_bytes, name=name)
+    return decode_text(content, name, expected, error=error)
+
+
+def decode_text(content: bytes, name: str, expected: str, *, error: type[HecktorError]) -> str:
+    """Decode the UTF-8 text of a file as `read_text` does; raise `error` if it is not UTF-8."""
     try:
         text = compose(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -447,7 +452,9 @@ def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _read_bytes(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int, name: str) -> bytes:
+def read_bytes(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int, name: str = "") -> bytes:
+    """Read a regular file of at most `max_bytes`; arguments and errors are those of `read_text`."""
+    name = name or path.name
     if not path.exists():
         raise error(name, f"not found in {path.parent.name or 'the current folder'}", expected)
     if not path.is_file():

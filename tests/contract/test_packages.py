@@ -13,6 +13,7 @@ import pytest
 
 from contract.errors import ModelPackageError
 from contract.io.archives import pack, unpack
+from contract.io.files import MAX_JSON_BYTES
 from contract.packages import (
     Manifest,
     check_is_package,
@@ -207,6 +208,34 @@ def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: st
         with pytest.raises(ModelPackageError, match=rf"^manifest\.json\.?{key}?|^manifest\.json: ") as problem:
             read(package)
         assert problem.value.message.isprintable()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "/x", "", "my-model", "."])
+def test_a_name_of_code_that_is_no_plain_folder_is_refused(name: str) -> None:
+    with pytest.raises(ModelPackageError, match=r"manifest\.json\.code: found .*, expected the name of an importable"):
+        Manifest.model_validate(manifest_of(code={name: "0" * 64}))
+
+
+def test_folds_are_distinct_and_bounded(package: Path) -> None:
+    (package / "manifest.json").write_text(json.dumps(manifest_of(folds=["a", "b", "a"])))
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json\.folds: found 'a' twice, expected each fold once$"):
+        read_manifest(package)
+    (package / "manifest.json").write_text(json.dumps(manifest_of(folds=["a"] * 100_000)))
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json\.folds: .*at most 200 entries"):
+        read_manifest(package)
+
+
+def test_each_reader_of_a_manifest_bounds_its_size_and_accepts_a_byte_order_mark(package: Path) -> None:
+    readers = (read_manifest, package_identity, lambda path: resolve_edition(None, path))
+    text = json.dumps(manifest_of())
+    (package / "manifest.json").write_text(text, encoding="utf-8-sig")
+    manifest, identity, edition = (read(package) for read in readers)
+    assert (manifest.name, identity.name, edition.name) == ("tiny", "tiny", "hecktor2025")
+    with (package / "manifest.json").open("a") as file:
+        file.write(" " * MAX_JSON_BYTES)
+    for read in readers:
+        with pytest.raises(ModelPackageError, match=rf"^manifest\.json: \d+ bytes, expected at most {MAX_JSON_BYTES}$"):
+            read(package)
 
 
 def test_an_archive_that_is_not_unpacked_is_named(tmp_path: Path) -> None:
