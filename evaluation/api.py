@@ -50,6 +50,8 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
 ) -> MetricsJson:
     """Evaluate the answers to all cases of the ground truth, as `hecktor evaluate` does.
 
+    An unusable prediction is not an error: the edition's rule for missing cases applies to it.
+
     Args:
         ground_truth: Folder of reference masks and CSV tables, or one CSV file.
         task: Name or number; None for the only task of the edition.
@@ -63,8 +65,6 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         bootstraps: Number of bootstrap samples; 0 gives no intervals.
         workers: Number of processes that score cases.
         rows: False leaves out rows, names of cases and centres; the aggregates stay the same.
-
-    An unusable prediction is not an error: the edition's rule for missing cases applies to it.
 
     Raises:
         HecktorError: The ground truth or the submission cannot be used.
