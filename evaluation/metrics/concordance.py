@@ -1,4 +1,7 @@
-"""Comparable and concordant pairs of patients under case weights, in n log n steps and without a matrix of pairs.
+"""Comparable and concordant pairs of patients under case weights.
+
+Cohorts of up to about a thousand patients have a matrix of pairs, whose products with the weights give the sums. Larger
+cohorts are counted in n log n steps and without a matrix.
 
 Merge-sort counting, written as one cumulative sum per bit of the time rank. Patients are sorted by time, a recurrence
 before a censoring at the same time, and the distinct (time, censored) are numbered from 0: patient j is comparable with
@@ -9,6 +12,7 @@ that each bit splits the pairs into blocks of equal higher bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -17,6 +21,10 @@ from evaluation.metrics.overlap import Booleans, Floats, Integers, ratio
 
 # Numbers in one block of replicates: about the size of a processor's cache.
 _BLOCK_NUMBERS: Final = 400_000
+# Up to this many pairs of a recurrence and a patient a product of matrices is faster than merge-sort counting.
+_MAX_MATRIX_PAIRS: Final = 400_000
+# Whole numbers and halves up to this sum are exact in single precision, which is twice as fast.
+_MAX_EXACT_SUM: Final = 2.0**22
 
 
 def rank_follow_up(times: Floats, events: Booleans) -> Integers:
@@ -72,6 +80,56 @@ class PairSums:
         return np.clip(ratio(self.concordant + missing_score * self.unknown, self.comparable), 0.0, 1.0)
 
 
+@dataclass(frozen=True)
+class _PairMatrix:
+    """All pairs of a recurrence (row) and a patient (column).
+
+    `recurred` are the places of the recurrences. `comparable` and `known` say whether a pair counts and whether it has
+    both risks, `concordant` is its score of 0, 0.5 or 1; all have shape (recurrences, patients).
+    """
+
+    recurred: Integers
+    comparable: Booleans
+    known: Booleans
+    concordant: Floats
+
+    def count(self, weights: Floats, earlier_weights: Floats) -> PairSums:
+        """Return the sums under each row of the weights, see `PairCounter.count`."""
+        earlier = earlier_weights[:, self.recurred]
+        comparable = _weigh_pairs(earlier, self.comparable, weights)
+        unknown = np.zeros(len(weights))
+        if self.has_unknown:
+            unknown = _weigh_pairs(earlier, self.comparable & ~self.known, weights)
+        return PairSums(comparable, _weigh_pairs(earlier, self.concordant, weights), unknown)
+
+    def leave_one_out(self) -> PairSums:
+        """Return the sums without each patient in turn."""
+        return PairSums(
+            self._without_each(self.comparable.astype(np.float64)),
+            self._without_each(self.concordant),
+            self._without_each((self.comparable & ~self.known).astype(np.float64)),
+        )
+
+    @property
+    def has_unknown(self) -> bool:
+        """Return whether a comparable pair lacks a risk."""
+        return bool((self.comparable & ~self.known).any())
+
+    def _without_each(self, pairs: Floats) -> Floats:
+        sums: Floats = pairs.sum() - pairs.sum(axis=0)
+        sums[self.recurred] -= pairs.sum(axis=1)
+        return sums
+
+
+def _weigh_pairs(earlier: Floats, pairs: Booleans | Floats, weights: Floats) -> Floats:
+    """Return the sum of pairs under the weights of both patients, shape (replicates,)."""
+    is_exact = np.array_equal(earlier, np.rint(earlier)) and earlier.sum(axis=1).max(initial=0) < _MAX_EXACT_SUM
+    number = np.float32 if is_exact else np.float64
+    later: Floats = (earlier.astype(number) @ pairs.astype(number)).astype(np.float64)
+    total: Floats = np.einsum("bj,bj->b", later, weights)
+    return total
+
+
 class PairCounter:
     """Counts the pairs of one cohort under many weights.
 
@@ -86,9 +144,27 @@ class PairCounter:
         rank = np.zeros(risks.size, dtype=np.intp)
         rank[known] = np.unique(risks[known], return_inverse=True)[1].ravel()
         self._known = known
+        self._rank = rank
+
+    @cached_property
+    def _levels(self) -> list[_Level]:
         bits = int(self._number.max(initial=0)).bit_length()
-        levels = (_level(self._number, self._events, rank, known, bit) for bit in range(bits))
-        self._levels = [level for level in levels if level.later.size and level.earlier.size]
+        levels = (_level(self._number, self._events, self._rank, self._known, bit) for bit in range(bits))
+        return [level for level in levels if level.later.size and level.earlier.size]
+
+    @cached_property
+    def _matrix(self) -> _PairMatrix | None:
+        """The pairs as a matrix, None for cohorts that are too large."""
+        recurred = np.flatnonzero(self._events)
+        if recurred.size * self._events.size > _MAX_MATRIX_PAIRS:
+            return None
+        comparable = self._number[recurred, None] < self._number
+        is_known = np.zeros(self._events.size, dtype=np.bool_)
+        is_known[self._known] = True
+        compared = comparable & is_known[recurred, None] & is_known
+        higher = self._rank[recurred, None] > self._rank
+        tied = self._rank[recurred, None] == self._rank
+        return _PairMatrix(recurred, comparable, compared, compared * (higher + 0.5 * tied))
 
     def count(self, weights: Floats, earlier_weights: Floats | None = None) -> PairSums:
         """The sums under each row of `weights`, shape (replicates, patients).
@@ -97,6 +173,8 @@ class PairCounter:
         the weights of the patient who recurred.
         """
         earlier = weights if earlier_weights is None else earlier_weights
+        if self._matrix is not None:
+            return self._matrix.count(np.asarray(weights, dtype=np.float64), np.asarray(earlier, dtype=np.float64))
         replicates, n = weights.shape
         step = max(1, _BLOCK_NUMBERS // max(1, n))
         sums: Floats = np.zeros((3, replicates))
@@ -104,6 +182,12 @@ class PairCounter:
             block = slice(start, start + step)
             sums[:, block] = self._count_block(weights[block], earlier[block])
         return PairSums(*sums)
+
+    def leave_one_out(self) -> PairSums:
+        """The sums of an unweighted cohort with each patient left out in turn, shape (patients,)."""
+        if self._matrix is not None:
+            return self._matrix.leave_one_out()
+        return self.count(1.0 - np.eye(self._events.size))
 
     def _count_block(self, weights: Floats, earlier_weights: Floats) -> tuple[Floats, Floats, Floats]:
         # Patients along the first axis, so that running sums and look-ups move whole rows of replicates.

@@ -28,6 +28,21 @@ class SurvivalCohort:
     risks: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class CIndex:
+    """Harrell's C-index as a function of case weights, with a short way to leave out each patient in turn."""
+
+    counter: PairCounter
+    missing_score: float
+
+    def __call__(self, weights: Floats) -> Floats:
+        return self.counter.count(weights).concordance(self.missing_score)
+
+    def leave_one_out(self) -> Floats:
+        """Return the index without each patient in turn, shape (patients,)."""
+        return self.counter.leave_one_out().concordance(self.missing_score)
+
+
 def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     """Harrell's C-index as a function of case weights; NaN where no pair is comparable.
 
@@ -40,8 +55,7 @@ def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     Source: the HECKTOR 2025 rules; NaN from those of 2021.
     """
     counter = PairCounter(cohort.times_days, cohort.events, cohort.risks)
-    missing_score = MISSING_RISK_RULES[missing_risk]
-    return lambda weights: counter.count(weights).concordance(missing_score)
+    return CIndex(counter, MISSING_RISK_RULES[missing_risk])
 
 
 def uno_c_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
-from scipy.stats import rankdata
 
 from contract.errors import HecktorError, MetricError
 from evaluation.editions.document import Lexicographic, MeanRank, MedianRank, MetricProfile, RankingProfile, Scheme
 from evaluation.metrics.overlap import Floats
 from evaluation.results.task import TaskResults
+from evaluation.statistics.tests import rank_values
 
 # By metric, of shape (teams,), or (replicates, teams) to rank each replicate.
 Values: TypeAlias = Mapping[str, Floats]
@@ -114,9 +114,9 @@ def _ranks(keys: Floats, ties: str) -> Floats:
 
     `keys` has shape (keys, ..., teams); the ranks have shape (..., teams).
     """
-    place, teams = rankdata(keys[0], "dense", axis=-1), keys.shape[-1]
+    n_teams = keys.shape[-1]
+    place = rank_values(keys[0], "dense")
     for key in keys[1:]:
         # A place is worth more than all ranks of the next key together, so that this key only breaks ties.
-        place = rankdata(place * (teams + 1) + rankdata(key, "dense", axis=-1), "dense", axis=-1)
-    ranks: Floats = np.asarray(rankdata(place, ties, axis=-1), dtype=np.float64)  # type: ignore[call-overload]
-    return ranks
+        place = rank_values(place * (n_teams + 1) + rank_values(key, "dense"), "dense")
+    return rank_values(place, ties)

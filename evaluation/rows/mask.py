@@ -24,6 +24,9 @@ Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 
 
+_MAX_SURFACE_VALUES: Final = {metric.key: metric.bounds[1] for metric in surfaces.SURFACE_METRICS}
+
+
 class LesionPair(Document):
     """An overlapping pair of lesions, each numbered from 0 in the order of first voxels, and its IoU."""
 
@@ -58,8 +61,9 @@ class LesionRow(Document):
         if len(self.reference_voxels) != len(self.dsc):
             raise ValueError("as many sizes as DSCs of lesions")
         sizes = len(self.reference_voxels), len(self.predicted_voxels)
-        if any(pair.reference >= sizes[0] or pair.predicted >= sizes[1] for pair in self.pairs):
-            raise ValueError("pairs of lesions whose sizes are listed")
+        for pair in self.pairs:
+            if pair.reference >= sizes[0] or pair.predicted >= sizes[1]:
+                raise ValueError("pairs of lesions whose sizes are listed")
         return self
 
 
@@ -75,12 +79,11 @@ class SurfaceRow(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        metrics = {metric.key: metric for metric in surfaces.SURFACE_METRICS}
-        if set(self.values) != set(metrics):
-            raise ValueError(f"a value for each of {', '.join(metrics)}")
+        if self.values.keys() != _MAX_SURFACE_VALUES.keys():
+            raise ValueError(f"a value for each of {', '.join(_MAX_SURFACE_VALUES)}")
         for key, value in self.values.items():
-            if value is not None and value > metrics[key].bounds[1]:
-                raise ValueError(f"{key} of at most {metrics[key].bounds[1]:g}")
+            if value is not None and value > _MAX_SURFACE_VALUES[key]:
+                raise ValueError(f"{key} of at most {_MAX_SURFACE_VALUES[key]:g}")
         return self
 
     @classmethod

@@ -50,6 +50,9 @@ def count_changed_overlaps(
 def find_mask_changes(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
     """A warning if one change of all poor masks would raise a poor DSC of the cohort's summed volumes by 0.2."""
     usable = [row for row in rows if row.error is None]
+    # Rows of a metrics.json hold no counts after a change.
+    if not any(row.overlap_after_change for row in usable):
+        return ()
     both = sum(_both(row) * row.voxel_volume_mm3 for row in usable)
     if not both:
         return ()

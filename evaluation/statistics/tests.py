@@ -47,6 +47,33 @@ def holm(p_values: Floats) -> Floats:
     return corrected
 
 
+def rank_values(values: Floats, ties: str) -> Floats:
+    """Rank values along the last axis, 1 for the smallest; equal values rank by `ties`.
+
+    `ties` is `min`, `max`, `average` or `dense`, as in `scipy.stats.rankdata`, whose import takes a second. Values may
+    be infinite, but not NaN.
+    """
+    order = np.argsort(values, axis=-1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=-1)
+    starts_group = np.ones(values.shape, dtype=np.bool_)
+    starts_group[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    places = np.arange(values.shape[-1])
+    first = np.maximum.accumulate(np.where(starts_group, places, 0), axis=-1)
+    ends_group = np.ones(values.shape, dtype=np.bool_)
+    ends_group[..., :-1] = starts_group[..., 1:]
+    last = np.where(ends_group, places, places.size)[..., ::-1]
+    last = np.minimum.accumulate(last, axis=-1)[..., ::-1]
+    ranks_of = {
+        "min": first + 1.0,
+        "max": last + 1.0,
+        "average": (first + last) / 2 + 1.0,
+        "dense": np.cumsum(starts_group, axis=-1).astype(np.float64),
+    }
+    ranks: Floats = np.empty(values.shape)
+    np.put_along_axis(ranks, order, ranks_of[ties], axis=-1)
+    return ranks
+
+
 def signed_rank_test(goodness: Floats) -> PairwiseTest:
     """Wilcoxon's signed-rank test of each team over each other one.
 
@@ -69,14 +96,13 @@ def signed_rank_test(goodness: Floats) -> PairwiseTest:
 def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, float]:
     """The rank-biserial correlation, and the p of a over b and of b over a."""
     from scipy.special import ndtr
-    from scipy.stats import rankdata
 
     counted = ~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b)
     gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
     gap = gap[gap != 0]
     if gap.size == 0:
         return 0.0, 1.0, 1.0
-    ranks = rankdata(np.abs(gap))
+    ranks = rank_values(np.abs(gap), "average")
     difference = float((np.sign(gap) * ranks).sum() / ranks.sum())
     if gap.size <= _EXACT_PAIRS:
         return difference, _exact_p(ranks, gap > 0), _exact_p(ranks, gap < 0)

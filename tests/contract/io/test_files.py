@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, unwritable
+from contract.io import files
 from contract.io.files import (
     atomic_path,
     csv_text,
@@ -324,3 +325,27 @@ def test_of_several_files_none_is_replaced_if_one_cannot_be(tmp_path: Path) -> N
     with pytest.raises(OutputError, match=r"c\.json"):
         write_files({tmp_path / name: b"new" for name in ("a.json", "b.json", "c.json")})
     assert (names(tmp_path), (tmp_path / "a.json").read_text()) == (["a.json", "c.json"], "earlier")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({}, [], 3, "é\n", {"a": []}, {"a": {}, "b": (1, [2])}, [[], {}], [1, [2, {"a": None}]]),
+        *({1: 2, True: {None: [1]}, 2.5: {"x": {"y": 1}}}, {'é"\n': {"ü": [{"a": 1.5, "b": "x,\n"}]}}),
+    ],
+)
+def test_indented_json_equals_python_s_own(value):
+    assert files.json_text(value) == json.dumps(value, indent=2) + "\n"
+    assert files.json_text(value, indent=1) == json.dumps(value, indent=1) + "\n"
+
+
+def test_numbers_beyond_a_double_are_refused_wherever_they_stand():
+    for number in ("1e400", "-1E+0400", "9" * 400, "1.5e999"):
+        for text in (number, f"[{number}]", f'{{"sha256": "3e123", "a": {number} }}', f"[1,\n{number}\n]"):
+            with pytest.raises(InputError, match="too large"):
+                files.parse_json(text, "x.json")
+    assert files.parse_json('{"sha256": "3e1234", "a": 1e300, "b": 1e-400}', "x") == {
+        "sha256": "3e1234",
+        "a": 1e300,
+        "b": 0,
+    }

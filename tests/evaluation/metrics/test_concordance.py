@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.metrics import concordance
 from evaluation.metrics.concordance import PairCounter
 
 patients = st.lists(
@@ -44,3 +47,20 @@ def test_no_replicate_and_no_patient():
     assert counter.count(np.zeros((0, 2))).comparable.size == 0
     nobody = PairCounter(np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0))
     assert nobody.count(np.ones((3, 0))).comparable.tolist() == [0, 0, 0]
+
+
+@given(patients)
+def test_large_cohorts_without_a_matrix_have_the_same_sums(rows):
+    times, events, risks, weights, earlier = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    with patch.object(concordance, "_MAX_MATRIX_PAIRS", -1):
+        found = PairCounter(times, events.astype(bool), risks).count(weights[None], earlier[None])
+    assert (found.comparable[0], found.concordant[0], found.unknown[0]) == naive(rows)
+
+
+@given(patients)
+def test_leaving_out_each_patient_equals_the_count_without_it(rows):
+    times, events, risks, *_ = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    counter = PairCounter(times, events.astype(bool), risks)
+    found, expected = counter.leave_one_out(), counter.count(1.0 - np.eye(len(rows)))
+    for name in ("comparable", "concordant", "unknown"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

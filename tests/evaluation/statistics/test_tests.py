@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.statistics.tests import holm, kendall_tau, signed_rank_test
+from evaluation.statistics.tests import holm, kendall_tau, rank_values, signed_rank_test
 
 NAN, INF = float("nan"), float("inf")
 
@@ -127,3 +127,12 @@ def test_kendall_by_hand():
     """Of the three pairs one is turned: (2 - 1) / 3."""
     rankings = np.array([[1.0, 2, 3], [2, 1, 3], [3, 2, 1], [1, 1, 1]])
     np.testing.assert_allclose(kendall_tau(rankings, np.array([1.0, 2, 3])), [1, 1 / 3, -1, NAN])
+
+
+@pytest.mark.parametrize("ties", ["min", "max", "average", "dense"])
+@given(
+    st.lists(st.lists(st.sampled_from([-1.0, 0.0, 2.5, float("inf")]), min_size=3, max_size=3), min_size=1, max_size=4)
+)
+def test_ranks_equal_those_of_scipy(ties, rows):
+    values = np.array(rows)
+    np.testing.assert_array_equal(rank_values(values, ties), stats.rankdata(values, ties, axis=-1))
