@@ -331,7 +331,7 @@ def test_of_several_files_none_is_replaced_if_one_cannot_be(tmp_path: Path) -> N
     "value",
     [
         *({}, [], 3, "é\n", {"a": []}, {"a": {}, "b": (1, [2])}, [[], {}], [1, [2, {"a": None}]]),
-        *({1: 2, True: {None: [1]}, 2.5: {"x": {"y": 1}}}, {'é"\n': {"ü": [{"a": 1.5, "b": "x,\n"}]}}),
+        *({1: 2, False: {None: [1]}, 2.5: {"x": {"y": 1}}}, {'é"\n': {"ü": [{"a": 1.5, "b": "x,\n"}]}}),
     ],
 )
 def test_indented_json_equals_python_s_own(value):
