@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -53,6 +54,7 @@ def write_nifti(path: Path, volume: Volume) -> None:
     compressor = zlib.compressobj(level=1, wbits=31)
     try:
         sitk.WriteImage(to_sitk(volume), files.utf8_path(plain, OutputError))
+        _check_complete(plain, volume)
         with plain.open("rb") as source, path.open("wb") as target:
             while block := source.read(1 << 20):
                 target.write(compressor.compress(block))
@@ -60,6 +62,12 @@ def write_nifti(path: Path, volume: Volume) -> None:
         plain.unlink()
     except (OSError, RuntimeError) as problem:
         raise unwritable(path.name, problem) from None
+
+
+def _check_complete(plain: Path, volume: Volume) -> None:
+    """Raise the OSError of a full disk if a file is shorter than its voxels: ITK does not report it."""
+    if plain.stat().st_size < volume.array.nbytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def link_or_copy(source: Path, target: Path) -> None:

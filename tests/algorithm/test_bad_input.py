@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import SimpleITK as sitk
 
+from algorithm.cli import main
+from contract.errors import HecktorError
 from contract.images.volumes import Volume, write_volume
 
 FORBIDDEN = ("Traceback", 'File "', "WARNING: In", "ITK", "itk::")
@@ -153,3 +155,16 @@ def test_cuda_without_a_card(case_folder: Any, predict: Any) -> None:
         pytest.skip("a CUDA device answers here")
     case_folder.write()
     check_refusal(predict("rfs", "--device", "cuda"), "device cuda: no CUDA device answers, expected one")
+
+
+def test_cuda_without_a_card_is_refused_before_the_package_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "manifest.json").write_text("damaged")
+    folder = str(tmp_path)
+    with pytest.raises(HecktorError, match=r"^device cuda: no CUDA device answers"):
+        main(["--task", "rfs", "--input", folder, "--output", f"{folder}/out", "--model", folder, "--device", "cuda",
+              "--edition", "hecktor2025"])  # fmt: skip

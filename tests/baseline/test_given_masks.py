@@ -161,7 +161,9 @@ def test_two_masks_of_a_patient_are_refused(prepared: tuple[WorkFolders, Path]) 
 
 
 @pytest.mark.slow
-def test_heads_of_reference_masks_lie_beside_the_others(prepared: tuple[WorkFolders, Path]) -> None:
+def test_heads_of_reference_masks_lie_beside_the_others(
+    prepared: tuple[WorkFolders, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Neither features nor heads of the given masks change, and the report shows both with their difference."""
     work, masks = prepared
     heads(work, masks)
@@ -169,6 +171,7 @@ def test_heads_of_reference_masks_lie_beside_the_others(prepared: tuple[WorkFold
     heads(work, Path("reference"))
     assert {path: path.read_bytes() for path in before} == before
     references = work.for_reference_masks()
+    assert f"written: {references.heads_json}, which `hecktor package --heads` takes\n" in capsys.readouterr().out
     assert references.features_json == work.root / "reference_masks" / "features.json"
     rows = read_json(references.features_json)["result"]
     case = read_cases(work)[0]

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from contract.errors import HecktorError
-from contract.io.files import read_json
+from algorithm.cli import main as predict
+from contract.errors import GroundTruthError, HecktorError
+from contract.io.files import read_json, write_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main, memory_bytes
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.runners.runner import GIB, Limits
+from rehearsal.submission.cli import main as submit
 from tests.rehearsal.conftest import Rehearse
 
 FOUR_ANSWERS = str(Path(__file__).parents[1] / "editions" / "four_answers.json")
@@ -90,6 +92,35 @@ def test_an_option_that_is_not_used_is_a_usage_error(
         main(["--task", "3", "--cases", str(tmp_path), "--output", "out", "--process", *options])
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_ground_truth_one_level_too_high_is_refused_before_cases_run(tmp_path: Path) -> None:
+    """As by `evaluate`; the masks lie in `references/ground_truth`."""
+    (tmp_path / "references" / "ground_truth").mkdir(parents=True)
+    (tmp_path / "references" / "ground_truth" / "A-1.mha").touch()
+    options = ["--task", "1", "--cases", str(tmp_path), "--output", str(tmp_path / "out"), "--command", "false"]
+    with pytest.raises(GroundTruthError, match=r"^ground truth references: no file in it, but in ground_truth/, "):
+        main([*options, "--ground-truth", str(tmp_path / "references")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_that_the_package_s_edition_lacks_names_the_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By `rehearse`, `submission` and `predict`: the package gave the edition, not the user."""
+    package = tmp_path / "staging_package"
+    package.mkdir()
+    write_json(package / "manifest.json", {"name": "x", "edition": "hecktor2026"})
+    place = str(tmp_path)
+    for run, options in (
+        (main, ["--model", str(package), "--cases", place, "--output", place, "--process"]),
+        (submit, ["--package", str(package), "--output", place]),
+        (predict, ["--model", str(package), "--input", place, "--output", place]),
+    ):
+        with pytest.raises(SystemExit):
+            run(["--task", "hpv", *options])
+        error = " ".join(capsys.readouterr().err.split())
+        assert f"(edition hecktor2026 is that of the package {package}; --edition names another one)" in error
 
 
 def test_files_of_a_command_are_found_from_each_cases_folder(

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from baseline.package.cli import main
 from baseline.package.options import lesion_numbers, package_output
+from contract.errors import HecktorError
 
 
 @pytest.mark.parametrize("text", ["m.tgz", "m.tar", "M.ZIP"])
@@ -24,3 +26,14 @@ def test_numbers_by_name() -> None:
     for text in ("GTVp=0,GTVn=1", "GTVp=2,GTVn=2", "GTVp=2", "GTVp=x,GTVn=1"):
         with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}', expected GTVp=1,GTVn=2 or other"):
             lesion_numbers(text)
+
+
+def test_absent_heads_name_the_heads_of_reference_masks(tmp_path: Path) -> None:
+    """`train heads --masks reference` writes them to WORK/reference_masks/heads.json; nothing of nnU-Net is read."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "reference_masks").mkdir()
+    written = tmp_path / "reference_masks" / "heads.json"
+    written.touch()
+    options = ["--nnunet", str(tmp_path / "results"), "--heads", str(tmp_path / "heads.json"), "--output", "out"]
+    with pytest.raises(HecktorError, match=rf"^--heads: no such file: .*, expected {written}, fitted on the reference"):
+        main(options)

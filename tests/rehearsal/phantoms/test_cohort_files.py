@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 
 from algorithm.heads.measure import clinical_features
 from baseline.heads.models.targets import targets_of
@@ -21,6 +23,8 @@ from contract.editions import load_edition
 from contract.editions.inputs import CT, EHR
 from contract.errors import OutputError
 from contract.images import volumes as images
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from contract.io.files import read_json, write_json
 from contract.patient import parse_ehr
 from contract.predictions import read_inputs
@@ -28,7 +32,7 @@ from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, centre_named
 from rehearsal.phantoms.cli import main
 from rehearsal.phantoms.cohort import Activity, CohortOptions, PhantomCase, cohort_cases, make_case
-from rehearsal.phantoms.layouts import LAYOUTS
+from rehearsal.phantoms.layouts import LAYOUTS, write_nifti
 from rehearsal.phantoms.make import make_cohort
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
@@ -310,3 +314,18 @@ def test_ctrl_c_ends_a_cohort_without_a_trace(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Traceback" not in said
     assert said.endswith("error: interrupted\n")
+
+
+def test_a_full_disk_names_the_file_of_a_phantom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In both layouts: ITK reports no failed write, so a file that ends early stands for the full disk."""
+    grid = Geometry((8, 8, 8), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    volume = Volume(np.zeros(grid.array_shape, np.int16), grid)
+
+    def write_part(_: sitk.Image, path: str, *__: object, **___: object) -> None:
+        Path(path).write_bytes(bytes(400))
+
+    monkeypatch.setattr(sitk, "WriteImage", write_part)
+    monkeypatch.setattr("contract.io.files._LEAST_FREE_BYTES", 1 << 62)  # as if the disk were full
+    for write, name in ((write_nifti, "A-1__CT.nii.gz"), (images.write_volume, "A-1.mha")):
+        with pytest.raises(OutputError, match=rf"^{re.escape(name)}: no space left on the disk"):
+            write(tmp_path / name, volume)
