@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy import stats
 
 from algorithm.heads.documents import Head
 from baseline.heads.cohort import (
@@ -196,7 +195,8 @@ def images_or_not(targets: Sequence[TargetEstimates]) -> str:
     tested = [target for target in targets if not target.record.nested.why_not]
     comparisons = [(target, name) for target in tested for name in _SIMPLER if name in target.models]
     differences = [target.models[name].get(BEHIND) for target, name in comparisons]
-    corrected = holm(np.array([_p_value(difference) for difference in differences], dtype=np.float64))
+    p_values = [1.0 if difference is None or difference.p is None else difference.p for difference in differences]
+    corrected = holm(np.array(p_values, dtype=np.float64))
     p_of = {(target.target.name, name): p for (target, name), p in zip(comparisons, corrected, strict=True)}
     parts = []
     for target in targets:
@@ -228,19 +228,6 @@ def _comparison(target: TargetEstimates, comparator: str, p_value: float) -> str
     if not is_better_outside(target, comparator):
         return f"not shown to be better than {name} ({figures}, which leave-one-centre-out does not confirm)"
     return f"better than {name} ({figures}; leave-one-centre-out agrees)"
-
-
-def _p_value(difference: Estimate | None) -> float:
-    """Return the two-sided p of a difference by the end of its interval nearer to 0; 1 without an interval."""
-    if difference is None:
-        return 1.0
-    value, low, high = difference.value, difference.ci95_low, difference.ci95_high
-    if value is None or low is None or high is None:
-        return 1.0
-    margin = abs(value - (low if value > 0 else high))
-    if margin == 0:
-        return float(value == 0)
-    return float(2 * stats.norm.sf(stats.norm.ppf(0.975) * abs(value) / margin))
 
 
 def is_better_outside(target: TargetEstimates, comparator: str) -> bool:

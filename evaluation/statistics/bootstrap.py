@@ -26,11 +26,15 @@ _NUMBERS_AT_ONCE: Final = 4_000_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric with its 95% interval; None if the metric is undefined for this cohort."""
+    """A metric with its 95% interval; None if the metric is undefined for this cohort.
+
+    `p` is two-sided and belongs to a difference of two metrics; other metrics have none.
+    """
 
     value: float | None
     ci95_low: float | None
     ci95_high: float | None
+    p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,18 +76,19 @@ def estimate(
         elif bootstraps == 0:
             by_metric[name] = Estimate(value, None, None)
         else:
-            by_metric[name] = Estimate(value, *_interval(metrics[name], value, values[name], n_cases))
+            by_metric[name] = _with_interval(metrics[name], value, values[name], n_cases)
     return Estimates(by_metric, redraws)
 
 
-def _interval(
-    metric: WeightedMetric, value: float, values: Floats, n_cases: int
-) -> tuple[float, float] | tuple[None, None]:
+def _with_interval(metric: WeightedMetric, value: float, values: Floats, n_cases: int) -> Estimate:
     if isinstance(metric, MeanRecall):
-        return interval_of_recalls(metric)
+        return Estimate(value, *interval_of_recalls(metric))
     if isinstance(metric, Difference):
-        return interval_of_difference(metric, value, values, leave_one_out(metric, n_cases))
-    return percentile_interval(values)
+        interval = interval_of_difference(metric, value, values, leave_one_out(metric, n_cases))
+        if interval is None:
+            return Estimate(value, None, None)
+        return Estimate(value, interval.low, interval.high, interval.p)
+    return Estimate(value, *percentile_interval(values))
 
 
 def estimate_unranked(

@@ -94,10 +94,19 @@ def _refer_to_t(difference: Floats, sd: Floats, df: Floats, tested: Booleans, mi
     return PairedGains(difference, sd, df, difference - half, difference + half, p)
 
 
+@dataclass(frozen=True)
+class DifferenceInterval:
+    """The 95% interval of a difference, and the two-sided p of the same Student's t."""
+
+    low: float
+    high: float
+    p: float
+
+
 def interval_of_difference(
     metric: Difference, difference: float, replicates: Floats, left_out: Floats
-) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95% interval of the difference of two metrics of the same cases; None if too few cases differ.
+) -> DifferenceInterval | None:
+    """Return the 95% interval and p of the difference of two metrics of the same cases; None if too few cases differ.
 
     `replicates` has shape (replicates,) and `left_out` (cases,), as in `compute_gains`.
     """
@@ -107,7 +116,9 @@ def interval_of_difference(
         drawn = np.stack([replicates, np.zeros(replicates.size)])
         gains = compute_gains(values, drawn, np.stack([left_out, np.zeros(left_out.size)]))
     low, high = float(gains.ci95_low[0, 1]), float(gains.ci95_high[0, 1])
-    return (None, None) if np.isnan(low) else (low, high)
+    if np.isnan(low):
+        return None
+    return DifferenceInterval(low, high, min(1.0, 2 * float(min(gains.p[0, 1], gains.p[1, 0]))))
 
 
 def degrees_of_freedom(left_out: Floats) -> Floats:

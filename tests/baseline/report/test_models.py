@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from algorithm.heads.documents import read_head
+from baseline.heads.cohort import Outcomes, make_weighted_balanced_accuracy
 from baseline.heads.models.kinds import Target
 from baseline.heads.record import KindRecord
 from baseline.report.models import (
@@ -24,7 +26,8 @@ from baseline.report.models import (
     images_or_not,
     new_centres,
 )
-from evaluation.statistics.bootstrap import Estimate
+from evaluation.metrics.overlap import Difference
+from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 from tests.baseline.prepared import HPV, RFS
 from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, parsed, rfs_record
 from tests.conftest import class_head_json, head_json
@@ -117,6 +120,11 @@ def estimated(*targets: tuple[Target, dict[str, Any]]) -> list[TargetEstimates]:
     return [estimate_target(target, parsed(record), 50, 0) for target, record in targets]
 
 
+def normal_estimate(value: float, low: float, high: float) -> Estimate:
+    """The estimate of a difference with the p of a normal distribution: z = 1.96 x value / half the interval."""
+    return Estimate(value, low, high, float(2 * stats.norm.sf(1.959964 * abs(value) / ((high - low) / 2))))
+
+
 def compared(outside: Estimate | None = None, **behind: Estimate) -> list[TargetEstimates]:
     """RFS with the difference of the heads to each comparator, the same with centres left out unless it is given."""
     models = {name: {BEHIND: one, BEHIND_OUTSIDE: outside or one} for name, one in behind.items()}
@@ -164,24 +172,24 @@ def test_new_centres_without_figures() -> None:
 def test_images_against_clinical_variables(low: float, high: float, verdict: str) -> None:
     value = (low + high) / 2
     agrees = "; leave-one-centre-out agrees" if low > 0 else ""
-    assert images_or_not(compared(clinical=Estimate(value, low, high))) == (
+    assert images_or_not(compared(clinical=normal_estimate(value, low, high))) == (
         f"In nested cross-validation, heads that use images are {verdict} clinical variables alone "
         f"(C-index {value:+.3f}, 95% interval {low:+.3f} to {high:+.3f}{agrees}) for recurrence-free survival."
     )
 
 
 @pytest.mark.parametrize(
-    "outside", [Estimate(0.05, -0.01, 0.11), Estimate(0.05, None, None), Estimate(-0.1, -0.2, -0.01)]
+    "outside", [normal_estimate(0.05, -0.01, 0.11), Estimate(0.05, None, None), normal_estimate(-0.1, -0.2, -0.01)]
 )
 def test_heads_that_are_not_better_at_other_centres_are_not_called_better(outside: Estimate) -> None:
-    found = images_or_not(compared(outside, clinical=Estimate(0.05, 0.01, 0.09)))
+    found = images_or_not(compared(outside, clinical=normal_estimate(0.05, 0.01, 0.09)))
     assert "not shown to be better than clinical variables alone (C-index +0.050" in found
     assert "which leave-one-centre-out does not confirm)" in found
 
 
 def test_most_centres_must_agree() -> None:
     """Of the centres' C-indices 0.5 and 0.6, one lies below and one above the comparator's 0.7 and 0.4."""
-    (target,) = compared(clinical=Estimate(0.05, 0.01, 0.09))
+    (target,) = compared(clinical=normal_estimate(0.05, 0.01, 0.09))
     left_out = target.record.leave_one_centre_out
     left_out.by_centre["B"] = 0.6
     left_out.comparators["clinical"].by_centre["A"] = 0.7
@@ -190,7 +198,7 @@ def test_most_centres_must_agree() -> None:
 
 def test_holm_over_targets_and_comparators() -> None:
     """Each p alone is 2 (1 - Phi(1.96 x 0.05 / 0.045)) = 0.029: above 0.05 after Holm over two, below it alone."""
-    one, none = Estimate(0.05, 0.005, 0.095), Estimate(0.0, -0.05, 0.05)
+    one, none = normal_estimate(0.05, 0.005, 0.095), normal_estimate(0.0, -0.05, 0.05)
     assert "images are better than clinical variables alone" in images_or_not(compared(clinical=one))
     both = images_or_not(compared(clinical=one, tumour_volume=none))
     assert "not separable from clinical variables alone (C-index +0.050" in both
@@ -198,8 +206,26 @@ def test_holm_over_targets_and_comparators() -> None:
     assert images_or_not(compared(clinical=one) + compared(clinical=none)).count("not separable") == 2
 
 
+def test_the_p_of_few_patients_is_that_of_their_t() -> None:
+    """Of the recalls in Agresti and Min's interval: two classes of 6 patients, b = 5 and c = 0 in each.
+
+    b' = 5.5, c' = 0.5, N = 8: v = (6 - 25 / 8) / 64 = 0.04492, for the mean of both classes sd = sqrt(v / 2) = 0.14987
+    and df = 2 x 5 = 10. The difference 5/6 has t = 5.5605 and a two-sided p of 0.000241, the normal one is 2.7e-8.
+    """
+    outcomes = np.array([True] * 6 + [False] * 6)
+    best, worst = outcomes.copy(), outcomes.copy()
+    worst[[0, 1, 2, 3, 4, 6, 7, 8, 9, 10]] ^= True
+    metrics = [
+        make_weighted_balanced_accuracy(Outcomes(outcomes.astype(np.int64)), answers) for answers in (best, worst)
+    ]
+    (found,) = estimate_unranked({"d": Difference(*metrics)}, 12, 10, 1).by_metric.values()
+    assert found.value == pytest.approx(5 / 6)
+    assert found.p == pytest.approx(2 * stats.t.sf(5 / 6 / np.sqrt(0.044921875 / 2), 10), rel=1e-9)
+    assert found.p == pytest.approx(2.41e-4, rel=0.01)
+
+
 def test_images_against_both_comparators_and_undefined_differences() -> None:
-    clinical, volume = Estimate(0.1, 0.05, 0.15), Estimate(0.0, -0.05, 0.05)
+    clinical, volume = normal_estimate(0.1, 0.05, 0.15), normal_estimate(0.0, -0.05, 0.05)
     found = images_or_not(compared(clinical=clinical, tumour_volume=volume, suv_max=clinical))
     assert (
         "better than clinical variables alone (C-index +0.100, 95% interval +0.050 to +0.150; leave-one-centre-out agrees) and not"
