@@ -26,8 +26,10 @@ from evaluation.editions.document import (
     list_scheme_metrics,
     resolve_metrics,
 )
-from evaluation.metrics.records import metrics_of
+from evaluation.metrics.classification import class_metrics, select_counted_classes
+from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.rules import RULES_OF_KIND, MaskRules, Metric, RiskRules, Rules
+from evaluation.metrics.survival import RISK_METRICS
 
 if TYPE_CHECKING:
     from evaluation.rows.scorer import Scorer
@@ -50,7 +52,13 @@ class AnswerProfile:
     @property
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics that the rules measure, by name without the prefix."""
-        return {metric.name: metric for metric in metrics_of(self.answer, self.rules)}
+        if isinstance(self.rules, MaskRules):
+            metrics = mask_metrics(self.rules.surfaces)
+        elif isinstance(self.rules, RiskRules):
+            metrics = RISK_METRICS
+        else:
+            metrics = class_metrics(select_counted_classes(self.answer, self.rules))
+        return {metric.name: metric for metric in metrics}
 
 
 @dataclass(frozen=True)

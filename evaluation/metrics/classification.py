@@ -3,94 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from contract.editions import AnswerSpec
+from contract.editions.answers import ClassValue
 from evaluation.metrics.concordance import make_case_control_counter
 from evaluation.metrics.overlap import Booleans, Floats, MeanRecall, WeightedMetric, ratio, ratio_of_sums
+from evaluation.metrics.rules import ClassRules, Metric
 
 Codes: TypeAlias = npt.NDArray[np.intp]
 
 CALIBRATION_BINS: Final = 5
+# Code of a missing prediction.
 NO_CLASS: Final = -1
+RECALL_PREFIX: Final = "recall_"
 
 
 def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedMetric]:
-    """Balanced accuracy, sensitivity and specificity as functions of case weights.
+    """Return balanced accuracy, sensitivity and specificity as functions of case weights.
 
-    `positive` says whether the reference is the positive class, `correct` whether the prediction agrees with it, False
-    where missing; both have shape (patients,).
+    Sensitivity is the fraction of positive patients who are predicted positive. Specificity is the fraction of negative
+    patients who are predicted negative. Balanced accuracy is the mean of both, NaN if the reference lacks a class. In a
+    bootstrap this is a thousand times faster than scikit-learn's `balanced_accuracy_score`.
 
-    Sensitivity is the fraction of positive patients predicted positive, specificity the fraction of negative patients
-    predicted negative, and balanced accuracy their mean; NaN if the reference lacks a class. In a bootstrap that is a
-    thousand times faster than scikit-learn's `balanced_accuracy_score`.
+    Args:
+        positive: Whether the reference is the positive class, shape (patients,).
+        correct: Whether the prediction agrees with the reference, False where missing, shape (patients,).
     """
     return {
-        "balanced_accuracy": _mean_recall([positive, ~positive], correct),
-        "sensitivity": _mean_recall([positive], correct),
-        "specificity": _mean_recall([~positive], correct),
+        "balanced_accuracy": _make_mean_recall([positive, ~positive], correct),
+        "sensitivity": _make_mean_recall([positive], correct),
+        "specificity": _make_mean_recall([~positive], correct),
     }
 
 
 def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> dict[str, WeightedMetric]:
-    """Balanced accuracy, accuracy, and the recall of each class by its code, as functions of case weights.
+    """Return balanced accuracy, accuracy, and the recall of each class by its code, as functions of case weights.
 
-    Codes are from 0, `NO_CLASS` where a prediction is missing, shape (patients,).
-    Balanced accuracy is the mean recall of the classes present in the weighted reference, NaN if fewer than two are
-    present. The recall of an absent class is NaN.
+    Balanced accuracy is the mean recall of the classes that are present in the weighted reference. It is NaN if fewer
+    than two are present. The recall of an absent class is NaN.
+
+    Args:
+        reference: Codes of classes from 0, shape (patients,).
+        predicted: The same of the predictions, `NO_CLASS` where missing.
+        n_classes: Number of classes.
     """
     correct = np.asarray(reference == predicted, dtype=np.bool_)
-    members = [reference == code for code in range(n_classes)]
-    recalls = {str(code): _mean_recall([of_class], correct) for code, of_class in enumerate(members)}
-    everybody = np.ones(reference.size, dtype=np.bool_)
-    balanced_accuracy = _mean_recall(members, correct)
-    return {"balanced_accuracy": balanced_accuracy, "accuracy": _mean_recall([everybody], correct), **recalls}
+    patients_of = [reference == code for code in range(n_classes)]
+    all_patients = np.ones(reference.size, dtype=np.bool_)
+    return {
+        "balanced_accuracy": _make_mean_recall(patients_of, correct),
+        "accuracy": _make_mean_recall([all_patients], correct),
+        **{str(code): _make_mean_recall([patients], correct) for code, patients in enumerate(patients_of)},
+    }
 
 
-def _mean_recall(classes: Sequence[Booleans], correct: Booleans) -> WeightedMetric:
-    """The mean recall of the classes, given as their patients; NaN without a second class if there are several."""
+def _make_mean_recall(classes: Sequence[Booleans], correct: Booleans) -> WeightedMetric:
+    """Make the mean recall of classes, each a mask of its patients; several classes need at least two with patients."""
     members = np.array(classes, dtype=np.float64)
     return MeanRecall(correct.astype(np.float64), members, min(2, len(classes)))
 
 
 def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.NDArray[np.intp]:
-    """Counts of patients, shape (classes, classes + 1): rows by reference, columns by prediction, the last missing."""
+    """Count patients by reference and prediction.
+
+    Returns:
+        Counts of shape (classes, classes + 1): rows by reference, columns by prediction, the last column missing.
+    """
     columns = np.where(predicted == NO_CLASS, n_classes, predicted)
     cells = np.bincount(reference * (n_classes + 1) + columns, minlength=n_classes * (n_classes + 1))
     return np.asarray(cells.reshape(n_classes, n_classes + 1), dtype=np.intp)
 
 
 def probability_metrics(positive: Booleans, probability: Floats) -> dict[str, WeightedMetric]:
-    """Metrics of the predicted probability of the positive class, as functions of case weights.
+    """Return metrics of the predicted probability of the positive class, as functions of case weights.
 
-    A missing probability is NaN: then 0 counts for a positive patient and 1 for a negative one.
-    `auc` is the probability that a positive patient has the higher probability (ties 0.5), NaN without both classes;
-    `brier` the mean squared error; `calibration_in_the_large` the mean probability minus the fraction of positives;
-    `calibration_error` the mean over patients of the absolute difference of these two in five equal bins of the
-    probability.
+    A missing probability (NaN) counts as 0 for a positive patient and as 1 for a negative one.
+
+    - `auc`: the probability that a positive patient has the higher probability (ties 0.5), NaN if a class is absent.
+    - `brier`: the mean squared error.
+    - `calibration_in_the_large`: the mean probability minus the fraction of positive patients.
+    - `calibration_error`: the absolute value of this difference within each of five equal bins of the probability,
+      averaged over patients.
     """
     truth = positive.astype(np.float64)
-    given = np.where(np.isnan(probability), 1.0 - truth, probability)
-    bins = _bins(given)
-    member = (bins[:, None] == np.arange(CALIBRATION_BINS)).astype(np.float64)
+    completed = np.where(np.isnan(probability), 1.0 - truth, probability)
+    in_bin = (_find_bins(completed)[:, None] == np.arange(CALIBRATION_BINS)).astype(np.float64)
 
     def calibration_error(weights: Floats) -> Floats:
-        gaps: Floats = np.abs(weights @ (member * (given - truth)[:, None])).sum(axis=1)
+        gaps: Floats = np.abs(weights @ (in_bin * (completed - truth)[:, None])).sum(axis=1)
         return ratio(gaps, weights.sum(axis=1))
 
     ones = np.ones(truth.size)
     return {
-        "auc": auc_metric(positive, given),
-        "brier": lambda weights: ratio_of_sums(weights, (given - truth) ** 2, ones),
-        "calibration_in_the_large": lambda weights: ratio_of_sums(weights, given - truth, ones),
+        "auc": auc_metric(positive, completed),
+        "brier": lambda weights: ratio_of_sums(weights, (completed - truth) ** 2, ones),
+        "calibration_in_the_large": lambda weights: ratio_of_sums(weights, completed - truth, ones),
         "calibration_error": calibration_error,
     }
 
 
 def auc_metric(positive: Booleans, score: Floats) -> WeightedMetric:
-    """Area under the ROC curve as a function of case weights; NaN without both classes.
+    """Return the area under the ROC curve as a function of case weights; NaN if a class is absent.
 
     A bootstrap of 1000 replicates of 400 patients is 140 times faster than with scikit-learn's `roc_auc_score`.
     """
@@ -99,26 +118,107 @@ def auc_metric(positive: Booleans, score: Floats) -> WeightedMetric:
 
 
 def calibration_table(positive: Booleans, probability: Floats) -> list[dict[str, Any]]:
-    """Number of patients, mean probability and fraction of positives in each of five equal bins of the probability.
+    """Return the number of patients, mean probability and fraction of positives in five equal bins of the probability.
 
-    Patients without a probability (NaN) do not count; empty bins are left out.
+    Patients with no probability (NaN) do not count. Empty bins are left out.
     """
-    given = ~np.isnan(probability)
-    bins = _bins(probability[given])
-    table = []
-    for number in range(CALIBRATION_BINS):
-        inside = bins == number
-        if inside.any():
-            mean, share = float(probability[given][inside].mean()), float(positive[given][inside].mean())
-            table.append({"cases": int(inside.sum()), "probability_mean": mean, "positive_share": share})
-    return table
+    known = ~np.isnan(probability)
+    probability, positive = probability[known], positive[known]
+    bins = _find_bins(probability)
+    return [
+        {
+            "cases": int((bins == number).sum()),
+            "probability_mean": float(probability[bins == number].mean()),
+            "positive_share": float(positive[bins == number].mean()),
+        }
+        for number in range(CALIBRATION_BINS)
+        if (bins == number).any()
+    ]
 
 
 def class_codes(values: Sequence[object], classes: Sequence[object]) -> Codes:
-    """The place of each value among the classes, `NO_CLASS` for None."""
-    place = {value: code for code, value in enumerate(classes)}
-    return np.array([NO_CLASS if value is None else place[value] for value in values], dtype=np.intp)
+    """Return the place of each value among the classes, `NO_CLASS` for None."""
+    place_of = {value: code for code, value in enumerate(classes)}
+    return np.array([NO_CLASS if value is None else place_of[value] for value in values], dtype=np.intp)
 
 
-def _bins(probability: Floats) -> npt.NDArray[np.intp]:
+def _find_bins(probability: Floats) -> npt.NDArray[np.intp]:
     return np.minimum(probability * CALIBRATION_BINS, CALIBRATION_BINS - 1).astype(np.intp)
+
+
+@dataclass(frozen=True)
+class ClassCohort:
+    """The rows of a cohort (`ClassRow`) as arrays of shape (patients,), and the metrics of these patients."""
+
+    rows: Sequence[Any]
+    answer: AnswerSpec
+
+    @cached_property
+    def positive(self) -> Booleans:
+        """Whether the patient has the second of two classes."""
+        return np.array([row.actual == self.answer.classes[1] for row in self.rows], dtype=np.bool_)
+
+    @cached_property
+    def probability(self) -> Floats:
+        """The predicted probability of the second class, NaN where missing."""
+        return np.array([np.nan if row.probability is None else row.probability for row in self.rows])
+
+    @cached_property
+    def binary(self) -> dict[str, WeightedMetric]:
+        """The metrics of two classes; metrics of probabilities only if a patient has a probability."""
+        correct = np.array([row.correct for row in self.rows], dtype=np.bool_)
+        metrics = binary_metrics(self.positive, correct)
+        if np.isfinite(self.probability).any():
+            metrics |= probability_metrics(self.positive, self.probability)
+        return metrics
+
+    @cached_property
+    def many(self) -> dict[str, WeightedMetric]:
+        """The metrics of more than two classes."""
+        actual = class_codes([row.actual for row in self.rows], self.answer.classes)
+        predicted = class_codes([row.predicted for row in self.rows], self.answer.classes)
+        return many_classes_metrics(actual, predicted, len(self.answer.classes))
+
+
+def _declare_binary(name: str, title: str, **properties: Any) -> Metric:
+    return Metric(name, title, "class", lambda cohort: cohort.binary.get(name), **properties)
+
+
+def _declare_many(name: str, title: str, key: str) -> Metric:
+    return Metric(name, title, "class", lambda cohort: cohort.many[key])
+
+
+BINARY_METRICS: tuple[Metric, ...] = (
+    _declare_binary("balanced_accuracy", "Balanced accuracy"),
+    _declare_binary("sensitivity", "Sensitivity"),
+    _declare_binary("specificity", "Specificity"),
+    _declare_binary("auc", "AUC"),
+    _declare_binary("brier", "Brier score", best=0.0),
+    _declare_binary("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
+    _declare_binary("calibration_error", "Calibration error", best=0.0),
+)
+MANY_CLASSES_METRICS: tuple[Metric, ...] = (
+    _declare_many("balanced_accuracy", "Balanced accuracy", "balanced_accuracy"),
+    _declare_many("accuracy", "Accuracy", "accuracy"),
+)
+
+
+def class_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
+    """Return the metrics of an answer; more than two classes have the recall of each class among them."""
+    if answer.is_binary:
+        return BINARY_METRICS
+    return (*MANY_CLASSES_METRICS, *(_declare_recall(value, code) for code, value in enumerate(answer.classes)))
+
+
+def _declare_recall(value: ClassValue, code: int) -> Metric:
+    return _declare_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code))
+
+
+def with_all_classes(answer: AnswerSpec) -> AnswerSpec:
+    """Return the answer with the classes that its declaration does not count added to the counted ones."""
+    return answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
+
+
+def select_counted_classes(answer: AnswerSpec, rules: ClassRules) -> AnswerSpec:
+    """Return the answer with the classes that count by the rules."""
+    return with_all_classes(answer) if rules.not_counted == "class" else answer

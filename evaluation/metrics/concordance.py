@@ -1,12 +1,29 @@
 """Comparable and concordant pairs of patients under case weights.
 
 Cohorts of up to about a thousand patients have a matrix of pairs, whose products with the weights give the sums. Larger
-cohorts are counted in n log n steps and without a matrix.
+cohorts are counted in n log n steps and with no matrix, as follows.
 
-Merge-sort counting, written as one cumulative sum per bit of the time rank. Patients are sorted by time, a recurrence
-before a censoring at the same time, and the distinct (time, censored) are numbered from 0: patient j is comparable with
-a recurrence i where the number of j is greater. Of two numbers a < b the highest differing bit is 0 in a and 1 in b, so
-that each bit splits the pairs into blocks of equal higher bits.
+Patients are sorted by time, a recurrence before a censoring at the same time, and the distinct (time, censored) are
+numbered from 0. Patient j is comparable with a recurrence i if the number of j is greater. The highest bit in which
+two numbers a < b differ is 0 in a and 1 in b. So each bit splits the pairs into blocks of numbers with equal higher
+bits, and every comparable pair is counted at exactly one bit: merge-sort counting, with one cumulative sum per bit.
+
+Example with four patients (`test_the_worked_example_of_the_docstring`)::
+
+    patient  number  bits  outcome     risk
+    A        0       00    recurrence  0.9
+    B        1       01    recurrence  0.4
+    C        2       10    censored    0.4
+    D        3       11    recurrence  0.7
+
+    bit 1: one block. Earlier (bit is 0) recurrences: A, B. Later (bit is 1) patients by risk: C 0.4, D 0.7.
+           A is above both: 2. B is above none and equal to C: 0.5.
+    bit 0: block of A and B: A is above B: 1.
+           Block of C and D: C is no recurrence: no pair.
+
+    concordant 2 + 0.5 + 1 = 3.5 of the 5 comparable pairs AB, AC, AD, BC and BD: the C-index is 0.7.
+
+With weights, "above both" is a difference of two running sums of the later patients' weights.
 """
 
 from __future__ import annotations
@@ -28,19 +45,27 @@ _MAX_EXACT_SUM: Final = 2.0**22
 
 
 def rank_follow_up(times: Floats, events: Booleans) -> Integers:
-    """The place of each patient among the distinct (time, censored), shape (patients,).
+    """Return the place of each patient among the distinct (time, censored), shape (patients,).
 
-    Patient j is comparable with a recurrence i exactly where the place of j is greater.
+    Patient j is comparable with a recurrence i exactly if the place of j is greater.
     """
     _, place = np.unique(np.stack([times, ~events], axis=1), axis=0, return_inverse=True)
     return place.ravel().astype(np.intp)
 
 
 def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
-    """1 where the row's patient recurred before the column's last follow-up, else 0, shape (rows, patients).
+    """Return 1 where the row's patient recurred before the column's last follow-up, else 0.
 
-    A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
-    `times` is the follow-up, `events` True for a recurrence, both of shape (patients,).
+    A recurrence counts as earlier than a censoring at the same time. Two recurrences at the same time are not
+    comparable.
+
+    Args:
+        times: Follow-up, shape (patients,).
+        events: True for a recurrence, shape (patients,).
+        rows: Numbers of the patients of the rows.
+
+    Returns:
+        An array of shape (rows, patients).
     """
     order = rank_follow_up(times, events)
     pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
@@ -49,11 +74,14 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class _Level:
-    """The pairs that one bit splits.
+    """The pairs that one bit splits, and where each earlier patient reads the running sum over the later ones.
 
-    `later` are the patients with the bit set, by block and then by risk; `earlier` the recurrences without it.
-    Of the running sum over `later`, beginning with 0, each of `earlier` needs the places where its block begins,
-    where risks equal to its own begin, and where they end.
+    Attributes:
+        later: The patients with the bit set, sorted by block and then by risk.
+        earlier: The recurrences with the bit unset.
+        begin: For each of `earlier`, the place in the running sum (which begins with 0) where its block begins.
+        below: The place where the risks that are equal to its own risk begin.
+        up_to: The place where these risks end.
     """
 
     later: Integers
@@ -65,9 +93,12 @@ class _Level:
 
 @dataclass(frozen=True)
 class PairSums:
-    """Weighted sums over comparable pairs, one a replicate.
+    """Weighted sums over comparable pairs, one value for each replicate.
 
-    `concordant` counts a tie of risks as 0.5; pairs in which a risk is missing stand in `unknown` alone.
+    Attributes:
+        comparable: All pairs.
+        concordant: Pairs in which the patient who recurred earlier has the higher risk; a tie of risks counts 0.5.
+        unknown: Pairs in which a risk is missing. They do not count in `concordant`.
     """
 
     comparable: Floats
@@ -75,7 +106,10 @@ class PairSums:
     unknown: Floats
 
     def concordance(self, missing_score: float = 0.0) -> Floats:
-        """The concordant fraction, a pair with a missing risk counted `missing_score`; NaN without comparable pairs."""
+        """Return the concordant fraction of the pairs, NaN if no pair is comparable.
+
+        A pair with a missing risk counts `missing_score`.
+        """
         # Fractional weights leave a perfect order an ulp above 1.
         return np.clip(ratio(self.concordant + missing_score * self.unknown, self.comparable), 0.0, 1.0)
 
@@ -84,18 +118,21 @@ class PairSums:
 class _PairMatrix:
     """All pairs of a recurrence (row) and a patient (column).
 
-    `recurred` are the places of the recurrences. `comparable` and `known` say whether a pair counts and whether it has
-    both risks, `concordant` is its score of 0, 0.5 or 1; all have shape (recurrences, patients).
+    Attributes:
+        recurrences: Places of the recurrences in the cohort.
+        comparable: Whether a pair counts, shape (recurrences, patients).
+        known: Whether a pair counts and has both risks, shape (recurrences, patients).
+        concordant: Score of the pair, 0, 0.5 or 1, shape (recurrences, patients).
     """
 
-    recurred: Integers
+    recurrences: Integers
     comparable: Booleans
     known: Booleans
     concordant: Floats
 
     def count(self, weights: Floats, earlier_weights: Floats) -> PairSums:
         """Return the sums under each row of the weights, see `PairCounter.count`."""
-        earlier = earlier_weights[:, self.recurred]
+        earlier = earlier_weights[:, self.recurrences]
         comparable = _weigh_pairs(earlier, self.comparable, weights)
         unknown = np.zeros(len(weights))
         if self.has_unknown:
@@ -105,19 +142,19 @@ class _PairMatrix:
     def leave_one_out(self) -> PairSums:
         """Return the sums without each patient in turn."""
         return PairSums(
-            self._without_each(self.comparable.astype(np.float64)),
-            self._without_each(self.concordant),
-            self._without_each((self.comparable & ~self.known).astype(np.float64)),
+            self._sum_without_each(self.comparable.astype(np.float64)),
+            self._sum_without_each(self.concordant),
+            self._sum_without_each((self.comparable & ~self.known).astype(np.float64)),
         )
 
     @property
     def has_unknown(self) -> bool:
-        """Return whether a comparable pair lacks a risk."""
+        """Whether a comparable pair lacks a risk."""
         return bool((self.comparable & ~self.known).any())
 
-    def _without_each(self, pairs: Floats) -> Floats:
+    def _sum_without_each(self, pairs: Floats) -> Floats:
         sums: Floats = pairs.sum() - pairs.sum(axis=0)
-        sums[self.recurred] -= pairs.sum(axis=1)
+        sums[self.recurrences] -= pairs.sum(axis=1)
         return sums
 
 
@@ -131,10 +168,12 @@ def _weigh_pairs(earlier: Floats, pairs: Booleans | Floats, weights: Floats) -> 
 
 
 class PairCounter:
-    """Counts the pairs of one cohort under many weights.
+    """Counter of the pairs of one cohort under many weights.
 
-    `times` is the follow-up, `events` True for a recurrence, `risks` higher for earlier recurrence and NaN where
-    missing; all have shape (patients,).
+    Args:
+        times: Follow-up, shape (patients,).
+        events: True for a recurrence, shape (patients,).
+        risks: Higher for earlier recurrence, NaN where missing, shape (patients,).
     """
 
     def __init__(self, times: Floats, events: Booleans, risks: Floats) -> None:
@@ -148,43 +187,47 @@ class PairCounter:
 
     @cached_property
     def _levels(self) -> list[_Level]:
+        """The pairs that each bit splits, for merge-sort counting."""
         bits = int(self._number.max(initial=0)).bit_length()
-        levels = (_level(self._number, self._events, self._rank, self._known, bit) for bit in range(bits))
+        levels = (_make_level(self._number, self._events, self._rank, self._known, bit) for bit in range(bits))
         return [level for level in levels if level.later.size and level.earlier.size]
 
     @cached_property
     def _matrix(self) -> _PairMatrix | None:
-        """The pairs as a matrix, None for cohorts that are too large."""
-        recurred = np.flatnonzero(self._events)
-        if recurred.size * self._events.size > _MAX_MATRIX_PAIRS:
+        """The pairs as a matrix; None for cohorts that are too large."""
+        recurrences = np.flatnonzero(self._events)
+        if recurrences.size * self._events.size > _MAX_MATRIX_PAIRS:
             return None
-        comparable = self._number[recurred, None] < self._number
+        comparable = self._number[recurrences, None] < self._number
         is_known = np.zeros(self._events.size, dtype=np.bool_)
         is_known[self._known] = True
-        compared = comparable & is_known[recurred, None] & is_known
-        higher = self._rank[recurred, None] > self._rank
-        tied = self._rank[recurred, None] == self._rank
-        return _PairMatrix(recurred, comparable, compared, compared * (higher + 0.5 * tied))
+        known = comparable & is_known[recurrences, None] & is_known
+        is_higher = self._rank[recurrences, None] > self._rank
+        is_tied = self._rank[recurrences, None] == self._rank
+        return _PairMatrix(recurrences, comparable, known, known * (is_higher + 0.5 * is_tied))
 
     def count(self, weights: Floats, earlier_weights: Floats | None = None) -> PairSums:
-        """The sums under each row of `weights`, shape (replicates, patients).
+        """Sum the pairs under each row of `weights`, shape (replicates, patients).
 
-        The weight of a pair is the product of its patients' weights; `earlier_weights`, of the same shape, replace
-        the weights of the patient who recurred.
+        The weight of a pair is the product of its patients' weights. `earlier_weights`, of the same shape, replace the
+        weights of the patient who recurred.
         """
-        earlier = weights if earlier_weights is None else earlier_weights
+        if earlier_weights is None:
+            earlier_weights = weights
         if self._matrix is not None:
-            return self._matrix.count(np.asarray(weights, dtype=np.float64), np.asarray(earlier, dtype=np.float64))
+            return self._matrix.count(
+                np.asarray(weights, dtype=np.float64), np.asarray(earlier_weights, dtype=np.float64)
+            )
         replicates, n = weights.shape
         step = max(1, _BLOCK_NUMBERS // max(1, n))
         sums: Floats = np.zeros((3, replicates))
         for start in range(0, replicates, step):
             block = slice(start, start + step)
-            sums[:, block] = self._count_block(weights[block], earlier[block])
+            sums[:, block] = self._count_block(weights[block], earlier_weights[block])
         return PairSums(*sums)
 
     def leave_one_out(self) -> PairSums:
-        """The sums of an unweighted cohort with each patient left out in turn, shape (patients,)."""
+        """Return the sums of an unweighted cohort with each patient left out in turn, shape (patients,)."""
         if self._matrix is not None:
             return self._matrix.leave_one_out()
         return self.count(1.0 - np.eye(self._events.size))
@@ -193,14 +236,15 @@ class PairCounter:
         # Patients along the first axis, so that running sums and look-ups move whole rows of replicates.
         w = np.ascontiguousarray(weights.T, dtype=np.float64)
         earlier = np.ascontiguousarray(earlier_weights.T, dtype=np.float64)
-        comparable = self._comparable(w, earlier, np.arange(w.shape[0]))
+        comparable = self._count_comparable(w, earlier, np.arange(w.shape[0]))
         unknown = np.zeros(w.shape[1])
         if self._known.size < w.shape[0]:
-            unknown = comparable - self._comparable(w, earlier, self._known)
+            unknown = comparable - self._count_comparable(w, earlier, self._known)
         concordant = np.zeros(w.shape[1])
         for level in self._levels:
             sums = np.zeros((level.later.size + 1, w.shape[1]))
             np.cumsum(w[level.later], axis=0, out=sums[1:])
+            # Lower risks count 1 and equal risks 0.5: the mean of the sums below and up to the own risk.
             lower = sums[level.below]
             lower += sums[level.up_to]
             lower *= 0.5
@@ -208,24 +252,27 @@ class PairCounter:
             concordant += np.einsum("ib,ib->b", lower, earlier[level.earlier])
         return comparable, concordant, unknown
 
-    def _comparable(self, w: Floats, earlier: Floats, patients: Integers) -> Floats:
-        """Weight of all comparable pairs among `patients`."""
+    def _count_comparable(self, w: Floats, earlier: Floats, patients: Integers) -> Floats:
+        """Sum the weights of all comparable pairs among `patients`."""
         order = patients[np.argsort(self._number[patients], kind="stable")]
         numbers = self._number[order]
         after = np.zeros((order.size + 1, w.shape[1]))
         np.cumsum(w[order][::-1], axis=0, out=after[1:])
-        recurred = self._events[order]
-        later = order.size - np.searchsorted(numbers, numbers[recurred], side="right")
-        total: Floats = np.einsum("ib,ib->b", after[later], earlier[order[recurred]])
+        is_recurrence = self._events[order]
+        later = order.size - np.searchsorted(numbers, numbers[is_recurrence], side="right")
+        total: Floats = np.einsum("ib,ib->b", after[later], earlier[order[is_recurrence]])
         return total
 
 
 def make_case_control_counter(cases: Booleans, scores: Floats) -> PairCounter:
-    """Counts pairs of a case and a control, concordant where the case's score is higher; arguments have one shape."""
+    """Make a counter of the pairs of a case and a control, which are concordant if the case's score is higher.
+
+    Both arrays have the same shape; `cases` is True for a case and False for a control.
+    """
     return PairCounter((~cases).astype(np.float64), cases, scores)
 
 
-def _level(number: Integers, events: Booleans, rank: Integers, known: Integers, bit: int) -> _Level:
+def _make_level(number: Integers, events: Booleans, rank: Integers, known: Integers, bit: int) -> _Level:
     is_later = (number[known] >> bit) & 1 == 1
     later, earlier = known[is_later], known[~is_later]
     earlier = earlier[events[earlier]]
@@ -237,7 +284,7 @@ def _level(number: Integers, events: Booleans, rank: Integers, known: Integers, 
     return _Level(
         later,
         earlier,
-        np.searchsorted(keys, key[earlier] - rank[earlier], side="left"),
-        np.searchsorted(keys, key[earlier], side="left"),
-        np.searchsorted(keys, key[earlier], side="right"),
+        begin=np.searchsorted(keys, key[earlier] - rank[earlier], side="left"),
+        below=np.searchsorted(keys, key[earlier], side="left"),
+        up_to=np.searchsorted(keys, key[earlier], side="right"),
     )

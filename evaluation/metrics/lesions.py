@@ -27,10 +27,13 @@ class LesionCounts:
 
 @dataclass(frozen=True)
 class FalseVoxels:
-    """Voxels of one label in one case in connected components without any voxel in common with the other mask.
+    """Voxels of one label in one case, in connected components that the other mask does not touch.
 
-    `false_positive` are those of the prediction, `false_negative` those of the reference.
-    Source: autoPET, whose code joins voxels of a face or an edge.
+    Attributes:
+        false_positive: Voxels of such components of the prediction.
+        false_negative: Voxels of such components of the reference.
+
+    Source: autoPET, whose code joins voxels with a common face or edge.
     """
 
     false_positive: int = 0
@@ -39,7 +42,7 @@ class FalseVoxels:
 
 @dataclass(frozen=True)
 class ComparedLesions:
-    """Lesions of one case in the order of their first voxels.
+    """Comparison of the lesions of one case, which are in the order of their first voxels.
 
     Attributes:
         counts: Detected, false and missed lesions.
@@ -60,7 +63,12 @@ class ComparedLesions:
 
 @dataclass(frozen=True)
 class MatchedLesions:
-    """The DSC of each detected reference lesion with its match, and the numbers of the true predicted lesions."""
+    """Result of the matching of two sets of lesions.
+
+    Attributes:
+        dsc: DSC of each detected reference lesion with its match, by the lesion's number.
+        predicted: Numbers of the true predicted lesions.
+    """
 
     dsc: Mapping[int, float]
     predicted: frozenset[int]
@@ -76,23 +84,23 @@ def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.
         return np.zeros(mask.shape, dtype=np.int32), 0
     # As bytes: cc3d 4.1 fails on rows of one voxel of booleans.
     voxels = np.ascontiguousarray(mask).view(np.uint8)
-    numbered, count = cc3d.connected_components(
+    numbers, count = cc3d.connected_components(
         voxels, connectivity=cast("Any", connectivity), return_N=True, out_dtype=np.uint32
     )
-    return numbered.view(np.int32), int(count)
+    return numbers.view(np.int32), int(count)
 
 
 def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> ComparedLesions:
-    """Compare the lesions, connected components, of two masks of one shape, (z, y, x), as `match_lesions` does."""
-    numbered = _numbered(reference, predicted, rules.connectivity)
-    reference_sizes, predicted_sizes = sizes = _sizes(numbered)
-    pairs = find_overlapping_pairs(*numbered, reference_sizes, predicted_sizes)
+    """Compare the lesions, connected components, of two masks of the same shape, (z, y, x), by `match_pairs`."""
+    references, predictions = _number_components(reference, predicted, rules.connectivity)
+    reference_sizes, predicted_sizes = _count_voxels(references), _count_voxels(predictions)
+    pairs = find_overlapping_pairs(references, predictions, reference_sizes, predicted_sizes)
     matched = match_pairs(pairs, rules)
     n_reference, n_predicted = reference_sizes.size - 1, predicted_sizes.size - 1
-    true = len(matched.predicted)
+    n_true = len(matched.predicted)
     return ComparedLesions(
-        counts=LesionCounts(true, n_predicted - true, n_reference - len(matched.dsc)),
-        false=_false_voxels(numbered, sizes),
+        counts=LesionCounts(n_true, n_predicted - n_true, n_reference - len(matched.dsc)),
+        false=_count_untouched(references, predictions, reference_sizes, predicted_sizes),
         reference_voxels=tuple(reference_sizes[1:].tolist()),
         predicted_voxels=tuple(predicted_sizes[1:].tolist()),
         dsc=tuple(matched.dsc.get(number) for number in range(1, n_reference + 1)),
@@ -104,30 +112,30 @@ def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) 
 
 
 def count_false_voxels(reference: Booleans, predicted: Booleans, connectivity: int) -> FalseVoxels:
-    """Voxels in components that the other mask of the same shape, (z, y, x), does not touch."""
-    numbered = _numbered(reference, predicted, connectivity)
-    return _false_voxels(numbered, _sizes(numbered))
+    """Count the voxels of components that the other mask of the same shape, (z, y, x), does not touch."""
+    references, predictions = _number_components(reference, predicted, connectivity)
+    return _count_untouched(references, predictions, _count_voxels(references), _count_voxels(predictions))
 
 
-def _numbered(reference: Booleans, predicted: Booleans, connectivity: int) -> tuple[_Numbers, _Numbers]:
-    """The components of two masks within their foreground."""
+def _number_components(reference: Booleans, predicted: Booleans, connectivity: int) -> tuple[_Numbers, _Numbers]:
+    """Number the components of two masks within the box of their foreground."""
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     return label_components(reference[box], connectivity)[0], label_components(predicted[box], connectivity)[0]
 
 
-def _sizes(numbered: tuple[_Numbers, _Numbers]) -> tuple[Integers, Integers]:
-    """Voxels of each component by number, with those of no component at 0."""
-    reference, predicted = numbered
-    return np.bincount(reference.ravel(), minlength=1), np.bincount(predicted.ravel(), minlength=1)
+def _count_voxels(numbers: _Numbers) -> Integers:
+    """Count the voxels of each component by its number; the background has number 0."""
+    return np.bincount(numbers.ravel(), minlength=1)
 
 
-def _false_voxels(numbered: tuple[_Numbers, _Numbers], sizes: tuple[Integers, Integers]) -> FalseVoxels:
-    both = (numbered[0] > 0) & (numbered[1] > 0)
-    missed, false = (
-        int(of_mask[1:].sum() - of_mask[np.unique(one[both])].sum())
-        for one, of_mask in zip(numbered, sizes, strict=True)
-    )
-    return FalseVoxels(false, missed)
+def _count_untouched(
+    references: _Numbers, predictions: _Numbers, reference_sizes: Integers, predicted_sizes: Integers
+) -> FalseVoxels:
+    """Count the voxels of components that the other mask does not touch."""
+    is_common = (references > 0) & (predictions > 0)
+    missed = reference_sizes[1:].sum() - reference_sizes[np.unique(references[is_common])].sum()
+    false = predicted_sizes[1:].sum() - predicted_sizes[np.unique(predictions[is_common])].sum()
+    return FalseVoxels(false_positive=int(false), false_negative=int(missed))
 
 
 # Numbers of the reference and of the predicted lesion of each pair, and its IoU.
@@ -137,22 +145,31 @@ LesionPairs: TypeAlias = tuple[Integers, Integers, Floats]
 def match_lesions(
     references: _Numbers, predictions: _Numbers, reference_sizes: Integers, predicted_sizes: Integers, rules: MaskRules
 ) -> MatchedLesions:
-    """Match the lesions of two arrays of components as `match_pairs` does.
+    """Match the lesions of two arrays of component numbers as `match_pairs` does.
 
-    Sizes are the components' voxels in the whole image, by number; voxels without an overlap may be left out of the
-    two arrays of components, 0 for none.
+    Args:
+        references: Number of the reference lesion at each voxel, 0 where there is no lesion.
+        predictions: Number of the predicted lesion at the same voxels. Voxels that are not in both masks may be left
+            out of the two arrays.
+        reference_sizes: Voxels of each reference lesion in the whole image, by number.
+        predicted_sizes: Voxels of each predicted lesion in the whole image, by number.
+        rules: Rules of the matching.
     """
     return match_pairs(find_overlapping_pairs(references, predictions, reference_sizes, predicted_sizes), rules)
 
 
 def match_pairs(pairs: LesionPairs, rules: MaskRules) -> MatchedLesions:
-    """Match lesions, given every overlapping pair.
+    """Match lesions by their overlapping pairs.
 
-    A pair may match if its IoU is above `rules.iou_threshold` (or equal, if `iou_strict` is false). `one_to_one` takes
-    the matching with the most pairs, each lesion at most once. `any_overlap` follows the overview's wording: every
-    predicted lesion with a possible partner is a true positive, every reference without one a false negative, so that
-    one lesion may serve several; a reference's DSC is then the DSC with its best partner. `greedy` takes the pair with
-    the largest IoU, then the next whose lesions are both free.
+    A pair may match if its IoU is above `rules.iou_threshold` (or equal, if `iou_strict` is false). `rules.matching`
+    decides which of these pairs match:
+
+    - `one_to_one`: the largest set of pairs in which each lesion occurs at most once.
+    - `any_overlap`: all pairs, as the overview words it. Every predicted lesion with a partner is a true positive, and
+      every reference lesion with no partner is a false negative, so that a lesion may have several partners. The DSC
+      of a reference lesion is then the DSC with its best partner.
+    - `greedy`: the pair with the largest IoU, then the next pair whose lesions are both free.
+
     Source: the HECKTOR 2025 rules and overview.
     """
     references, predictions, iou = pairs
@@ -188,13 +205,19 @@ def find_overlapping_pairs(
 
 
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
-    """The largest one-to-one matching among candidate pairs; of several the one with the largest total IoU.
+    """Find the one-to-one matching with the most pairs, and among equal numbers the largest total IoU.
 
-    Each candidate pair has the number of its reference lesion and of its predicted lesion, and an IoU in (0, 1].
-    Returns the matched (reference, prediction) pairs, sorted.
+    Args:
+        references: Number of the reference lesion of each candidate pair.
+        predictions: Number of the predicted lesion of each candidate pair.
+        iou: IoU of each candidate pair, above 0 and at most 1.
+
+    Returns:
+        The matched (reference, prediction) pairs, sorted.
     """
     if np.unique(references).size == np.unique(predictions).size == iou.size:
-        return sorted(zip(references.tolist(), predictions.tolist(), strict=True))  # no lesion has a choice
+        # No lesion has a choice.
+        return sorted(zip(references.tolist(), predictions.tolist(), strict=True))
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -203,7 +226,7 @@ def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -
     graph = coo_array((np.ones(iou.size), (references, predictions + first_column)), shape=(nodes, nodes))
     group = connected_components(graph, directed=False)[1][references]
     matched: list[tuple[int, int]] = []
-    # Groups share no lesion, so each is solved alone, which keeps the cost small with many lesions.
+    # Groups share no lesion, so each group is solved separately, which keeps the cost small with many lesions.
     order = np.argsort(group, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         matched += _match_group(references[members], predictions[members], iou[members])
@@ -211,7 +234,7 @@ def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -
 
 
 def match_greedily(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
-    """One-to-one pairs by decreasing IoU, ties by index; arguments as in `match_one_to_one`."""
+    """Match one-to-one by decreasing IoU, ties by number; arguments and result as in `match_one_to_one`."""
     free_references, free_predictions = set(references.tolist()), set(predictions.tolist())
     matched: list[tuple[int, int]] = []
     for index in np.lexsort((predictions, references, -iou)):
@@ -237,6 +260,6 @@ def _match_group(references: Integers, predictions: Integers, iou: Floats) -> li
 
 
 def f1_agg_metric(true_positives: Floats, false_positives: Floats, false_negatives: Floats) -> WeightedMetric:
-    """Aggregated F1, 2 TP / (2 TP + FP + FN) with lesions summed over cases."""
+    """Return the aggregated F1, 2 TP / (2 TP + FP + FN) with lesions summed over cases, as a function of weights."""
     twice = 2 * true_positives
     return lambda weights: ratio_of_sums(weights, twice, twice + false_positives + false_negatives)

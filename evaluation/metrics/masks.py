@@ -1,4 +1,4 @@
-"""Metrics of masks: one record each, a function of case weights from the rows of a cohort."""
+"""Metrics of masks: each is declared once and computed from the columns of a cohort as a function of case weights."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, Metric
 LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
 # The label of each distance in a row.
 DISTANCES: Final = {
-    f"{label}_{one.key}": label for label in LABELS for one in surface.SURFACE_METRICS if one.unit == "mm"
+    f"{label}_{metric.key}": label for label in LABELS for metric in surface.SURFACE_METRICS if metric.unit == "mm"
 }
 
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """Figures of one label in the cases of a cohort, each of shape (cases,); NaN where a case does not count.
+    """Figures of one label in the cases of a cohort, all of shape (cases,); NaN where a case does not count.
 
     Attributes:
         dsc, precision, recall: Scores of each case.
@@ -60,9 +60,13 @@ class LabelColumns:
 
 @dataclass(frozen=True)
 class MaskColumns:
-    """The rows of a cohort (`MaskRow`) as columns, made once; `labels` holds `gtvp` and `gtvn`.
+    """The rows of a cohort (`MaskRow`) as columns.
 
-    `voxel_volume_mm3` has the shape (cases,); `volume_unit` is the unit of aggregated DSC, `mm3` or `voxels`.
+    Attributes:
+        cases: Names of the cases.
+        voxel_volume_mm3: Volume of a voxel in each case, shape (cases,).
+        labels: Columns of `gtvp` and `gtvn`.
+        volume_unit: Unit of volumes in the aggregated DSC, `mm3` or `voxels`.
     """
 
     cases: tuple[str, ...]
@@ -71,7 +75,7 @@ class MaskColumns:
     volume_unit: str
 
     def values(self, label: str, name: str) -> Floats:
-        """Return one figure of a label, shape (cases,)."""
+        """Return the figure of a label with this name, shape (cases,)."""
         values: Floats = getattr(self.labels[label], name)
         return values
 
@@ -112,7 +116,7 @@ class MaskColumns:
         return harmonic_mean_metric(mean_metric(gtvp.precision), mean_metric(gtvp.recall))
 
     def volume_mean(self, label: str, plus: str, minus: str = "") -> WeightedMetric:
-        """Return the mean over cases of a volume, or of the difference of two, in ml."""
+        """Return the mean over cases of the volume `plus`, less the volume `minus` if it has a name, in ml."""
         volumes_mm3 = self.values(label, plus) * self.voxel_volume_mm3
         if minus:
             volumes_mm3 = volumes_mm3 - self.values(label, minus) * self.voxel_volume_mm3
@@ -123,7 +127,7 @@ class MaskColumns:
         return metric.over_cases(self.labels[label].surfaces[metric.key])
 
 
-def _mean(label: str, score: str) -> Metric:
+def _declare_mean(label: str, score: str) -> Metric:
     return Metric(
         f"{label}_{score}_mean",
         f"{labels.NAMES[LABELS[label]]} mean {'DSC' if score == 'dsc' else score}",
@@ -134,15 +138,15 @@ def _mean(label: str, score: str) -> Metric:
     )
 
 
-def _aggregate(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric], *rules: str) -> Metric:
+def _declare_aggregate(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric], *rules: str) -> Metric:
     return Metric(name, title, "mask", compute, rules=rules)
 
 
-def _dsc_agg(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric]) -> Metric:
+def _declare_dsc_agg(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric]) -> Metric:
     return Metric(name, title, "mask", compute, has_tau=True, rules=("volume_unit",))
 
 
-def _volume(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
+def _declare_volumes(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
     return [
         Metric(
             f"{label}_{key}_mean_ml",
@@ -160,34 +164,35 @@ def _volume(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
 
 _LESION_RULES: Final = ("connectivity", "iou_threshold", "iou_strict", "matching")
 MASK_METRICS: tuple[Metric, ...] = (
-    _mean("gtvp", "dsc"),
-    _mean("gtvn", "dsc"),
-    _dsc_agg("gtvn_dsc_agg", "GTVn aggregated DSC", lambda columns: columns.dsc_agg("gtvn")),
-    _aggregate("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
-    _dsc_agg("gtvp_dsc_agg", "GTVp aggregated DSC", lambda columns: columns.dsc_agg("gtvp")),
-    _dsc_agg("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean),
-    _aggregate("gtvn_precision_agg", "GTVn aggregated precision", MaskColumns.lesion_precision, *_LESION_RULES),
-    _aggregate("gtvn_recall_agg", "GTVn aggregated recall", MaskColumns.lesion_recall, *_LESION_RULES),
-    _mean("gtvp", "precision"),
-    _mean("gtvp", "recall"),
-    _aggregate("gtvp_f1", "GTVp F1", MaskColumns.gtvp_f1, "gtvp_empty"),
-    *_volume("fp_volume", "false-positive volume", "false_positive"),
-    *_volume("fn_volume", "false-negative volume", "false_negative"),
-    *_volume("volume_bias", "volume bias", "predicted", "reference"),
+    _declare_mean("gtvp", "dsc"),
+    _declare_mean("gtvn", "dsc"),
+    _declare_dsc_agg("gtvn_dsc_agg", "GTVn aggregated DSC", lambda columns: columns.dsc_agg("gtvn")),
+    _declare_aggregate("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
+    _declare_dsc_agg("gtvp_dsc_agg", "GTVp aggregated DSC", lambda columns: columns.dsc_agg("gtvp")),
+    _declare_dsc_agg("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean),
+    _declare_aggregate("gtvn_precision_agg", "GTVn aggregated precision", MaskColumns.lesion_precision, *_LESION_RULES),
+    _declare_aggregate("gtvn_recall_agg", "GTVn aggregated recall", MaskColumns.lesion_recall, *_LESION_RULES),
+    _declare_mean("gtvp", "precision"),
+    _declare_mean("gtvp", "recall"),
+    _declare_aggregate("gtvp_f1", "GTVp F1", MaskColumns.gtvp_f1, "gtvp_empty"),
+    *_declare_volumes("fp_volume", "false-positive volume", "false_positive"),
+    *_declare_volumes("fn_volume", "false-negative volume", "false_negative"),
+    *_declare_volumes("volume_bias", "volume bias", "predicted", "reference"),
 )
 
 
 def mask_metrics(surfaces: str) -> tuple[Metric, ...]:
-    """Every metric of masks, with those of the surfaces that this value of the rule `surfaces` measures."""
-    of_surfaces = (_surface_metric(label, one) for label in SURFACES_OF[surfaces] for one in surface.SURFACE_METRICS)
-    return (*MASK_METRICS, *of_surfaces)
+    """Return every metric of masks, with the surface metrics of the labels that the rule `surfaces` names."""
+    surface_metrics = (
+        _declare_surface_metric(label, metric) for label in SURFACES_OF[surfaces] for metric in surface.SURFACE_METRICS
+    )
+    return (*MASK_METRICS, *surface_metrics)
 
 
-def _surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
-    title = f"{labels.NAMES[LABELS[label]]} {metric.title}"
+def _declare_surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
     return Metric(
         f"{label}_{metric.name}",
-        title,
+        f"{labels.NAMES[LABELS[label]]} {metric.title}",
         "mask",
         lambda columns: columns.surface_metric(label, metric),
         unit=metric.unit,

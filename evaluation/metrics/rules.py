@@ -42,8 +42,8 @@ SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",),
 class MaskRules(Document):
     """Rules for masks.
 
-    `bounding_box` says whether boxes must be given (`required`), are used if given (`optional`), or must not be given
-    (`whole_image`).
+    `bounding_box` says whether the option for bounding boxes is necessary (`required`), possible (`optional`) or
+    refused (`whole_image`).
     """
 
     missing: MissingRule
@@ -63,8 +63,8 @@ class MaskRules(Document):
 class RiskRules(Document):
     """Rules for risks.
 
-    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; by default that
-    which the answer declares.
+    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite. By default it is the
+    direction that the answer declares.
     """
 
     missing: MissingRule
@@ -76,8 +76,8 @@ class RiskRules(Document):
 class ClassRules(Document):
     """Rules for predicted classes.
 
-    `not_counted` says what becomes of a patient whose class in the reference is one of the answer's `not_counted`:
-    the patient is left out and named (`skip`), or each of these is a class of its own (`class`).
+    `not_counted` decides about a patient whose class in the reference is among the answer's `not_counted` classes.
+    With `skip` the patient is left out and named; with `class` each of these classes counts like any other class.
     """
 
     missing: MissingRule
@@ -88,42 +88,45 @@ Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
 
 def is_counted(error: object, missing: object) -> bool:
-    """True if a case enters the metrics: one without a usable prediction, `error`, does unless the rule is `skip`."""
+    """Return whether a case enters the metrics.
+
+    A case with an `error`, which has no usable prediction, enters them unless the rule `missing` is `skip`.
+    """
     return error is None or missing != "skip"
 
 
 RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": RiskRules, "class": ClassRules}
 
-# Tests that ask about something else than the metric.
+# Names of tests that do not test the difference of the metric itself.
 KANG: Final = "kang"
 SIGNED_RANK: Final = "wilcoxon_signed_rank"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of one kind of answer.
+    """Declaration of a metric of one kind of answer.
 
     Attributes:
-        name: as in editions and metrics.json, without the answer's prefix.
-        title: for tables and charts, with the unit.
-        kind: of the answers that it measures.
-        of: the metric as a function of case weights, from the kind's cohort (`MaskColumns`, `RiskCohort`,
-            `ClassCohort`); None if the rows lack the data.
+        name: Name in editions and metrics.json, without the answer's prefix.
+        title: Title in tables and charts, with the unit.
+        kind: Kind of the answers that the metric measures.
+        build: Makes the metric, a function of case weights, from the cohort (`MaskColumns`, `RiskCohort` or
+            `ClassCohort`). Returns None if the rows lack the data.
         unit: `mm`, `ml`, or empty for a fraction.
-        bounds: the least and the greatest value.
-        best: the best value; teams can be ranked only by a metric that is best at one of its bounds.
-        second_test: name of the test that is shown beside the deciding one, such as `SIGNED_RANK` for a mean of
-            per-case values; empty for none.
-        deciding_test: name of the test that decides whether one team is better, `SIGNED_RANK` for the median of
-            distances; empty for that of the bootstrapped difference.
-        has_tau: whether Kendall's tau of the ranking by it is given even where it does not rank.
-        rules: the rules that change its meaning.
+        bounds: Smallest and largest value.
+        best: Best value. Teams can be ranked only by a metric whose best value is one of its bounds.
+        second_test: Name of a test that is shown next to the deciding test, such as `SIGNED_RANK` for a mean of
+            per-case values; empty if there is no such test.
+        deciding_test: Name of the test that decides whether one team is better, such as `SIGNED_RANK` for the median of
+            distances; empty for the test of the bootstrapped difference.
+        has_tau: Whether Kendall's tau of the ranking by this metric is reported even where the metric does not rank.
+        rules: Names of the rules that change the meaning of the metric.
     """
 
     name: str
     title: str
     kind: Kind
-    of: Callable[[Any], WeightedMetric | None]
+    build: Callable[[Any], WeightedMetric | None]
     unit: str = ""
     bounds: tuple[float, float] = (0.0, 1.0)
     best: float = 1.0
@@ -143,5 +146,5 @@ class Metric:
 
     @property
     def higher_is_better(self) -> bool:
-        """The direction of a metric that can rank."""
+        """Whether higher is better, for a metric that can rank."""
         return self.best == self.bounds[1]

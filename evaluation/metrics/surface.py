@@ -23,20 +23,22 @@ MEASURED: Final[State] = "measured"
 BOTH_EMPTY: Final[State] = "both_empty"
 ONE_EMPTY: Final[State] = "one_empty"
 NO_PREDICTION: Final[State] = "no_prediction"
-# States of a surface whose distances are infinite.
+# States in which the distances are infinite.
 LOST: Final = (ONE_EMPTY, NO_PREDICTION)
 
 _PERCENT: Final = 95
-# A tree handles surface voxels only, a distance transform the whole box: this many box voxels cost as much as one.
-_BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
+# A search tree handles only surface voxels, a distance transform the whole box. The transform is faster if the box has
+# fewer voxels than this for each surface voxel.
+_MAX_BOX_VOXELS_PER_SURFACE_VOXEL: Final = 4
 
 
 @dataclass(frozen=True)
 class SurfaceValues:
     """Values of one label's surfaces in one case, by the key of each `SurfaceMetric`.
 
-    `state` is one of the constants above. With both masks empty the values are None and the case does not count; with
-    one mask empty, or no prediction, each value is the worst one: infinite distances and a surface DSC of 0.
+    `state` is one of the constants above. If both masks are empty, the values are None and the case does not count. If
+    one mask is empty, or there is no prediction, the values are the worst ones: infinite distances and a surface DSC
+    of 0.
     """
 
     state: State
@@ -45,34 +47,38 @@ class SurfaceValues:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Two surfaces: the distances in mm from each voxel of the reference's to the predicted one, and back."""
+    """Distances in mm from each voxel of the reference's surface to the predicted surface, and the other way round."""
 
     distances: tuple[Floats, Floats]
 
     def mean(self) -> float:
+        """Return the mean distance over the voxels of both surfaces."""
         return float(np.concatenate(self.distances).mean())
 
     def fraction_within(self, tolerance_mm: float) -> float:
-        """Return the fraction of both surfaces within a distance of the other one.
+        """Return the fraction of both surfaces that lies within a distance of the other surface.
 
         The bound is included, up to the precision of the spacing in the header.
         """
         return float(np.mean(is_within(np.concatenate(self.distances), tolerance_mm)))
 
     def hd95(self) -> float:
-        """The larger one of both directions' 95th percentiles."""
-        return max(float(np.percentile(one, _PERCENT)) for one in self.distances)
+        """Return the larger 95th percentile of both directions."""
+        return max(float(np.percentile(distances, _PERCENT)) for distances in self.distances)
 
 
 @dataclass(frozen=True)
 class SurfaceMetric:
-    """A value of the surfaces of one label in one case, and the metric that sums it up over cases.
+    """Declaration of a value of the surfaces of one label in one case, and of its metric over cases.
 
     Attributes:
-        key: the value's name in the rows of metrics.json; like `name` and `title` of the metric it follows the label.
-        over_cases: `median_metric` or `mean_metric`.
+        key: Name of the value in the rows of metrics.json.
+        name: Name of the metric after the label.
+        title: Title of the metric after the label.
+        measure: Computes the value of a case.
+        over_cases: Makes the metric from the values of all cases: `median_metric` or `mean_metric`.
         unit: `mm` for a distance, which is best at 0; empty for a fraction, which is best at 1.
-        rules: the rules that change its meaning.
+        rules: Names of the rules that change the meaning of the value.
     """
 
     key: str
@@ -93,7 +99,7 @@ class SurfaceMetric:
 
     @property
     def worst(self) -> float:
-        """The value with one mask empty or without a prediction."""
+        """The value if one mask is empty or there is no prediction."""
         return np.inf if self.unit else 0.0
 
 
@@ -126,15 +132,15 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
 
 
 def make_missing_row() -> SurfaceValues:
-    """The row of a case without a usable prediction."""
+    """Make the values of a case that has no usable prediction."""
     return SurfaceValues(NO_PREDICTION, {metric.key: metric.worst for metric in SURFACE_METRICS})
 
 
 def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceValues:
     """Compare the surfaces of two masks of the same shape; shape and spacing are (z, y, x).
 
-    The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the
-    fraction of both surfaces that lies within the tolerance (bound included) of the other one.
+    The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the fraction of both
+    surfaces that lies within the tolerance (bound included) of the other surface.
     Source: Nikolov et al. 2021 (surface DSC); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
@@ -146,14 +152,14 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
 
 
 def make_empty_row(*, has_reference: bool, has_prediction: bool) -> SurfaceValues:
-    """The row of a case in which one mask, or both, are empty."""
-    both = not (has_reference or has_prediction)
-    values = {metric.key: None if both else metric.worst for metric in SURFACE_METRICS}
-    return SurfaceValues(BOTH_EMPTY if both else ONE_EMPTY, values)
+    """Make the values of a case that has at most one mask with foreground."""
+    if has_reference or has_prediction:
+        return SurfaceValues(ONE_EMPTY, {metric.key: metric.worst for metric in SURFACE_METRICS})
+    return SurfaceValues(BOTH_EMPTY, {metric.key: None for metric in SURFACE_METRICS})
 
 
 def surface_voxels(mask: Booleans) -> Booleans:
-    """The voxels of a (z, y, x) mask that share a face with the background or with the border of the array."""
+    """Find the voxels of a (z, y, x) mask that have a face on the background or on the border of the array."""
     inner = mask.copy()
     for axis in range(mask.ndim):
         along, eroded = np.moveaxis(mask, axis, 0), np.moveaxis(inner, axis, 0)
@@ -166,34 +172,36 @@ def surface_voxels(mask: Booleans) -> Booleans:
 
 
 def surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
-    """The distance in mm of each voxel of one surface to the other surface, both ways; neither is empty.
+    """Compute the distance in mm of each voxel of one surface to the other surface, in both directions.
 
-    Masks of surface voxels and distances of voxel centres are (z, y, x).
+    Args:
+        first: Mask of the voxels of the first surface, (z, y, x), not empty.
+        second: The same of the second surface.
+        spacing_mm: Distances of neighbouring voxel centres, (z, y, x).
     """
     count = np.count_nonzero(first) + np.count_nonzero(second)
-    if count * _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL < first.size:
-        return _by_tree(first, second, spacing_mm)
-    return _by_transform(first, second, spacing_mm), _by_transform(second, first, spacing_mm)
+    if count * _MAX_BOX_VOXELS_PER_SURFACE_VOXEL >= first.size:
+        return _measure_by_transform(first, second, spacing_mm), _measure_by_transform(second, first, spacing_mm)
+    first_mm, second_mm = (np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second))
+    return (
+        _measure_by_tree(first_mm, second_mm, is_common=second[first]),
+        _measure_by_tree(second_mm, first_mm, is_common=first[second]),
+    )
 
 
-def _by_transform(these: Booleans, others: Booleans, spacing_mm: Spacing) -> Floats:
+def _measure_by_transform(surface: Booleans, target: Booleans, spacing_mm: Spacing) -> Floats:
     from scipy import ndimage
 
     # edt is 5 times faster, but its single precision moves the last digits and pieces at the tolerance.
-    far: Floats = ndimage.distance_transform_edt(~others, sampling=spacing_mm)
-    return far[these]
+    distances: Floats = ndimage.distance_transform_edt(~target, sampling=spacing_mm)
+    return distances[surface]
 
 
-def _by_tree(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
-    # Grid points lie in equal planes, on which balancing a tree wastes time.
-    first_mm, second_mm = (np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second))
-    return _to_nearest(first_mm, second_mm, second[first]), _to_nearest(second_mm, first_mm, first[second])
-
-
-def _to_nearest(points: Floats, others: Floats, on_both: Booleans) -> Floats:
+def _measure_by_tree(points: Floats, targets: Floats, *, is_common: Booleans) -> Floats:
     from scipy.spatial import cKDTree
 
     distances = np.zeros(len(points))
-    tree = cKDTree(others, balanced_tree=False, compact_nodes=False)
-    distances[~on_both] = tree.query(points[~on_both])[0]
+    # Grid points lie in equal planes, on which balancing a tree wastes time.
+    tree = cKDTree(targets, balanced_tree=False, compact_nodes=False)
+    distances[~is_common] = tree.query(points[~is_common])[0]
     return distances

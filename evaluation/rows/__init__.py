@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from contract.editions import AnswerSpec
-from evaluation.metrics.classes import select_counted_classes
+from evaluation.metrics.classification import select_counted_classes
 from evaluation.metrics.rules import MaskRules, RiskRules, Rules
 from evaluation.rows.classes import ClassRow, ClassScorer
 from evaluation.rows.comparison import MaskScorer

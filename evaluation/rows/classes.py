@@ -18,7 +18,7 @@ from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
-from evaluation.metrics.classes import ClassCohort, class_metrics
+from evaluation.metrics.classification import ClassCohort, class_metrics
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
 from evaluation.rows.scorer import RowMetrics, ScoredRow, compute_cohort_value, measured, read_submitted_value
 

@@ -16,9 +16,8 @@ from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission, read_risk
-from evaluation.metrics.risks import RISK_METRICS, RiskCohort
 from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, Metric, RiskRules
-from evaluation.metrics.survival import SurvivalCohort
+from evaluation.metrics.survival import RISK_METRICS, RiskCohort, SurvivalCohort
 from evaluation.rows.scorer import RowMetrics, ScoredRow, compute_cohort_value, measured, read_submitted_value
 
 

@@ -116,5 +116,5 @@ def compute_cohort_value(metric: WeightedMetric, n_cases: int) -> float:
 
 def measured(metrics: Iterable[Metric], cohort: Any) -> dict[str, WeightedMetric]:
     """The metrics of a cohort by name, without those for which its rows lack the data."""
-    functions = {metric.name: metric.of(cohort) for metric in metrics}
+    functions = {metric.name: metric.build(cohort) for metric in metrics}
     return {name: function for name, function in functions.items() if function is not None}

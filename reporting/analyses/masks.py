@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from scipy.stats import pearsonr, rankdata
 
-from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, spearman, split_into_equal_bins
+from evaluation.metrics.confidence import spearman
+from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, split_into_equal_bins
 from evaluation.metrics.surface import LOST
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, round_figure, summarise_box

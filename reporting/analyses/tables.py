@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from contract.editions import AnswerSpec
-from evaluation.metrics.classes import class_metrics, with_all_classes
+from evaluation.metrics.classification import class_metrics, with_all_classes
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.overlap import Floats
-from evaluation.metrics.risks import RISK_METRICS
 from evaluation.metrics.rules import MaskRules, Metric, is_counted
+from evaluation.metrics.survival import RISK_METRICS
 from evaluation.results.board import Leaderboard
 from evaluation.results.task import TaskResults
 from evaluation.statistics.intervals import quartiles

@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from evaluation.editions.profile import AnswerProfile
-from evaluation.metrics.classes import RECALL_PREFIX
+from evaluation.metrics.classification import RECALL_PREFIX
 from evaluation.metrics.survival import AUC_YEARS
 from evaluation.results.board import Leaderboard, RankCounts, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures

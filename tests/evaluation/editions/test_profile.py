@@ -16,10 +16,10 @@ from contract.editions import list_editions, load_edition, parse_edition
 from contract.errors import HecktorError
 from evaluation.editions.document import Borda, Lexicographic
 from evaluation.editions.profile import build_profile, load_profile, with_options
-from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
+from evaluation.metrics.classification import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.masks import mask_metrics
-from evaluation.metrics.risks import RISK_METRICS
 from evaluation.metrics.rules import RULES_OF_KIND
+from evaluation.metrics.survival import RISK_METRICS
 from reporting.studies.outputs import add_answer_options, find_answer
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 

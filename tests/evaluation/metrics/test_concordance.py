@@ -64,3 +64,13 @@ def test_leaving_out_each_patient_equals_the_count_without_it(rows):
     found, expected = counter.leave_one_out(), counter.count(1.0 - np.eye(len(rows)))
     for name in ("comparable", "concordant", "unknown"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_the_worked_example_of_the_docstring():
+    """A and B recur first, C is censored, D recurs last: 3.5 of the pairs AB, AC, AD, BC and BD are concordant."""
+    counter = PairCounter(
+        np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, False, True]), np.array([0.9, 0.4, 0.4, 0.7])
+    )
+    with patch.object(concordance, "_MAX_MATRIX_PAIRS", -1):
+        sums = counter.count(np.ones((1, 4)))
+    assert (sums.comparable[0], sums.concordant[0], sums.concordance()[0]) == (5, 3.5, 0.7)

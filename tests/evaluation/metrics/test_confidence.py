@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy.stats import spearmanr
 
-from evaluation.metrics.confidence import area, aurc_metric, risk_coverage
-from evaluation.metrics.overlap import spearman_metric
+from evaluation.metrics.confidence import aurc, aurc_metric, risk_coverage, spearman, spearman_metric
 
 
 def test_three_cases_by_hand() -> None:
@@ -19,8 +19,8 @@ def test_three_cases_by_hand() -> None:
     """
     confidence, risk = np.array([0.8, 0.7, 0.6]), np.array([0.1, 0.5, 0.3])
     assert risk_coverage(confidence, risk) == pytest.approx([0.1, 0.3, 0.3])
-    assert area(confidence, risk) == pytest.approx(0.7 / 3)
-    assert area(-risk, risk) == pytest.approx(0.2)
+    assert aurc(confidence, risk) == pytest.approx(0.7 / 3)
+    assert aurc(-risk, risk) == pytest.approx(0.2)
     assert risk_coverage(np.ones(3), risk) == pytest.approx([0.3, 0.3, 0.3])
 
 
@@ -36,7 +36,7 @@ def test_weights_are_cases_that_stand_several_times(seed: int) -> None:
     weights = rng.integers(0, 4, (3, 6)).astype(float)
     weights[:, 0] += 1
     found = [np.repeat(np.arange(6), row.astype(int)) for row in weights]
-    expected = [area(confidence[drawn], risk[drawn]) for drawn in found]
+    expected = [aurc(confidence[drawn], risk[drawn]) for drawn in found]
     assert aurc_metric(confidence, risk)(weights) == pytest.approx(expected)
 
 
@@ -44,8 +44,8 @@ def test_weights_are_cases_that_stand_several_times(seed: int) -> None:
 def test_no_order_beats_the_oracle(seed: int) -> None:
     rng = np.random.default_rng(seed)
     risk = rng.random(8)
-    assert area(-risk, risk) <= area(rng.random(8), risk) + 1e-12
-    assert area(risk, risk) >= risk.mean() - 1e-12
+    assert aurc(-risk, risk) <= aurc(rng.random(8), risk) + 1e-12
+    assert aurc(risk, risk) >= risk.mean() - 1e-12
 
 
 @given(st.integers(0, 10_000))
@@ -60,3 +60,11 @@ def test_spearman_is_scipys_on_drawn_patients(seed: int) -> None:
             assert value == pytest.approx(spearmanr(first[drawn], second[drawn]).statistic)
         else:
             assert np.isnan(value)
+
+
+@given(values=hnp.arrays(np.float64, (2, 12), elements=st.integers(0, 6).map(float)))
+def test_spearman_equals_scipy_with_ties(values):
+    if min(np.ptp(values, axis=1)) == 0:
+        assert spearman(*values) is None
+    else:
+        assert spearman(*values) == pytest.approx(spearmanr(*values).statistic, abs=1e-12)

@@ -10,10 +10,9 @@ import pytest
 from scipy.stats import t
 
 from evaluation.editions.profile import load_profile
-from evaluation.metrics.classes import BINARY_METRICS, class_metrics
+from evaluation.metrics.classification import BINARY_METRICS, class_metrics
 from evaluation.metrics.masks import mask_metrics
-from evaluation.metrics.risks import RISK_METRICS
-from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+from evaluation.metrics.survival import RISK_METRICS, SurvivalCohort, c_index_metric
 from evaluation.ranking.cli import main
 from evaluation.statistics.tests import TeamRisks, holm, kang, signed_rank_test
 from tests.evaluation.conftest import Phase

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.risks import RISK_METRICS, RiskCohort
-from evaluation.metrics.survival import SurvivalCohort
+from evaluation.metrics.survival import RISK_METRICS, RiskCohort, SurvivalCohort
 from evaluation.rows.scorer import measured
 
 
