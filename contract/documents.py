@@ -174,10 +174,20 @@ def parse_document(
         raise document_error(problem, name, error) from None
 
 
-def document_error(problem: ValidationError, name: str, error: type[HecktorError] = InputError) -> HecktorError:
-    """The first fault of a failed validation as an error of one line; an unknown key comes before an absent one."""
+def document_error(
+    problem: ValidationError,
+    name: str,
+    error: type[HecktorError] = InputError,
+    *,
+    keys: Mapping[str, str] | None = None,
+) -> HecktorError:
+    """Return the first fault of a failed validation as an error of one line; an unknown key precedes an absent one.
+
+    `keys` gives the key in the file of each field of the model that has another name there.
+    """
     first = min(problem.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
-    return error(name + _place(first["loc"]), f"found {_found(first)}", _expected(first))
+    location = [(keys or {}).get(part, part) if isinstance(part, str) else part for part in first["loc"]]
+    return error(name + _place(location), f"found {_found(first)}", _expected(first))
 
 
 def json_schema(model: type[Document]) -> dict[str, Any]:

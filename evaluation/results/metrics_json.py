@@ -103,7 +103,7 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
         for one in cohort.answers
         if all(row.error is not None for row in one.rows)
     ]
-    lines += [finding for one in cohort.answers for finding in one.measurement.findings]
+    lines += [finding for answer in cohort.answers for finding in answer.profile.scorer.find_problems(answer.counted)]
     lines += [finding for answer in cohort.answers for finding in _describe_incomplete(answer)]
     centre_of = cohort.centres
     without = [case for case in cohort.cases if case not in centre_of]

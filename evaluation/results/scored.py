@@ -74,11 +74,15 @@ class ScoredCohort:
     def rows_as_json(self) -> list[dict[str, Any]]:
         """One row for each case: the answer's own, or `{"case": ..., "<answer>": {...}}` for several answers."""
         if not self.has_several_answers:
-            return [row.model_dump(by_alias=True) for row in self.answers[0].rows]
+            (answer,) = self.answers
+            scorer = answer.profile.scorer
+            return [scorer.row_as_json(row) for row in answer.rows]
         joined: dict[str, dict[str, Any]] = {}
         for answer in self.answers:
+            scorer = answer.profile.scorer
             for row in answer.rows:
-                content = row.model_dump(by_alias=True, exclude={"case"})
+                content = scorer.row_as_json(row)
+                del content["case"]
                 joined.setdefault(row.case, {"case": row.case})[answer.profile.answer.name] = content
         return [joined[case] for case in sorted(joined)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from evaluation.editions.profile import AnswerProfile, TaskProfile, find_metrics
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Rules
 from evaluation.results.board import IdenticalAnswers
-from evaluation.results.documents import MetricFigures, MetricsJson, Provenance, check_document
+from evaluation.results.documents import MetricFigures, MetricsJson, Provenance
 from evaluation.results.metrics_json import aggregates, case_set_digest
 from evaluation.results.scored import MeasuredAnswer, cases_of, measure_answer, metrics_over, weighted_sums
 from evaluation.rows import CaseRow
@@ -120,12 +120,7 @@ def _rows(metrics: MetricsJson, name: str, profile: TaskProfile, source: str) ->
         if several and not isinstance(row.get(name, {}), dict):
             raise HecktorError(f"{source}, {row['case']}", f"{name} is no object", "the row of the answer")
     rows = metrics.rows_of(name, several=several)
-    typed = cast("list[CaseRow]", [check_document(row, scorer.row, f"{source}, {row['case']}") for row in rows])
-    for typed_row in typed:
-        try:
-            scorer.check_row(typed_row)
-        except ValueError as expected:
-            raise HecktorError(f"{source}, {typed_row.case}", "found nothing", str(expected)) from None
+    typed: list[CaseRow] = [scorer.parse_row(row, f"{source}, {row['case']}") for row in rows]
     return sorted(typed, key=lambda row: row.case)
 
 

@@ -1,4 +1,4 @@
-"""Kinds of answers, a module for each: the row of a case and its scorer."""
+"""Kinds of answers, each with the row of a case and its scorer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ CaseRow: TypeAlias = MaskRow | RiskRow | ClassRow
 
 
 def make_scorer(answer: AnswerSpec, rules: Rules) -> Scorer:
-    """The scorer of an answer by these rules."""
+    """Make the scorer of an answer by its rules."""
     if isinstance(rules, MaskRules):
         return MaskScorer(rules)
-    return (
-        RiskScorer(answer, rules)
-        if isinstance(rules, RiskRules)
-        else ClassScorer(select_counted_classes(answer, rules))
-    )
+    if isinstance(rules, RiskRules):
+        return RiskScorer(answer, rules)
+    return ClassScorer(select_counted_classes(answer, rules))

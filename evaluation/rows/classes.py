@@ -1,40 +1,58 @@
-"""Classes, two or more: the row of a patient."""
+"""Classes, two or more: the row of a patient and its scorer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import Field, model_validator
 
+from contract.documents import is_member
 from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
+from contract.errors import Finding, HecktorError
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
 from evaluation.metrics.classification import ClassCohort, class_metrics
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
-from evaluation.rows.scorer import RowMetrics, ScoredRow, compute_cohort_value, measured, read_submitted_value
+from evaluation.rows.scorer import (
+    RowMetrics,
+    ScoredRow,
+    build_metrics,
+    compute_cohort_value,
+    parse_stored_row,
+    read_submitted_value,
+)
+
+# The fields of a row that have the same key in metrics.json for every answer.
+_COMMON_KEYS: Final = tuple(ScoredRow.model_fields)
 
 
 class ClassRow(ScoredRow):
-    """A patient's class and the predicted one, None where missing; of two classes also the second one's probability.
+    """A patient's class and the predicted class.
 
-    `row_type` gives the class of an answer's rows, which has the answer's name in its JSON.
+    In metrics.json the keys of these three fields follow from the answer's name, see `ClassScorer.row_as_json`.
+
+    Attributes:
+        predicted: Predicted class, None where missing.
+        probability: Predicted probability of the second of two classes, None where missing.
+        actual: Class in the reference.
     """
 
     predicted: ClassValue | None
-    probability: Annotated[float, Field(ge=0, le=1)] | None = Field(default=None, exclude=True)
+    probability: Annotated[float, Field(ge=0, le=1)] | None
     actual: ClassValue
 
     @property
     def correct(self) -> bool:
+        """Whether the predicted class is right."""
         return self.predicted is not None and self.predicted == self.actual
 
     @model_validator(mode="after")
@@ -43,114 +61,114 @@ class ClassRow(ScoredRow):
         return self
 
 
-def row_type(answer: AnswerSpec) -> type[ClassRow]:
-    """The class of the rows of an answer: its classes alone, under the answer's name."""
-    return _row_type(answer.row_key, tuple((type(value), value) for value in answer.classes), answer.is_binary)
-
-
-@cache
-def _row_type(key: str, classes: tuple[tuple[type, ClassValue], ...], is_binary: bool) -> type[ClassRow]:
-    def member(value: ClassValue | None) -> ClassValue | None:
-        if value is not None and (type(value), value) not in classes:
-            raise ValueError(f"one of {', '.join(str(one) for _, one in classes)}")
-        return value
-
-    one_of = AfterValidator(member)
-    fields: dict[str, Any] = {
-        "predicted": (Annotated[ClassValue | None, one_of], Field(alias=f"predicted_{key}")),
-        "actual": (Annotated[ClassValue, one_of], Field(alias=key)),
-    }
-    if is_binary:
-        of_second = Annotated[float, Field(ge=0, le=1)] | None
-        fields["probability"] = (of_second, Field(alias="predicted_probability"))
-    return create_model(f"ClassRow_{key}", __base__=ClassRow, __config__=None, **fields)
-
-
-def make_class_row(
-    answer: AnswerSpec,
-    case: str,
-    actual: ClassValue,
-    predicted: ClassValue | None,
-    *,
-    error: str | None = None,
-    failed: bool = False,
-    probability: float | None = None,
-) -> ClassRow:
-    """The row of a patient."""
-    content: dict[str, Any] = {"case": case, "error": error, "failed": failed}
-    content |= {f"predicted_{answer.row_key}": predicted, answer.row_key: actual}
-    content |= {"predicted_probability": probability} if answer.is_binary else {}
-    return row_type(answer)(**content)
-
-
 @dataclass(frozen=True)
 class ClassScorer:
-    """Scores the classes of one answer."""
+    """Scorer of the classes of one answer."""
 
     answer: AnswerSpec
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[ClassValue]:
+        """Read the classes of all patients from a table."""
         return read_classes(source, self.answer, centre_columns)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+        """Read a table of predicted classes."""
         return read_class_table(source, self.answer, cases, not_evaluated)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of the answer."""
         return class_metrics(self.answer)
-
-    @property
-    def row(self) -> type[ClassRow]:
-        return row_type(self.answer)
 
     def score(
         self, reference: Reference[ClassValue], submissions: Sequence[Submission], _workers: Workers
     ) -> list[Sequence[ClassRow]]:
+        """Return the rows of each submission."""
         targets = reference.targets
-        return [[self._row(answer, targets[answer.case]) for answer in one.answers] for one in submissions]
+        return [
+            [self._score_answer(answer, targets[answer.case]) for answer in submission.answers]
+            for submission in submissions
+        ]
 
-    def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
+    def _score_answer(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
         predicted, error, failed = read_submitted_value(answer, partial(read_class, answer=self.answer))
-        if predicted is None:
-            return make_class_row(self.answer, answer.case, actual, None, error=error, failed=failed)
-        return make_class_row(self.answer, answer.case, actual, predicted.value, probability=predicted.probability)
+        return ClassRow(
+            case=answer.case,
+            error=error,
+            failed=failed,
+            predicted=None if predicted is None else predicted.value,
+            probability=None if predicted is None else predicted.probability,
+            actual=actual,
+        )
 
     def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
-        """Recall, accuracy and, of two classes, the metrics of the probabilities."""
-        cohort = ClassCohort(rows, self.answer)
-        metrics = measured(self.metrics, cohort)
-        one_class = np.isnan(compute_cohort_value(metrics["balanced_accuracy"], len(rows)))
-        without = sum(row.predicted is None for row in rows)
+        """Return recall, accuracy and, for two classes, the metrics of the probabilities."""
+        metrics = build_metrics(self.metrics, ClassCohort(rows, self.answer))
+        has_one_class = np.isnan(compute_cohort_value(metrics["balanced_accuracy"], len(rows)))
+        n_unanswered = sum(row.predicted is None for row in rows)
         warnings = {}
-        if without < len(rows):
-            occurring = len({row.actual for row in rows})
-            warnings["balanced_accuracy"] = partial(_warn_below_chance, occurring=occurring, without=without)
+        if n_unanswered < len(rows):
+            n_classes = len({row.actual for row in rows})
+            warnings["balanced_accuracy"] = partial(_warn_below_chance, n_classes=n_classes, n_unanswered=n_unanswered)
         if "auc" in metrics:
             warnings["auc"] = partial(_warn_auc_below_chance, second_class=self.answer.classes[1])
-        return RowMetrics(metrics, warnings=warnings, undefined=(ONE_CLASS_ONLY,) if one_class else ())
+        return RowMetrics(metrics, warnings=warnings, undefined=(ONE_CLASS_ONLY,) if has_one_class else ())
 
-    def check_row(self, row: ClassRow) -> None:
-        """Accept every row: its model requires all that is measured."""
+    def find_problems(self, _rows: Sequence[ClassRow]) -> tuple[Finding, ...]:
+        """Return no warning: the warnings about classes follow from their metrics."""
+        return ()
+
+    def parse_row(self, content: Mapping[str, Any], place: str) -> ClassRow:
+        """Parse a row of metrics.json."""
+        key_of = self._stored_keys
+        for key in content:
+            if key not in _COMMON_KEYS and key not in key_of.values():
+                raise HecktorError(f"{place}.{key}", f"found {json.dumps(content[key]):.80}", "no such key")
+        fields = {key: content[key] for key in _COMMON_KEYS if key in content}
+        fields |= {field: content[key] for field, key in key_of.items() if key in content}
+        if not self.answer.is_binary:
+            fields["probability"] = None
+        row = parse_stored_row(fields, ClassRow, place, key_of)
+        for field, value in (("predicted", row.predicted), ("actual", row.actual)):
+            if value is not None and not is_member(value, self.answer.classes):
+                expected = f"one of {', '.join(map(str, self.answer.classes))}"
+                raise HecktorError(f"{place}.{key_of[field]}", f"found {json.dumps(value)}", expected)
+        return row
+
+    def row_as_json(self, row: ClassRow) -> dict[str, Any]:
+        """Return the row with keys that contain the answer's name; the probability only for two classes."""
+        fields = row.model_dump()
+        stored = {key: fields[key] for key in _COMMON_KEYS}
+        return stored | {key: fields[field] for field, key in self._stored_keys.items()}
+
+    @property
+    def _stored_keys(self) -> dict[str, str]:
+        """The key in metrics.json of each field of `ClassRow` that is stored."""
+        keys = {"predicted": f"predicted_{self.answer.row_key}"}
+        if self.answer.is_binary:
+            keys["probability"] = "predicted_probability"
+        return {**keys, "actual": self.answer.row_key}
 
     def reference_of(self, row: ClassRow) -> tuple[object, ...]:
+        """Return the class in the reference."""
         return (row.actual,)
 
 
-def _warn_below_chance(value: float, upper: float | None, *, occurring: int, without: int) -> str | None:
+def _warn_below_chance(value: float, upper: float | None, *, n_classes: int, n_unanswered: int) -> str | None:
     """Return a warning if the balanced accuracy and its interval lie below chance, one in the number of classes.
 
     Args:
-        value: the balanced accuracy.
-        upper: the upper end of its interval; None without an interval.
-        occurring: number of classes in the reference.
-        without: number of patients without an answer.
+        value: The balanced accuracy.
+        upper: The upper end of its interval; None without an interval.
+        n_classes: Number of classes in the reference.
+        n_unanswered: Number of patients without an answer.
     """
-    if (value if upper is None else upper) >= 1 / occurring:
+    if (value if upper is None else upper) >= 1 / n_classes:
         return None
     cause = "are the classes inverted?"
-    if without:
-        cause += f" ({without} patients without an answer count as wrong)"
-    return f"balanced_accuracy is {value:.3f}, below chance ({1 / occurring:.3g} for {occurring} classes): {cause}"
+    if n_unanswered:
+        cause += f" ({n_unanswered} patients without an answer count as wrong)"
+    return f"balanced_accuracy is {value:.3f}, below chance ({1 / n_classes:.3g} for {n_classes} classes): {cause}"
 
 
 def _warn_auc_below_chance(value: float, upper: float | None, *, second_class: ClassValue) -> str | None:

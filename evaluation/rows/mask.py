@@ -1,4 +1,4 @@
-"""The row of one case of masks: counts and scores of each label, from which every metric of masks is computed."""
+"""The row of one case of masks with the counts and scores of each label, and the columns of a cohort of rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_SURFACE_VALUES: Final = {metric.key: metric.bounds[1] for metric in surface
 
 
 class LesionPair(Document):
-    """An overlapping pair of lesions, each numbered from 0 in the order of first voxels, and its IoU."""
+    """A pair of lesions that overlap, and its IoU; lesions are numbered from 0 in the order of their first voxels."""
 
     reference: VoxelCount
     predicted: VoxelCount
@@ -70,8 +70,8 @@ class LesionRow(Document):
 class SurfaceRow(Document):
     """Surfaces of one label: `state` of the comparison, and the value of each `SurfaceMetric` by its key.
 
-    JSON has no infinity: the values are null if both masks are empty, and if the distance is infinite because one mask
-    is empty or there is no prediction. `state` tells these apart.
+    JSON has no infinity. So a value is null if both masks are empty, and also if a distance is infinite because one
+    mask is empty or there is no prediction. `state` distinguishes these cases.
     """
 
     state: State
@@ -95,7 +95,7 @@ class SurfaceRow(Document):
         return cls(state=surface.state, values=finite)
 
     def value(self, key: str) -> float | None:
-        """Return a value, the worst one if one mask is empty or there is no prediction."""
+        """Return a value; the worst value if one mask is empty or there is no prediction."""
         if self.state in LOST:
             return next(metric.worst for metric in surfaces.SURFACE_METRICS if metric.key == key)
         return self.values[key]
@@ -134,8 +134,8 @@ class LabelRow(Document):
 class MaskRow(ScoredRow):
     """Sufficient statistics of one case.
 
-    Without a usable prediction every predicted volume is 0. `resampled` and `overlap_after_change` (voxels with the
-    right label after each change of a poor mask) are not in metrics.json, whose warnings report them.
+    If there is no usable prediction, every predicted volume is 0. `resampled` and `overlap_after_change` (voxels with
+    the right label after each change of a poor mask) are not stored in metrics.json: its warnings report them.
     """
 
     # No image has other voxels; the sums of more extreme volumes would leave the range of a double.
@@ -168,9 +168,14 @@ class MaskRow(ScoredRow):
 
 @dataclass(frozen=True)
 class ComparedLabel:
-    """Comparison of one label of two masks: counts, false components, and lesions and surfaces where they are measured.
+    """Comparison of one label of two masks.
 
-    `empty_rule` decides about an empty reference.
+    Attributes:
+        overlap: Voxel counts.
+        false: Voxels of components that the other mask does not touch.
+        empty_rule: Rule that decides about an empty reference.
+        lesions: Comparison of the lesions; None if the rules do not compare them for this label.
+        surface: Comparison of the surfaces; None if the rules do not compare them for this label.
     """
 
     overlap: Overlap
@@ -180,7 +185,7 @@ class ComparedLabel:
     surface: SurfaceValues | None = None
 
     def make_row(self, *, failed: bool) -> LabelRow:
-        """Make the label's row; `failed` means that there is no usable prediction."""
+        """Make the row of the label; `failed` means that there is no usable prediction."""
         dsc, precision, recall = score_overlap(self.overlap, failed=failed, rule=self.empty_rule)
         return LabelRow(
             dsc=dsc,
@@ -223,7 +228,7 @@ def _make_lesion_row(lesions: ComparedLesions) -> LesionRow:
 
 
 def make_columns(rows: Sequence[MaskRow], volume_unit: str) -> MaskColumns:
-    """Make the columns of a cohort of rows; volumes of aggregates are in `volume_unit`, `mm3` or `voxels`."""
+    """Make the columns of a cohort of rows; the aggregated DSC sums volumes in `volume_unit`, `mm3` or `voxels`."""
     return MaskColumns(
         cases=tuple(row.case for row in rows),
         voxel_volume_mm3=np.array([row.voxel_volume_mm3 for row in rows], dtype=np.float64),

@@ -1,4 +1,4 @@
-"""Shared by all kinds of answers: the row of a case, scoring cases as rows, measuring rows."""
+"""Parts that all kinds of answers share: the row of a case, the interface of scorers, the metrics of rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import ValidationError, model_validator
 
-from contract.documents import Document, Text
-from contract.errors import Finding, PredictionError
+from contract.documents import Document, Text, document_error
+from contract.errors import Finding, HecktorError, PredictionError
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, find_answer_file
@@ -20,10 +20,12 @@ from evaluation.metrics.rules import Metric
 
 
 class ScoredRow(Document):
-    """The row of a case, the same in memory and in metrics.json, and a column of the cohort.
+    """The row of one case, from which metrics are computed.
 
-    `error` is the reason why there is no usable prediction, None if there is one; `failed` says whether something was
-    submitted that cannot be used.
+    Attributes:
+        case: Name of the case.
+        error: The reason if there is no usable prediction; otherwise None.
+        failed: Whether something was submitted that cannot be used.
     """
 
     case: Text
@@ -42,65 +44,99 @@ class ScoredRow(Document):
             raise ValueError("a prediction, or the error why there is none")
 
 
+AnyRow = TypeVar("AnyRow", bound=ScoredRow)
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class RowMetrics:
-    """Metrics of rows as functions of case weights, and all that is reported beside them.
+    """Metrics of rows as functions of case weights, and what is reported with them.
 
     Attributes:
-        metrics: by name.
-        excluded: cases excluded from a metric, by reason.
-        warnings: by metric, the warning about its value in the whole cohort and the upper end of its interval (None
-            without one); None if there is no reason for a warning.
-        undefined: why a metric that may rank has no value in the whole cohort; begins with the metric's name.
-        findings: warnings about answers, which public results do not show.
+        metrics: Metrics by name.
+        excluded: Cases that do not count in a metric, by the reason.
+        warnings: By metric, a function that returns the warning about the metric, or None if there is no reason for a
+            warning. Its arguments are the value in the whole cohort and the upper end of the interval, None without an
+            interval.
+        undefined: Why a metric that may rank has no value in the whole cohort. Each text begins with the metric's name.
     """
 
     metrics: Mapping[str, WeightedMetric]
     excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Mapping[str, Callable[[float, float | None], str | None]] = field(default_factory=dict)
     undefined: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
 
 
 class Scorer(Protocol):
-    """Scores the answers of one kind."""
+    """Scorer of the answers of one kind."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that the rules measure."""
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Any]:
-        """The targets of all cases, from a folder or file; `centre_columns` are spellings of the centre's column."""
+        """Read the targets of all cases from a folder or file; `centre_columns` are names of the centre's column."""
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-        """A submission in plain files, matched to the cases."""
+        """Read a submission of plain files and match it to the cases."""
 
     def score(
         self, reference: Reference[Any], submissions: Sequence[Submission], workers: Workers, /
     ) -> Sequence[Sequence[Any]]:
-        """The rows of each submission, one for each of its answers, which have the same cases in the same order."""
+        """Return the rows of each submission, a row for each of its answers.
+
+        The answers of all submissions have the same cases in the same order.
+        """
 
     def measure(self, rows: Sequence[Any]) -> RowMetrics:
-        """Metrics of the rows."""
+        """Return the metrics of the rows."""
 
-    @property
-    def row(self) -> type[ScoredRow]:
-        """The class of the rows, which reads one from metrics.json."""
+    def find_problems(self, rows: Sequence[Any]) -> tuple[Finding, ...]:
+        """Find probable mistakes in rows that were just scored; public results do not show these warnings."""
 
-    def check_row(self, row: Any) -> None:
-        """Raise ValueError, with the expectation, if a stored row lacks what the rules measure."""
+    def parse_row(self, content: Mapping[str, Any], place: str) -> Any:
+        """Parse a row of metrics.json.
+
+        Raises:
+            HecktorError: The row is malformed or lacks what the rules measure. The message begins with `place`.
+        """
+
+    def row_as_json(self, row: Any) -> dict[str, Any]:
+        """Return the row as it is stored in metrics.json."""
 
     def reference_of(self, row: Any) -> tuple[object, ...]:
-        """The part of a row that must be equal for all teams of a ranking."""
+        """Return the part of a row that must be equal for all teams of a ranking."""
+
+
+def parse_stored_row(
+    content: Mapping[str, Any], model: type[AnyRow], place: str, keys: Mapping[str, str] | None = None
+) -> AnyRow:
+    """Validate a row of metrics.json.
+
+    Args:
+        content: The row, with the names of the model's fields as keys.
+        model: Class of the row.
+        place: Place of the row in messages.
+        keys: Key in metrics.json of each field that has another name there, for messages.
+
+    Raises:
+        HecktorError: The row is malformed.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as problem:
+        raise document_error(problem, place, HecktorError, keys=keys) from None
 
 
 def read_submitted_value(
     answer: SubmittedAnswer, read: Callable[[Path], Value]
 ) -> tuple[Value | None, str | None, bool]:
-    """The answer's value, or None with the reason and whether anything was submitted."""
+    """Read the value of an answer.
+
+    Returns:
+        The value, the error and whether something was submitted that cannot be used. The value is None if there is an
+        error, and the error is None if there is a value.
+    """
     if answer.value is not None:
         return cast("Value", answer.value), None, False
     try:
@@ -110,11 +146,11 @@ def read_submitted_value(
 
 
 def compute_cohort_value(metric: WeightedMetric, n_cases: int) -> float:
-    """The metric of the whole cohort, NaN if it is undefined."""
+    """Compute a metric of the whole cohort; NaN if it is undefined."""
     return float(metric(np.ones((1, n_cases)))[0])
 
 
-def measured(metrics: Iterable[Metric], cohort: Any) -> dict[str, WeightedMetric]:
-    """The metrics of a cohort by name, without those for which its rows lack the data."""
+def build_metrics(metrics: Iterable[Metric], cohort: Any) -> dict[str, WeightedMetric]:
+    """Return the metrics of a cohort by name, without metrics for which the rows lack the data."""
     functions = {metric.name: metric.build(cohort) for metric in metrics}
     return {name: function for name, function in functions.items() if function is not None}

@@ -17,11 +17,12 @@ from evaluation.statistics.intervals import interval_of_recalls, percentile_inte
 Key = TypeVar("Key", bound=Hashable)
 
 MAX_REDRAWS_PER_REPLICATE: Final = 10_000
-# Samples that show whether a metric is always defined, and the share of undefined ones up to which it is estimated.
+# Number of samples that show whether a metric is always defined.
 _PROBES: Final = 100
-_MOSTLY: Final = 0.5
-# Largest number of weights in memory at once, when each case is left out in turn.
-_NUMBERS_AT_ONCE: Final = 4_000_000
+# A metric that is undefined in a larger fraction of these samples gets no interval.
+_MAX_UNDEFINED_FRACTION: Final = 0.5
+# Number of weights in memory at the same time, when each case is left out in turn.
+_MAX_NUMBERS_IN_MEMORY: Final = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Estimates:
-    """The estimate of every metric, and the number of replicates that were drawn again.
+    """Estimates of several metrics.
 
-    `extra_redraws` counts the redraws of metrics that do not rank, which have their own draws.
+    Attributes:
+        by_metric: Estimate of every metric.
+        redraws: Number of replicates that were drawn again.
+        extra_redraws: The same for metrics that do not rank, which have their own draws.
     """
 
     by_metric: Mapping[str, Estimate]
@@ -52,19 +56,23 @@ class Estimates:
 def estimate(
     metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, rng: np.random.Generator
 ) -> Estimates:
-    """Every metric over the cohort, with a 95% interval.
+    """Estimate every metric over the cohort, with a 95% interval.
 
-    Recalls and their mean have Wilson's intervals, joined by MOVER, differences of two metrics that of their test
-    (`gains`), none where too few patients differ, all other metrics percentile intervals from resampled patients. All
-    share the draws, in which every metric is defined, so that a ranking can repeat them.
+    The interval of a recall is Wilson's, and the interval of a mean of recalls joins Wilson's intervals by MOVER. The
+    interval of a difference of two metrics is the interval of its test (`gains`), and there is no interval if too few
+    patients differ. All other metrics have percentile intervals from resampled patients. All metrics share the draws,
+    and every metric is defined in each of them, so that a ranking can repeat the draws.
 
     Args:
-        metrics: functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
-        n_cases: patients in the cohort, sorted by name, so that teams with one seed share their draws.
-        bootstraps: replicates; 0 gives no intervals.
-        rng: the source of the draws. Replicate i has its own stream, so that drawing one again moves no other.
+        metrics: Functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
+        n_cases: Number of patients in the cohort. They are sorted by name, so that teams with the same seed share
+            their draws.
+        bootstraps: Number of replicates; 0 gives no intervals.
+        rng: Source of the draws. Replicate i has its own stream, so that a second draw of it changes no other
+            replicate.
 
-    Raises MetricError: a replicate stays undefined after 10,000 draws.
+    Raises:
+        MetricError: A replicate stays undefined after 10,000 draws.
     """
     whole = {name: float(metric(np.ones((1, n_cases)))[0]) for name, metric in metrics.items()}
     defined = {name: metric for name, metric in metrics.items() if not np.isnan(whole[name])}
@@ -94,39 +102,37 @@ def _with_interval(metric: WeightedMetric, value: float, values: Floats, n_cases
 def estimate_unranked(
     metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: int | Sequence[int]
 ) -> Estimates:
-    """Metrics that do not rank with 95% intervals, or without one if most samples of this cohort leave it undefined.
+    """Estimate metrics that do not rank, with 95% intervals.
 
-    Metrics that are defined in each of a hundred probe samples share their draws. Each of the others has its own
-    draws, and a sample that leaves it undefined is drawn again. Recalls and their mean need no samples.
+    A metric gets no interval if most samples of this cohort leave it undefined. Metrics that are defined in each of a
+    hundred probe samples share their draws. Every other metric has its own draws, and a sample that leaves the metric
+    undefined is drawn again. Recalls and their mean need no samples.
     """
-    ones = np.ones((1, n_cases))
-    recalls = {
-        name: (metric, float(metric(ones)[0]))
-        for name, metric in metrics.items()
-        if isinstance(metric, MeanRecall) and not np.isnan(metric(ones)[0])
-    }
-    estimates = {
-        name: Estimate(value, *(interval_of_recalls(metric) if bootstraps else (None, None)))
-        for name, (metric, value) in recalls.items()
-    }
-    others = {name: metric for name, metric in metrics.items() if name not in recalls}
-    probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES)
-    undefined = {name: float(np.isnan(metric(probes.astype(float))).mean()) for name, metric in others.items()}
-    always = {name: metric for name, metric in others.items() if undefined[name] == 0}
+    cohort = np.ones((1, n_cases))
+    estimates = {}
+    for name, metric in metrics.items():
+        if isinstance(metric, MeanRecall) and not np.isnan(metric(cohort)[0]):
+            low, high = interval_of_recalls(metric) if bootstraps else (None, None)
+            estimates[name] = Estimate(float(metric(cohort)[0]), low, high)
+    resampled = {name: metric for name, metric in metrics.items() if name not in estimates}
+    probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES).astype(float)
+    undefined_fraction = {name: float(np.isnan(metric(probes)).mean()) for name, metric in resampled.items()}
+    groups = [{name: metric for name, metric in resampled.items() if undefined_fraction[name] == 0}]
+    groups += [{name: metric} for name, metric in resampled.items() if undefined_fraction[name] > 0]
     redraws = 0
-    for group in [always, *({name: metrics[name]} for name, share in undefined.items() if share > 0)]:
-        replicates = bootstraps if all(undefined[name] <= _MOSTLY for name in group) else 0
-        drawn = estimate(group, n_cases, replicates, np.random.default_rng(seed))
+    for group in groups:
+        has_interval = all(undefined_fraction[name] <= _MAX_UNDEFINED_FRACTION for name in group)
+        drawn = estimate(group, n_cases, bootstraps if has_interval else 0, np.random.default_rng(seed))
         estimates |= drawn.by_metric
         redraws += drawn.redraws
     return Estimates({name: estimates[name] for name in metrics}, redraws)
 
 
 def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
-    """The metric with each case left out in turn, shape (cases,); NaN where it is then undefined."""
+    """Compute the metric with each case left out in turn, shape (cases,); NaN where it is then undefined."""
     if isinstance(metric, CIndex):
         return metric.leave_one_out()
-    step = max(1, _NUMBERS_AT_ONCE // max(1, n_cases))
+    step = max(1, _MAX_NUMBERS_IN_MEMORY // max(1, n_cases))
     parts = []
     for start in range(0, n_cases, step):
         weights = np.ones((min(step, n_cases - start), n_cases))
@@ -138,9 +144,13 @@ def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
 def draw_replicates(
     metrics: Mapping[Key, WeightedMetric], n_cases: int, bootstraps: int, rng: np.random.Generator
 ) -> tuple[dict[Key, Floats], int]:
-    """Each metric in each replicate, and the number of repeated draws: those in which any metric is undefined.
+    """Compute each metric in bootstrap replicates, drawing a replicate again if any metric is undefined in it.
 
-    Raises MetricError: a replicate stays undefined after 10,000 draws.
+    Returns:
+        The values of each metric, shape (replicates,), and the number of replicates that were drawn again.
+
+    Raises:
+        MetricError: A replicate stays undefined after 10,000 draws.
     """
     streams = rng.spawn(bootstraps)
     values = {name: np.full(bootstraps, np.nan) for name in metrics}

@@ -19,17 +19,18 @@ MIN_DEGREES_OF_FREEDOM: Final = 5
 
 @dataclass(frozen=True)
 class PairedGains:
-    """The gain of each team over each other one; all of shape (teams, teams), `[a, b]` for team a over team b.
+    """The gain of each team over each other team; all arrays have shape (teams, teams), `[a, b]` for team a over b.
 
     Where too few patients differ to test, p and the interval are NaN.
 
     Attributes:
-        difference: in the metric's unit, positive if team a is better.
-        sd: standard error of the difference.
-        df: degrees of freedom of `sd`; NaN where `sd` is 0 or infinite.
-        ci95_low: lower end of the difference's 95% interval, which leaves out 0 exactly if a p is at most 0.025.
-        ci95_high: upper end.
-        p: one-sided, small if team a is better.
+        difference: Difference in the metric's unit, positive if team a is better.
+        sd: Standard error of the difference.
+        df: Degrees of freedom of `sd`; NaN where `sd` is 0 or infinite.
+        ci95_low: Lower end of the difference's 95% interval. The interval excludes 0 exactly if the p of one of the
+            two directions is at most 0.025.
+        ci95_high: Upper end of this interval.
+        p: One-sided p, small if team a is better.
     """
 
     difference: Floats
@@ -41,17 +42,18 @@ class PairedGains:
 
 
 def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
-    """Compute the gain of each team over each other one, with its uncertainty from common draws of cases.
-
-    Args:
-        values: the metric in the whole cohort, higher = better, infinite values allowed; shape (teams,).
-        replicates: the same in each bootstrap replicate, NaN if undefined; shape (teams, replicates).
-        left_out: the same with each case left out in turn, NaN if undefined; shape (teams, cases).
+    """Compute the gain of each team over each other team, with its uncertainty from common draws of cases.
 
     difference / sd is referred to Student's t, and the interval is difference -+ t x sd. The degrees of freedom follow
-    from the influence of each case (`degrees_of_freedom`): with a few large volumes, `sd` rests on few cases, and the
-    normal distribution would find too many differences. With fewer than five there is no p. The p is not limited by the
-    number of replicates, as Holm's correction over many pairs needs. No p is below 2^-n for n cases.
+    from the influence of each case (`degrees_of_freedom`): if a few cases have large volumes, `sd` depends on few
+    cases, and the normal distribution would find too many differences. With fewer than five degrees of freedom there is
+    no p. The number of replicates does not limit p, which Holm's correction over many pairs needs. No p is below 2^-n
+    for n cases.
+
+    Args:
+        values: The metric in the whole cohort, higher = better, infinite values allowed; shape (teams,).
+        replicates: The same in each bootstrap replicate, NaN if undefined; shape (teams, replicates).
+        left_out: The same with each case left out in turn, NaN if undefined; shape (teams, cases).
 
     Sources: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 16; Hinkley 1977, Biometrika 64:21-28
     (Student's t for resampled deviations).
@@ -59,24 +61,25 @@ def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paire
     shape = (values.size, values.size)
     difference, sd, df = np.zeros(shape), np.full(shape, np.nan), np.full(shape, np.nan)
     for team in range(values.size - 1):
-        others = slice(team + 1, values.size)
-        difference[team, others] = gap(values[team], values[others])
-        sd[team, others] = _deviation(np.sort(gap(replicates[team], replicates[others]), axis=1))
-        df[team, others] = degrees_of_freedom(gap(left_out[team], left_out[others]))
-        difference[others, team] = 0.0 - difference[team, others]
-        sd[others, team], df[others, team] = sd[team, others], df[team, others]
+        later = slice(team + 1, values.size)
+        difference[team, later] = gap(values[team], values[later])
+        difference[later, team] = 0.0 - difference[team, later]
+        sd[team, later] = _deviation(np.sort(gap(replicates[team], replicates[later]), axis=1))
+        sd[later, team] = sd[team, later]
+        df[team, later] = degrees_of_freedom(gap(left_out[team], left_out[later]))
+        df[later, team] = df[team, later]
     df[~(sd > 0)] = np.nan
     return _refer_to_t(difference, sd, df, df >= MIN_DEGREES_OF_FREEDOM, 0.5 ** left_out.shape[1])
 
 
 def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGains | None:
-    """Compute the gain of each team over each other one in closed form (`recall_deviations`).
+    """Compute the gain of each team over each other team in closed form (`recall_deviations`).
 
-    The result is None if the metric has other parts than recalls. With a class of one patient there is no p.
+    The result is None if the metric has other parts than recalls. If a class has one patient, there is no p.
 
     Args:
-        metrics: the metric of each team.
-        values: the metric in the whole cohort, higher = better; shape (teams,).
+        metrics: The metric of each team.
+        values: The metric in the whole cohort, higher = better; shape (teams,).
     """
     deviations = recall_deviations(metrics)
     if deviations is None:
@@ -85,7 +88,7 @@ def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGai
 
 
 def _refer_to_t(difference: Floats, sd: Floats, df: Floats, tested: Booleans, min_p: float) -> PairedGains:
-    """Compute p and interval by Student's t where `tested`."""
+    """Compute p and interval by Student's t where `tested` is true."""
     from scipy.special import stdtr, stdtrit
 
     freedom, scale = np.where(tested, df, np.nan), np.where(tested, sd, np.nan)
@@ -122,15 +125,21 @@ def interval_of_difference(
 
 
 def degrees_of_freedom(left_out: Floats) -> Floats:
-    """Degrees of freedom of a bootstrap variance, from a statistic with each case left out; (rows, cases) to (rows,).
+    """Compute the degrees of freedom of a bootstrap variance from a statistic with each case left out.
 
-    The variance is about V = sum d_i^2, where d_i is the influence of case i, the mean of these values less its own
-    one. As a sum over independent cases, V has a variance of about sum d_i^4 - V^2 / n, and a multiple of chi-square
-    with 2 V^2 / (sum d_i^4 - V^2 / n) degrees of freedom has the same mean and variance. With normal
-    influences these are about n; if only k of n cases matter equally, about 2k.
+    The variance is about V = sum d_i^2. Here d_i is the influence of case i: the mean of the left-out values minus the
+    value without case i. As a sum over independent cases, V has a variance of about sum d_i^4 - V^2 / n. A multiple of
+    chi-square with 2 V^2 / (sum d_i^4 - V^2 / n) degrees of freedom has the same mean and variance. If the influences
+    are normally distributed, the degrees of freedom are about n; if only k of n cases matter, and equally, about 2k.
 
-    At most n - 1, as for influences of one size, whose squares vary too little to tell. Undefined values (NaN) do not
-    count; infinite influences give n - 1.
+    The result is at most n - 1, for example for influences of equal size, whose squares vary too little to estimate
+    their variance. Undefined values (NaN) do not count. Infinite influences give n - 1.
+
+    Args:
+        left_out: The statistic without each case, shape (rows, cases).
+
+    Returns:
+        Degrees of freedom of each row, shape (rows,).
 
     Source: Satterthwaite 1946, Biometrics Bulletin 2:110-114; Hinkley 1977, Biometrika 64:21-28.
     """
@@ -148,18 +157,22 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
 
 
 def gap(first: Floats, second: Floats) -> Floats:
-    """First less second, 0 between equal ones, also between infinite ones."""
-    value, other = np.broadcast_arrays(first, second)
-    gap: Floats = np.round(np.subtract(value, other, out=np.zeros(value.shape), where=value != other), DECIMALS)
-    return gap + 0.0  # The sum with zero turns -0.0 into 0.0.
+    """Subtract the second value from the first; the gap of equal values is 0, also if both are infinite."""
+    a, b = np.broadcast_arrays(first, second)
+    gap: Floats = np.round(np.subtract(a, b, out=np.zeros(a.shape), where=a != b), DECIMALS)
+    # The sum with zero turns -0.0 into 0.0.
+    return gap + 0.0
 
 
 def _deviation(ordered: Floats) -> Floats:
-    """Standard deviation of each row without NaN, rising; NaN with fewer than two values or an infinite one."""
+    """Compute the standard deviation of each rising row, in which NaN do not count.
+
+    It is NaN for a row with fewer than two values or with an infinite value.
+    """
     counted = ~np.isnan(ordered)
     size = counted.sum(axis=1)
     usable = (size > 1) & ~np.isinf(ordered).any(axis=1)
-    # Less the first value, so that equal values have a deviation of exactly 0.
+    # The first value is subtracted, so that equal values have a deviation of exactly 0.
     filled = np.where(counted & usable[:, None], ordered - np.where(usable, ordered[:, 0], 0.0)[:, None], 0.0)
     centred = np.where(counted, filled - (filled.sum(axis=1) / np.maximum(size, 1))[:, None], 0.0)
     deviation: Floats = np.full(len(ordered), np.nan)

@@ -16,11 +16,11 @@ ADDED_PATIENTS_PER_CELL: Final = 0.5
 
 @dataclass(frozen=True)
 class RecallDeviations:
-    """Uncertainty of the difference between each two teams; shape (teams, teams).
+    """Uncertainty of the difference between each two teams; both arrays have shape (teams, teams).
 
     Attributes:
-        sd: standard error of the difference, in the metric's unit.
-        df: degrees of freedom of `sd`; 0 if a class has a single patient.
+        sd: Standard error of the difference, in the metric's unit.
+        df: Degrees of freedom of `sd`; 0 if a class has a single patient.
     """
 
     sd: Floats
@@ -28,7 +28,7 @@ class RecallDeviations:
 
 
 def recall_deviations(metrics: Sequence[WeightedMetric]) -> RecallDeviations | None:
-    """Compute the uncertainty of the difference between each two teams; None if a metric has other parts than recalls.
+    """Compute the uncertainty of the difference between each two teams.
 
     Let b patients of a class of n be right only for the first team, and c only for the second. Half a patient is added
     to each of the four cells: b' = b + 1/2, c' = c + 1/2 and N = n + 2. Then the difference of the two recalls has the
@@ -36,12 +36,16 @@ def recall_deviations(metrics: Sequence[WeightedMetric]) -> RecallDeviations | N
     their weights w, and its degrees of freedom follow from Welch and Satterthwaite with n - 1 for each class. A class
     without patients has no weight.
 
-    Two cases go beyond this formula. A weighted sum may count a patient in several classes, as by T and N stage: then
-    the patient's parts are added before they are squared, and the term with the fewest degrees of freedom decides. If
-    the teams do not count the same patients, a patient of one team adds to the variance of this team's recall.
+    Two cases go beyond this formula. A weighted sum may count a patient in several classes, for example by T and N
+    stage. Then the patient's parts are added before they are squared, and the term with the fewest degrees of freedom
+    decides. If the teams do not count the same patients, a patient whom only one team counts adds to the variance of
+    this team's recall.
 
     Args:
-        metrics: one metric, as measured for each team on the patients of one cohort.
+        metrics: The metric of each team, on the patients of one cohort.
+
+    Returns:
+        The uncertainty; None if the metric has other parts than recalls.
 
     Sources: Agresti and Min 2005, Statistics in Medicine 24:729-740; Welch 1947, Biometrika 34:28-35; Satterthwaite
     1946, Biometrics Bulletin 2:110-114.
@@ -55,9 +59,9 @@ def recall_deviations(metrics: Sequence[WeightedMetric]) -> RecallDeviations | N
     for terms in zip(*(recalls.items() for recalls in recalls_of_teams), strict=True):
         classes = _split_into_classes(terms)
         df = np.minimum(df, _degrees_of_freedom(classes))
-        residuals += sum(one_class.residuals for one_class in classes)
-        added_variance += sum(one_class.added_variance() for one_class in classes)
-    return RecallDeviations(np.sqrt(_squared_distances(residuals) + added_variance), df)
+        residuals += sum(patient_class.residuals for patient_class in classes)
+        added_variance += sum(patient_class.variance_of_added_patients() for patient_class in classes)
+    return RecallDeviations(np.sqrt(_sum_squared_distances(residuals) + added_variance), df)
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,10 @@ class _Class:
     """One class of patients as it enters the metric of each team.
 
     Attributes:
-        patients: number of patients; shape (teams,).
-        recall: fraction of right answers, with the added patients; shape (teams,).
-        share: change of the metric by one more right answer; shape (teams,).
-        residuals: each patient's answer less the recall, times the share; shape (teams, cases).
+        patients: Number of patients; shape (teams,).
+        recall: Fraction of right answers, with the added patients; shape (teams,).
+        share: Change of the metric by one more right answer; shape (teams,).
+        residuals: Each patient's answer minus the recall, times the share; shape (teams, cases).
     """
 
     patients: Floats
@@ -78,10 +82,10 @@ class _Class:
 
     def variance(self) -> Floats:
         """Return the class's part of the variance of the difference, w^2 v; shape (teams, teams)."""
-        return _squared_distances(self.residuals) + self.added_variance()
+        return _sum_squared_distances(self.residuals) + self.variance_of_added_patients()
 
-    def added_variance(self) -> Floats:
-        """Return the part of the added patients alone; shape (teams, teams)."""
+    def variance_of_added_patients(self) -> Floats:
+        """Return the part of this variance that comes from the added patients; shape (teams, teams)."""
         variance = np.zeros((self.share.size, self.share.size))
         for first in (0.0, 1.0):
             for second in (0.0, 1.0):
@@ -108,10 +112,10 @@ def _degrees_of_freedom(classes: Sequence[_Class]) -> Floats:
     """Compute the degrees of freedom of one mean recall by Welch and Satterthwaite; shape (teams, teams)."""
     shape = (classes[0].patients.size, classes[0].patients.size)
     total, spread = np.zeros(shape), np.zeros(shape)
-    for one_class in classes:
-        variance = one_class.variance()
-        fewest = np.minimum(one_class.patients[:, None], one_class.patients)
-        most = np.maximum(one_class.patients[:, None], one_class.patients)
+    for patient_class in classes:
+        variance = patient_class.variance()
+        fewest = np.minimum(patient_class.patients[:, None], patient_class.patients)
+        most = np.maximum(patient_class.patients[:, None], patient_class.patients)
         freedom_of_class = np.where(fewest > 0, fewest, most) - 1
         of_single_patient = np.where(variance > 0, np.inf, 0.0)
         spread += np.divide(variance**2, freedom_of_class, out=of_single_patient, where=freedom_of_class > 0)
@@ -120,6 +124,6 @@ def _degrees_of_freedom(classes: Sequence[_Class]) -> Floats:
     return np.divide(total**2, spread, out=freedom, where=spread > 0)
 
 
-def _squared_distances(rows: Floats) -> Floats:
+def _sum_squared_distances(rows: Floats) -> Floats:
     """Return the squared Euclidean distance between each two rows; exactly 0 between equal rows."""
     return np.stack([((rows - row) ** 2).sum(axis=1) for row in rows])

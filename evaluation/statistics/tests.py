@@ -15,19 +15,21 @@ import numpy as np
 from evaluation.metrics.concordance import comparable_pairs
 from evaluation.metrics.overlap import Booleans, Floats, Integers
 
-# Values are equal to this many decimals; sums in another order differ by rounding alone.
+# Values that agree to this many decimals are equal: sums in another order differ by rounding.
 DECIMALS: Final = 12
-# Up to this many differing pairs the signed-rank test is exact.
-_EXACT_PAIRS: Final = 50
-# In place of a p that is too small for a floating-point number.
+# The signed-rank test is exact up to this number of differing pairs.
+_MAX_EXACT_PAIRS: Final = 50
+# Replaces a p that is too small for a floating-point number.
 MIN_P: Final = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
 class PairwiseTest:
-    """A test of each team against each other one; all of shape (teams, teams), `[a, b]` for team a over team b.
+    """A test of each team against each other team; both arrays have shape (teams, teams), `[a, b]` for team a over b.
 
-    `difference` is the advantage of team a in the test's own unit, `p` one-sided, 1 on the diagonal.
+    Attributes:
+        difference: Advantage of team a in the unit of the test.
+        p: One-sided p, 1 on the diagonal.
     """
 
     difference: Floats
@@ -35,9 +37,10 @@ class PairwiseTest:
 
 
 def holm(p_values: Floats) -> Floats:
-    """Holm's step-down correction over all of `p_values`, in their order.
+    """Correct p values for multiple tests by Holm's step-down method, and return them in their order.
 
-    The k-th smallest of m is multiplied by m - k + 1, made at least as large as the one before, and cut at 1.
+    The k-th smallest of m p values is multiplied by m - k + 1, raised to the corrected p value before it if that is
+    larger, and limited to 1.
     Source: Holm 1979, Scand J Stat 6:65-70.
     """
     order = np.argsort(p_values, kind="stable")
@@ -75,26 +78,27 @@ def rank_values(values: Floats, ties: str) -> Floats:
 
 
 def signed_rank_test(goodness: Floats) -> PairwiseTest:
-    """Wilcoxon's signed-rank test of each team over each other one.
+    """Test each team over each other team by Wilcoxon's signed-rank test.
+
+    A case with a NaN, or with equal values, does not count for the pair of teams. Two infinite values of the same sign
+    are equal, and the gap between an infinite and a finite value is the largest. The p is exact up to 50 differing
+    pairs, also with ties; for more pairs it is from the normal approximation. If no pair differs, p is 1. The
+    difference is the rank-biserial correlation: the fraction of the sum of ranks in favour of the team, minus the
+    fraction against it.
 
     Args:
-        goodness: per-case values, higher = better, shape (teams, cases).
-
-    A case with a NaN does not count for its pair of teams, nor does one with equal values. Two infinite values of one
-    sign are equal; one infinite value differs more than any finite one. The p is exact up to 50 differing pairs, with
-    ties as well, otherwise from the normal approximation. Without a differing pair p is 1. The difference is the
-    rank-biserial correlation: the share of the ranks that speak for the team less that of those against it.
+        goodness: Values of the cases, higher = better, shape (teams, cases).
     """
     shape = (len(goodness), len(goodness))
     difference, p = np.zeros(shape), np.ones(shape)
     for a, b in combinations(range(len(goodness)), 2):
-        difference[a, b], p[a, b], p[b, a] = _signed_rank(goodness[a], goodness[b])
+        difference[a, b], p[a, b], p[b, a] = _test_signed_ranks(goodness[a], goodness[b])
         difference[b, a] = -difference[a, b]
     return PairwiseTest(difference, p)
 
 
-def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, float]:
-    """The rank-biserial correlation, and the p of a over b and of b over a."""
+def _test_signed_ranks(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, float]:
+    """Return the rank-biserial correlation, and the p of a over b and of b over a."""
     from scipy.special import ndtr
 
     counted = ~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b)
@@ -104,18 +108,19 @@ def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, 
         return 0.0, 1.0, 1.0
     ranks = rank_values(np.abs(gap), "average")
     difference = float((np.sign(gap) * ranks).sum() / ranks.sum())
-    if gap.size <= _EXACT_PAIRS:
+    if gap.size <= _MAX_EXACT_PAIRS:
         return difference, _exact_p(ranks, gap > 0), _exact_p(ranks, gap < 0)
     _, ties = np.unique(ranks, return_counts=True)
     n = gap.size
     variance = n * (n + 1) * (2 * n + 1) / 24 - (ties**3 - ties).sum() / 48
     z = (ranks[gap > 0].sum() - n * (n + 1) / 4) / np.sqrt(variance)
-    return difference, _at_least_tiny(ndtr(-z)), _at_least_tiny(ndtr(z))
+    return difference, max(float(ndtr(-z)), MIN_P), max(float(ndtr(z)), MIN_P)
 
 
 def _exact_p(ranks: Floats, in_favour: Booleans) -> float:
-    """Of all ways to give the ranks signs, the fraction with at least as large a sum of ranks in favour."""
-    steps = np.rint(2 * ranks).astype(int)  # ranks of ties end in a half
+    """Compute the fraction of all assignments of signs to ranks that give at least this sum of ranks in favour."""
+    # Ranks of ties end in a half, so that twice the ranks are whole numbers.
+    steps = np.rint(2 * ranks).astype(int)
     chances = np.zeros(steps.sum() + 1)
     chances[0] = 1.0
     for step in steps:
@@ -124,14 +129,15 @@ def _exact_p(ranks: Floats, in_favour: Booleans) -> float:
     return float(chances[steps[in_favour].sum() :].sum())
 
 
-def _at_least_tiny(p: float) -> float:
-    return max(float(p), MIN_P)
-
-
 def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
-    """Kendall's tau-b of each ranking with one reference; shape (replicates, teams) and (teams,) to (replicates,).
+    """Compute Kendall's tau-b of each ranking with one reference; NaN if either ties all teams.
 
-    NaN if the ranking or the reference ties all teams.
+    Args:
+        rankings: Ranks of shape (replicates, teams).
+        reference: Ranks of shape (teams,).
+
+    Returns:
+        Tau of each replicate, shape (replicates,).
     """
     first, second = np.triu_indices(reference.size, k=1)
     orders = np.sign(rankings[:, first] - rankings[:, second])
@@ -142,8 +148,8 @@ def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
     return taus
 
 
-# Pairs of patients times teams in memory at once: some tens of MB.
-_PAIRS_AT_ONCE: Final = 1_000_000
+# Pairs of patients times teams in memory at the same time: some tens of MB.
+_MAX_PAIRS_IN_MEMORY: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -151,10 +157,10 @@ class TeamRisks:
     """Risks of several teams for the same patients.
 
     Attributes:
-        times: follow-up, shape (patients,).
+        times: Follow-up, shape (patients,).
         events: True for a recurrence, shape (patients,).
-        risks: higher for earlier recurrence, NaN where missing, shape (teams, patients).
-        missing_score: what a pair counts for a team that lacks a risk in it.
+        risks: Higher for earlier recurrence, NaN where missing, shape (teams, patients).
+        missing_score: Score of a pair for a team that has no risk for one of its patients.
     """
 
     times: Floats
@@ -164,27 +170,30 @@ class TeamRisks:
 
 
 def kang(patients: TeamRisks) -> PairwiseTest:
-    """Tests of the higher C-index (Kang et al. 2015, Stat Med 34:685-703), for each pair of teams.
+    """Test for each pair of teams whether the first has the higher C-index (Kang et al. 2015, Stat Med 34:685-703).
 
-    With c_ij = 1 where patient i recurred and j was free for longer, and g_ij = c_ij times how far that pair is
-    concordant by a less the same by b, sum over ordered pairs the symmetric kernels q_ij = c_ij + c_ji and
-    d_ij = g_ij + g_ji. The difference of the two indices is D = d.. / q.., a ratio of U-statistics of degree two. To
-    first order its error is that of the U-statistic with the kernel w_ij = (d_ij - D q_ij) / (q.. / N), N = n (n - 1),
-    whose mean over pairs is 0. For any two symmetric kernels the product of means over pairs that share no patient is
-    an unbiased estimate of the product of expectations:
+    Let c_ij = 1 if patient i recurred and patient j was free of recurrence for longer, else 0. Let g_ij be c_ij times
+    the difference of the two teams' scores of this pair. The kernels q_ij = c_ij + c_ji and d_ij = g_ij + g_ji are
+    symmetric. A dot stands for the sum over an index. The difference of the two C-indices is D = d.. / q.., a ratio of
+    U-statistics of degree two. To first order, D has the same error as the U-statistic with the kernel
+    w_ij = (d_ij - D q_ij) / (q.. / N), where N = n (n - 1). The mean of w_ij over all pairs is 0.
+
+    For symmetric kernels, the mean product over pairs that share no patient is an unbiased estimate of the product of
+    expectations. The sum of these products is
 
         sum over disjoint pairs of w_ij w_kl = (w..)^2 - 4 sum_i (w_i.)^2 + 2 sum_ij w_ij^2
 
-    (4 positions in which one index may be shared, pairs that share both counted twice among them). The variance is
-    the square of the mean less that estimate; as w.. = 0 here, it is
+    since two pairs can share one patient in 4 positions, and pairs that share both patients are counted twice among
+    them. The variance is the square of the mean minus this estimate. Because w.. = 0, it is
 
         var D = (4 sum_i (w_i.)^2 - 2 sum_ij w_ij^2) / (n (n - 1) (n - 2) (n - 3)).
 
-    Of c_ij and c_ji one is 0, so that with D c.. = g.. the sum of squares is 2 (sum g_ij^2 - D^2 c..) / (q.. / N)^2:
-    sums over rows, columns and all of c and g are enough, and these are added up a block of rows at a time.
+    At least one of c_ij and c_ji is 0, and D c.. equals g.., so that the sum of squares is
+    2 (sum g_ij^2 - D^2 c..) / (q.. / N)^2. It needs only sums over rows, columns and all of c and g, which are added up
+    block by block of rows.
 
-    D / sqrt(var D) is taken for standard normal. Fewer than 4 patients, no comparable pair or an estimate that is
-    not positive (for example with equal predictions) give p = 1.
+    D / sqrt(var D) is compared with the standard normal distribution. p is 1 for fewer than 4 patients, if no pair is
+    comparable, and if the estimate is not positive (for example because the predictions are equal).
     """
     from scipy.special import ndtr
 
@@ -216,8 +225,10 @@ def kang(patients: TeamRisks) -> PairwiseTest:
 class _PairSums:
     """Sums over comparable pairs.
 
-    `compared` counts the pairs of each patient, and `concordant` how far a team has them right, shape (teams,
-    patients). `products` are, for two teams, the sums over pairs of the products of both teams' scores.
+    Attributes:
+        compared: Number of pairs of each patient, shape (patients,).
+        concordant: Sum of a team's scores over the pairs of each patient, shape (teams, patients).
+        products: Sum over pairs of the product of two teams' scores, shape (teams, teams).
     """
 
     compared: Floats
@@ -228,7 +239,7 @@ class _PairSums:
 def _pair_sums(patients: TeamRisks) -> _PairSums:
     teams, n = patients.risks.shape
     sums = _PairSums(np.zeros(n), np.zeros((teams, n)), np.zeros((teams, teams)))
-    for rows in _blocks(patients.events, teams):
+    for rows in _split_recurrences(patients.events, teams):
         pairs = comparable_pairs(patients.times, patients.events, rows)
         scores = np.stack([pairs * concordance_scores(risks, patients.missing_score, rows) for risks in patients.risks])
         for part, of_pairs in ((sums.compared, pairs), (sums.concordant, scores)):
@@ -239,17 +250,21 @@ def _pair_sums(patients: TeamRisks) -> _PairSums:
     return sums
 
 
-def _blocks(events: Booleans, teams: int) -> Iterator[Integers]:
-    """The patients who recurred, in blocks; no other patient is the earlier one of a comparable pair."""
-    recurred = np.flatnonzero(events)
-    step = max(1, _PAIRS_AT_ONCE // max(1, events.size * teams))
-    for start in range(0, recurred.size, step):
-        yield recurred[start : start + step]
+def _split_recurrences(events: Booleans, teams: int) -> Iterator[Integers]:
+    """Yield the patients who recurred in blocks; only these can be the earlier patient of a comparable pair."""
+    recurrences = np.flatnonzero(events)
+    step = max(1, _MAX_PAIRS_IN_MEMORY // max(1, events.size * teams))
+    for start in range(0, recurrences.size, step):
+        yield recurrences[start : start + step]
 
 
 def concordance_scores(risks: Floats, missing_score: float, rows: Integers) -> Floats:
-    """(rows, patients), 1 where the row's risk is higher, 0.5 where equal, `missing_score` where one is NaN."""
-    risk, other = risks[rows, None], risks[None, :]
-    score = (risk > other) + 0.5 * (risk == other)
-    scores: Floats = np.where(np.isnan(risk) | np.isnan(other), missing_score, score)
-    return scores
+    """Score pairs by their risks, shape (rows, patients).
+
+    The score is 1 where the row's risk is higher, 0.5 where both risks are equal, and `missing_score` where a risk is
+    NaN.
+    """
+    earlier, later = risks[rows, None], risks[None, :]
+    scores = (earlier > later) + 0.5 * (earlier == later)
+    completed: Floats = np.where(np.isnan(earlier) | np.isnan(later), missing_score, scores)
+    return completed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -25,9 +25,9 @@ from evaluation.ranking.cli import main as rank
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import ScoredAnswer
 from evaluation.rows import CaseRow
-from evaluation.rows.classes import ClassRow, ClassScorer, make_class_row
+from evaluation.rows.classes import ClassRow, ClassScorer
 from evaluation.rows.mask import ComparedLabel, MaskRow, make_mask_row
-from evaluation.rows.risk import make_risk_row
+from evaluation.rows.risk import RiskRow
 
 CENTRES: Final = ("CHB", "CHUM", "CHUP", "CHUS", "CHUV", "HGJ", "HMR", "MDA", "USZ")
 VOXEL_MM3: Final = 2.0
@@ -176,7 +176,7 @@ def _row(patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile,
     if profile.answer.kind == "risk":
         risk = (0.35 + 0.15 * team.skill) * patient.log_hazard + float(rng.standard_normal())
         value = risk if profile.answer.direction == "risk" else _MEAN_DAYS * float(np.exp(-0.5 * risk))
-        return make_risk_row(patient.case, patient.follow_up, None if missing else value, error)
+        return RiskRow(case=patient.case, risk=None if missing else value, error=error, **asdict(patient.follow_up))
     return _class_row(patient, team, profile, error, rng)
 
 
@@ -188,14 +188,15 @@ def _class_row(
     if actual is None:
         raise ValueError(f"{patient.case} has no {answer.name}")
     if error is not None:
-        return make_class_row(answer, patient.case, actual, None, error=error)
+        return ClassRow(case=patient.case, predicted=None, probability=None, actual=actual, error=error)
     place, spread = answer.classes.index(actual), float(np.exp(-0.3 * team.skill) * rng.standard_normal())
     if answer.is_binary:
         probability = float(1 / (1 + np.exp(1 - 2 * place - 0.6 * patient.difficulty - 1.6 * spread)))
         shown = probability if team.probabilities else None
-        return make_class_row(answer, patient.case, actual, answer.classes[probability >= 0.5], probability=shown)
+        predicted = answer.classes[probability >= 0.5]
+        return ClassRow(case=patient.case, predicted=predicted, probability=shown, actual=actual)
     guess = min(max(round(place + 0.9 * spread), 0), len(answer.classes) - 1)
-    return make_class_row(answer, patient.case, actual, answer.classes[guess])
+    return ClassRow(case=patient.case, predicted=answer.classes[guess], probability=None, actual=actual)
 
 
 def _mask_row(

@@ -13,10 +13,9 @@ from evaluation.metrics.surface import (
     NO_PREDICTION,
     ONE_EMPTY,
     SurfaceValues,
-    _by_transform,
-    _by_tree,
     compare_surfaces,
     make_missing_row,
+    surface_distances,
     surface_voxels,
 )
 
@@ -56,11 +55,14 @@ def test_the_oracle_agrees(rules, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_tree_and_transform_agree(seed):
+def test_tree_and_transform_agree(seed, monkeypatch):
     first, second = (surface_voxels(mask) for mask in random_pair(seed))
-    there, back = _by_tree(first, second, SPACING)
-    np.testing.assert_allclose(there, _by_transform(first, second, SPACING))
-    np.testing.assert_allclose(back, _by_transform(second, first, SPACING))
+    distances = []
+    for limit in (0, 10**9):
+        monkeypatch.setattr("evaluation.metrics.surface._MAX_BOX_VOXELS_PER_SURFACE_VOXEL", limit)
+        distances.append(surface_distances(first, second, SPACING))
+    for by_tree, by_transform in zip(*distances, strict=True):
+        np.testing.assert_allclose(by_tree, by_transform)
 
 
 @pytest.mark.parametrize(("axis", "step_mm"), list(enumerate(SPACING)))

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evaluation.editions.profile import load_profile
-from evaluation.inputs.ground_truth import FollowUp
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts, compare_lesions
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.surface import SurfaceValues
-from evaluation.rows.classes import make_class_row
+from evaluation.rows.classes import ClassRow
 from evaluation.rows.mask import ComparedLabel, make_mask_row
-from evaluation.rows.risk import make_risk_row
-from tests.evaluation.tasks import HPV, RFS, SEGMENTATION, STATUS
+from evaluation.rows.risk import RiskRow
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 
 def segmentation_row(number, rng):
@@ -40,12 +39,14 @@ def segmentation_row(number, rng):
 def risk_row_of(number, rng):
     days = 10.0 if number == 0 else float(rng.integers(300, 1500))
     risk, error = (None, "absent") if rng.random() < 0.2 else (float(rng.integers(0, 6)), None)
-    return make_risk_row(f"P{number}", FollowUp(days, bool(number == 0 or rng.random() < 0.4)), risk, error)
+    relapse = bool(number == 0 or rng.random() < 0.4)
+    return RiskRow(case=f"P{number}", risk=risk, rfs_days=days, relapse=relapse, error=error)
 
 
 def status_row(number, rng):
     probability = None if rng.random() < 0.2 else round(float(rng.random()), 1)
-    return make_class_row(STATUS, f"P{number}", number % 2 == 0, bool(rng.random() < 0.5), probability=probability)
+    predicted = bool(rng.random() < 0.5)
+    return ClassRow(case=f"P{number}", predicted=predicted, probability=probability, actual=number % 2 == 0)
 
 
 MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row_of, HPV.name: status_row}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evaluation.metrics.survival import RISK_METRICS, RiskCohort, SurvivalCohort
-from evaluation.rows.scorer import measured
+from evaluation.rows.scorer import build_metrics
 
 
 def test_the_horizons_of_the_aucs_are_years() -> None:
@@ -23,7 +23,7 @@ def test_the_horizons_of_the_aucs_are_years() -> None:
         risks=np.array([3.0, 1.0, 0.0, 2.0, 0.5]),
     )
     cohort, once = RiskCohort(patients, "tie"), np.ones((1, 5))
-    metrics = measured(RISK_METRICS, cohort)
+    metrics = build_metrics(RISK_METRICS, cohort)
     aucs = {name: metric(once)[0] for name, metric in metrics.items() if name.startswith("auc_")}
     assert aucs == {
         "auc_1y": pytest.approx(5 / 6),

@@ -10,7 +10,7 @@ import pytest
 from contract.errors import MetricError, PredictionError
 from evaluation import evaluate
 from evaluation.editions.profile import load_profile
-from evaluation.rows.classes import ClassScorer, make_class_row
+from evaluation.rows.classes import ClassRow, ClassScorer
 from tests.evaluation.tasks import HPV, RFS
 
 FOLLOW_UP = "PatientID;Relapse;RFS\nP1;1;1\nP2;1;2\nP3;0;3\nP4;1;4\nP5;;\n"
@@ -158,7 +158,10 @@ def test_chance_of_stages_is_one_in_the_stages_that_occur():
     next_stage = {"T1": "T2", "T2": "T4", "T4": "T3"}
     lines = []
     for predicted in (["T1"] * 30, [next_stage[value] for value in actual]):
-        rows = [make_class_row(stage, f"P{i}", *values) for i, values in enumerate(zip(actual, predicted, strict=True))]
+        rows = [
+            ClassRow(case=f"P{number}", predicted=prediction, probability=None, actual=reference)
+            for number, (reference, prediction) in enumerate(zip(actual, predicted, strict=True))
+        ]
         measurement = ClassScorer(stage).measure(rows)
         value = float(measurement.metrics["balanced_accuracy"](np.ones((1, 30)))[0])
         lines.append(measurement.warnings["balanced_accuracy"](value, value))

@@ -70,7 +70,7 @@ def test_the_direct_definition_agrees(seed):
 def test_blocks_of_rows_give_the_numbers_of_one_block(monkeypatch, at_once, missing_score):
     patients = replace(cohort(3, 90, missing=0.1), missing_score=missing_score)
     whole = kang(patients)
-    monkeypatch.setattr("evaluation.statistics.tests._PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr("evaluation.statistics.tests._MAX_PAIRS_IN_MEMORY", at_once)
     found = kang(patients)
     assert found.difference[0, 1] == pytest.approx(whole.difference[0, 1], rel=1e-12)
     assert found.p[0, 1] == pytest.approx(whole.p[0, 1], rel=1e-9)
@@ -78,7 +78,7 @@ def test_blocks_of_rows_give_the_numbers_of_one_block(monkeypatch, at_once, miss
 
 def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
     """With 3,000 patients and two teams no block holds more than 150,000 pairs, of nine million."""
-    monkeypatch.setattr("evaluation.statistics.tests._PAIRS_AT_ONCE", 300_000)
+    monkeypatch.setattr("evaluation.statistics.tests._MAX_PAIRS_IN_MEMORY", 300_000)
     seen = []
 
     def counted(times, events, rows):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evaluation import rank
 from evaluation.inputs.masks import BoxRegion
-from evaluation.rows.mistakes import count_changed_overlaps
+from evaluation.rows.comparison import count_changed_overlaps
 from tests.evaluation.tasks import SEGMENTATION
 
 EXCHANGED = np.array([0, 2, 1], np.uint8)
@@ -44,6 +45,24 @@ def test_a_change_that_would_fit_is_named(phase_of, blank, lesions, in_this_proc
     phase.mask("A", change(lesions))
     phase.mask("B", small)
     assert HINT.format("0.10", name, "1.00") in phase.run()["warnings"]
+
+
+def test_mistakes_are_sought_only_where_masks_are_compared(phase_of, lesions, in_this_process, monkeypatch):
+    """The evaluation seeks them once for its team; a ranking of its stored rows does not seek them again."""
+    calls = []
+
+    def find(rows):
+        calls.append(len(rows))
+        return ()
+
+    monkeypatch.setattr("evaluation.rows.comparison.find_mask_changes", find)
+    phase = phase_of(SEGMENTATION)
+    phase.truth_mask("A", lesions)
+    phase.mask("A", lesions)
+    report = phase.run()
+    assert calls == [1]
+    rank({"Alpha": report}, bootstraps=0)
+    assert calls == [1]
 
 
 @pytest.mark.parametrize(("kept", "hint"), [(2, ("0.22", "0.78")), (4, None)])
