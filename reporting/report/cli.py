@@ -140,12 +140,12 @@ def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int
 
 def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Path:
     from reporting.viewer.cohort import ViewerRequest, find_cohort
-    from reporting.viewer.page import export_viewer
+    from reporting.viewer.server import export_viewer
 
     request = ViewerRequest(options.cohort, options.results, masks, edition=options.edition)
     cohort = find_cohort(request)
     sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
-    return export_viewer(options.viewer, cohort.worst(options.viewer_cases))
+    return export_viewer(options.viewer, cohort.select_worst(options.viewer_cases))
 
 
 def _parser() -> argparse.ArgumentParser:

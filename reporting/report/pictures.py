@@ -36,8 +36,8 @@ from reporting.analyses.sources import (
     select_case_masks,
 )
 from reporting.page.html import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
-from reporting.viewer.lesions import lesion_voxels, lesions_of
-from reporting.viewer.region import resampled, to_mm
+from reporting.viewer.lesions import find_lesions, measure_lesions
+from reporting.viewer.region import resample_volume, to_mm
 
 Picture: TypeAlias = npt.NDArray[np.float32]
 
@@ -82,7 +82,7 @@ def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: in
     size[view.normal] = 1
     x, y, z = (centre_mm - PIXEL_MM * (np.asarray(size) - 1) / 2).tolist()
     plane = Geometry((size[0], size[1], size[2]), (PIXEL_MM,) * 3, (x, y, z))
-    picture = np.squeeze(resampled(volume, plane, sitk.sitkLinear, outside, label), axis=2 - view.normal)
+    picture = np.squeeze(resample_volume(volume, plane, sitk.sitkLinear, outside, label), axis=2 - view.normal)
     # Rows of coronal and sagittal planes run along z, upwards in the patient.
     return picture if view.name == "axial" else picture[::-1]
 
@@ -209,7 +209,7 @@ def without_predictions(request: PictureRequest) -> PatientPicture:
 def _lesion_points(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
     """Names and LPS mm of a point in the largest GTVp and one in the largest GTVn of the first mask with a lesion."""
     for mask in masks:
-        lesions = lesions_of(lesion_voxels(mask.array, mask.geometry, _CONNECTIVITY), None)
+        lesions = measure_lesions(find_lesions(mask.array, mask.geometry, _CONNECTIVITY), None)
         largest = {one.label: one.point_mm for one in reversed(lesions)}
         if largest:
             return [(labels.NAMES[label], largest[label]) for label in LINE_STYLES if label in largest]

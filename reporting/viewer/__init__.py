@@ -1,1 +1,1 @@
-"""View a case in the browser: CT, PET and masks, served locally or as one file."""
+"""Viewer of cases in the browser: CT, PET and masks, from a local server or as one file."""

@@ -12,36 +12,36 @@ from contract.editions import DEFAULT_EDITION
 from contract.options import Parser, add_edition_option, require_folders, whole_number
 from evaluation.options import join_team_folders, parse_team_folders
 
-_END = {signal.SIGINT, signal.SIGTERM}
+_END_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve the viewer until Ctrl-C or SIGTERM; raises HecktorError for errors that the user can fix."""
-    options = _parser().parse_args(argv)
+    """Serve the viewer until Ctrl-C or SIGTERM; raise HecktorError for errors that the user can fix."""
+    options = _build_parser().parse_args(argv)
     require_folders(options, "--cohort", "--results", "--masks")
     print("Reading cohort and results ...", file=sys.stderr, flush=True)
-    # Not for `--help`: NumPy.
+    # Imported late, so that --help does not wait for NumPy.
     from reporting.analyses.scans import require_cohort
 
     require_cohort(options.cohort)
-    # Not for a wrong folder: SimpleITK and scipy.
+    # Imported late, so that the message on a wrong folder does not wait for SimpleITK and SciPy.
     from reporting.viewer.cohort import ViewerRequest, find_cohort
-    from reporting.viewer.server import serving
+    from reporting.viewer.server import serve_viewer
 
     masks = join_team_folders("--masks", options.masks)
     cohort = find_cohort(ViewerRequest(options.cohort, options.results, masks, options.edition))
     sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
-    # Blocked in every thread, so that the signal waits for `sigwait`.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _END)
-    with serving(cohort, options.port) as address:
+    # The signals are blocked in every thread, so that they wait for `sigwait`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
+    with serve_viewer(cohort, options.port) as address:
         count = len(cohort.cases)
         print(f"{count} case{'s' * (count != 1)} at {address}", flush=True)
         print("It opens on this machine only. Press Ctrl-C to stop.", flush=True)
-        signal.sigwait(_END)
+        signal.sigwait(_END_SIGNALS)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hecktor view", description="View cases in a local web page: CT, PET, contours, lesions and values."
     )

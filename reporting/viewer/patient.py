@@ -17,16 +17,16 @@ from evaluation.inputs.tables import parse_class, parse_flag
 from evaluation.results.task import TaskResults
 from reporting.analyses.scans import list_tables
 
-# Name of the reference's row among those of the teams.
+# Key of the reference's row among the teams' rows.
 REFERENCE_ROW: Final = ""
 
-# Texts by team and by column, where a column is a task and its answer.
+# A column is a task and its answer; the cells of a case are texts by row and column.
 Column = tuple[str, str]
 Cells = dict[str, dict[Column, str]]
 
 
 def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> PatientRecord | None:
-    """The patient's record beside the scans; None if it is absent, as in a release, or cannot be read.
+    """Read the patient's record next to the scans; return None if it is absent, as in a release, or unreadable.
 
     The reason why it cannot be read is added to `notes`.
     """
@@ -40,9 +40,10 @@ def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> 
 
 
 def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[str]]:
-    """The cells of the cohort's tables by patient and column, and a note for each table with unusable rows.
+    """Read the tables of the cohort that `list_tables` finds.
 
-    The tables are `list_tables` the cohort.
+    Returns:
+        The cells by patient and column, and a note for each table with unusable rows.
     """
     rows: dict[str, Row] = {}
     notes = []
@@ -50,119 +51,136 @@ def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[st
         table = read_table(path, path.name, edition)
         for patient, row in table.rows.items():
             rows[patient] = {**row, **rows.get(patient, {})}
+        errors = [f"{problem.patient_id}: {problem.found}" for problem in table.problems if problem.is_error]
         if not table.readable:
             notes.append(f"{path.name} is not shown: {table.problems[-1].found}")
-        elif faults := [f"{one.patient_id}: {one.found}" for one in table.problems if one.is_error]:
-            notes.append(f"{path.name} has rows that are not shown: {format_names(faults)}")
+        elif errors:
+            notes.append(f"{path.name} has rows that are not shown: {format_names(errors)}")
     return rows, notes
 
 
-def clinical_texts(edition: Edition, record: PatientRecord | None, row: Row) -> list[tuple[str, str]]:
-    """Key and value of each clinical variable but the centre, from the record or else from the tables."""
-    of_record = {} if record is None else record.patient.values
-    known = {name: value for name, value in of_record.items() if value is not None}
-    values = {**parse_ehr(row, "", edition.clinical).patient.values, **known}
-    return [(one.key, _clinical_text(one, values.get(one.name))) for one in edition.clinical if one.name != CENTRE]
+def format_clinical_values(edition: Edition, record: PatientRecord | None, row: Row) -> list[tuple[str, str]]:
+    """Return key and text of each clinical variable except the centre, from the record or else from the tables."""
+    values = dict(parse_ehr(row, "", edition.clinical).patient.values)
+    if record is not None:
+        values |= {name: value for name, value in record.patient.values.items() if value is not None}
+    return [
+        (variable.key, _format_clinical_value(variable, values.get(variable.name)))
+        for variable in edition.clinical
+        if variable.name != CENTRE
+    ]
 
 
-def _clinical_text(variable: ClinicalVariable, value: ClinicalValue) -> str:
+def _format_clinical_value(variable: ClinicalVariable, value: ClinicalValue) -> str:
     if value is None:
         return "missing"
     if isinstance(value, str):
         return value
     if variable.type == "code":
-        return _word(variable.words, value) or f"{value:g}"
+        return _find_word(variable.words, value) or f"{value:g}"
     unit = f" {variable.unit}" if variable.type == "number" else " years"
     return f"{value:g}{unit}"
 
 
-def _word(words: Mapping[str, Any], value: Any) -> str:
-    """The first spelling of a value with more than one letter; empty if there is none."""
+def _find_word(words: Mapping[str, Any], value: Any) -> str:
+    """Return the first spelling of a value with more than one letter; empty if no spelling is longer."""
     return next((word for word, meaning in words.items() if meaning == value and len(word) > 1), "")
 
 
 class AnswerTables:
-    """The answers of each case: the reference's, from the results or else the cohort's tables, and each team's."""
+    """The answers to each case: the reference's, from the results or else the cohort's tables, and each team's."""
 
     def __init__(self, edition: Edition, results: Sequence[TaskResults], rows: Mapping[str, Row]) -> None:
-        tasks = {f"task{task.number}": task for task in edition.algorithms} | {one.key: one.task for one in results}
+        tasks = {f"task{task.number}": task for task in edition.algorithms}
+        tasks |= {task_results.key: task_results.task for task_results in results}
         self._columns: dict[Column, AnswerSpec] = {
             (key, answer.name): answer for key, task in tasks.items() for answer in task.head_specs
         }
         self._rows = rows
         self._scored: dict[str, Cells] = {}
-        for one in results:
-            for answer in one.task.head_specs:
-                self._add(one, answer)
+        for task_results in results:
+            for answer in task_results.task.head_specs:
+                self._add_answers(task_results, answer)
 
-    def _add(self, results: TaskResults, answer: AnswerSpec) -> None:
-        column = results.key, answer.name
+    def _add_answers(self, results: TaskResults, answer: AnswerSpec) -> None:
+        column = (results.key, answer.name)
         for team in results.teams:
             for row in results.rows_of(team, answer.name):
                 cells = self._scored.setdefault(row["case"], {})
-                cells.setdefault(REFERENCE_ROW, {})[column] = _scored_reference(answer, row)
-                cells.setdefault(team, {})[column] = _predicted(answer, row)
+                cells.setdefault(REFERENCE_ROW, {})[column] = _format_scored_reference(answer, row)
+                cells.setdefault(team, {})[column] = _format_prediction(answer, row)
 
-    def of(self, case: str, values: Mapping[str, Mapping[str, Any]], teams: Sequence[str]) -> dict[str, Any]:
-        """The titles of the columns, and the texts of each row: the reference first, then each team with answers.
+    def build_table(
+        self, case: str, mask_values: Mapping[str, Mapping[str, Any]], teams: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the titles of the columns, and the texts of each row: the reference, then each team with answers.
 
-        `values` are the case's values of masks by title and team; their columns come last.
+        `mask_values` are the case's values of masks by title and team; their columns come last.
         """
-        cells = self._scored.get(case, {})
-        reference = {key: _of_table(answer, self._rows.get(case, {})) for key, answer in self._columns.items()}
-        cells = {**cells, REFERENCE_ROW: {**reference, **cells.get(REFERENCE_ROW, {})}}
-        columns = [key for key in self._columns if any(of.get(key) for of in cells.values())]
-        titles = Counter(self._columns[key].title for key in columns)
-        heads = [(self._columns[key].title, key[0]) for key in columns]
+        scored = self._scored.get(case, {})
+        table_row = self._rows.get(case, {})
+        reference = {column: _format_table_reference(answer, table_row) for column, answer in self._columns.items()}
+        cells = {**scored, REFERENCE_ROW: {**reference, **scored.get(REFERENCE_ROW, {})}}
+        columns = [column for column in self._columns if any(row_cells.get(column) for row_cells in cells.values())]
         rows = []
         for name in (REFERENCE_ROW, *teams):
-            texts = [cells.get(name, {}).get(key, "") for key in columns]
-            texts += [_figure(of_team.get(name)) for of_team in values.values()]
+            texts = [cells.get(name, {}).get(column, "") for column in columns]
+            texts += [_format_number(team_values.get(name)) for team_values in mask_values.values()]
             if any(texts):
                 rows.append({"name": name or "reference", "texts": texts})
-        return {
-            "columns": [*(title if titles[title] == 1 else f"{title} ({task})" for title, task in heads), *values],
-            "rows": rows,
-        }
+        return {"columns": [*self._name_columns(columns), *mask_values], "rows": rows}
+
+    def _name_columns(self, columns: Sequence[Column]) -> list[str]:
+        """Return the title of each column, with its task if the answers of two tasks have the same title."""
+        titles = [self._columns[column].title for column in columns]
+        count = Counter(titles)
+        return [
+            title if count[title] == 1 else f"{title} ({task})"
+            for title, (task, _) in zip(titles, columns, strict=True)
+        ]
 
 
-def _scored_reference(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
+def _format_scored_reference(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
     if answer.kind == "risk":
-        return _follow_up(f"{row['rfs_days']:g}", bool(row["relapse"]))
-    return _class_text(answer, row[answer.row_key])
+        return _format_follow_up(f"{row['rfs_days']:g}", bool(row["relapse"]))
+    return _format_class(answer, row[answer.row_key])
 
 
-def _predicted(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
+def _format_prediction(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
     if answer.kind == "risk":
         unit = " days" if answer.direction == "time" else ""
         return "none" if row["risk"] is None else f"{row['risk']:z.4g}{unit}"
-    predicted, probability = row[f"predicted_{answer.row_key}"], row.get("predicted_probability")
-    text = "none" if predicted is None else _class_text(answer, predicted)
+    predicted = row[f"predicted_{answer.row_key}"]
+    probability = row.get("predicted_probability")
+    text = "none" if predicted is None else _format_class(answer, predicted)
     return text if probability is None else f"{text} ({probability:z.2f})"
 
 
-def _of_table(answer: AnswerSpec, row: Row) -> str:
-    """The reference from the cohort's tables, verbatim if it cannot be read; empty if it is absent."""
-    text = row.get(answer.columns.get("class", ""), "")
-    days, event = (row.get(answer.columns.get(role, ""), "") for role in ("time", "event"))
+def _format_table_reference(answer: AnswerSpec, row: Row) -> str:
+    """Return the reference in the cohort's tables, verbatim if it cannot be read, and empty if it is absent."""
+    if answer.kind == "class":
+        text = row.get(answer.columns.get("class", ""), "")
+        try:
+            value = parse_class(text, answer, "", InputError)
+        except InputError:
+            return text
+        return "" if value is None else _format_class(answer, value)
+    days = row.get(answer.columns.get("time", ""), "")
+    event = row.get(answer.columns.get("event", ""), "")
     try:
-        value = (
-            parse_class(text, answer, "", InputError) if answer.kind == "class" else parse_flag(event, "", InputError)
-        )
+        relapse = parse_flag(event, "", InputError)
     except InputError:
-        return text or f"{days} days, {event}"
-    if value is None:
-        return ""
-    return _class_text(answer, value) if answer.kind == "class" else _follow_up(days, bool(value)) if days else ""
+        return f"{days} days, {event}"
+    return _format_follow_up(days, bool(relapse)) if days and relapse is not None else ""
 
 
-def _follow_up(days: str, relapse: bool) -> str:
+def _format_follow_up(days: str, relapse: bool) -> str:
     return f"{days} days, {'relapse' if relapse else 'no relapse'}"
 
 
-def _class_text(answer: AnswerSpec, value: Any) -> str:
-    return (_word(answer.words, value) if isinstance(value, bool) else "") or str(value)
+def _format_class(answer: AnswerSpec, value: Any) -> str:
+    return (_find_word(answer.words, value) if isinstance(value, bool) else "") or str(value)
 
 
-def _figure(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return f"{value:z.2f}" if isinstance(value, int | float) else ""

@@ -13,8 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from reporting.viewer.cohort import ViewerCohort
-from reporting.viewer.page import export_viewer
-from reporting.viewer.server import serving
+from reporting.viewer.server import export_viewer, serve_viewer
 from tests.browser.conftest import accessibility_problems
 from tests.browser.simulated_cohort import (
     ALPHA,
@@ -41,7 +40,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> ViewerCohort:
 
 @pytest.fixture(scope="module")
 def address(cohort: ViewerCohort) -> Iterator[str]:
-    with serving(cohort) as address:
+    with serve_viewer(cohort) as address:
         yield address
 
 

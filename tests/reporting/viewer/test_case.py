@@ -10,7 +10,7 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from reporting.viewer import scene
+from reporting.viewer import case as case_module
 from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerCohort
 from tests.reporting.viewer.conftest import GRID, ToyCohort, volume_of
@@ -47,7 +47,7 @@ def test_a_team_without_a_mask_is_noted(cohort: ViewerCohort) -> None:
 
 def test_a_prediction_of_a_whole_body_is_noted(cohort: ViewerCohort, monkeypatch: pytest.MonkeyPatch) -> None:
     """Team A's mask has 64 + 18 + 1 voxels, team B's 64."""
-    monkeypatch.setattr(scene, "_MOST_LABELLED_VOXELS", 80)
+    monkeypatch.setattr(case_module, "MAX_LABELLED_VOXELS", 80)
     assert build_case(cohort.cases["C-1"])["notes"] == ["A: C-1.mha: 83 labelled voxels, expected at most 80"]
 
 

@@ -14,7 +14,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
 from evaluation.ranking.cli import main as rank
 from reporting.viewer.case import build_case
-from reporting.viewer.cohort import ViewerRequest, find_cohort, value_of, worst_cases
+from reporting.viewer.cohort import ViewerRequest, find_cohort, sort_cases, to_json_value
 from tests.reporting.viewer.conftest import GRID, ToyCohort
 
 
@@ -105,9 +105,9 @@ def test_lesions_are_matched_by_the_edition_of_the_results(ranked: Path) -> None
 def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked: Path) -> None:
     """Mean GTVp DSC: 1 of C-1 and 0.375 of C-2."""
     cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
-    assert list(cohort.worst(1).cases) == ["C-2"]
-    assert [case["case"] for case in cohort.worst(1).listing["cases"]] == ["C-2"]
-    assert list(cohort.worst(5).cases) == ["C-1", "C-2"]
+    assert list(cohort.select_worst(1).cases) == ["C-2"]
+    assert [case["case"] for case in cohort.select_worst(1).listing["cases"]] == ["C-2"]
+    assert list(cohort.select_worst(5).cases) == ["C-1", "C-2"]
 
 
 def test_a_rightly_empty_mask_and_a_lost_distance_count() -> None:
@@ -119,10 +119,10 @@ def test_a_rightly_empty_mask_and_a_lost_distance_count() -> None:
             {"case": case, "values": {"gtvp_dsc": dict(zip("abcd", dsc, strict=True))}} for case, dsc in entries.items()
         ],
     }
-    assert worst_cases(listing) == ["B", "A"]
+    assert sort_cases(listing) == ["B", "A"]
     rows = [{"gtvp_hd95_mm": 2.0, "gtvp_surface": "measured"}, {"gtvp_hd95_mm": None, "gtvp_surface": "one_empty"}]
-    assert [value_of(row, "gtvp_hd95_mm") for row in rows] == [2.0, "inf"]
-    assert value_of({"gtvp_hd95_mm": None, "gtvp_surface": "both_empty"}, "gtvp_hd95_mm") is None
+    assert [to_json_value(row, "gtvp_hd95_mm") for row in rows] == [2.0, "inf"]
+    assert to_json_value({"gtvp_hd95_mm": None, "gtvp_surface": "both_empty"}, "gtvp_hd95_mm") is None
 
 
 def test_the_list_needs_neither_results_nor_images(toy: ToyCohort, nodes: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from contract.errors import HecktorError, OutputError
 from reporting.report.cli import main as report
 from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerCohort
-from reporting.viewer.page import export_viewer
+from reporting.viewer.server import export_viewer
 
 
 def cases_in(page: Path) -> dict[str, dict]:
@@ -36,7 +36,7 @@ def test_the_page_holds_what_the_server_sends(cohort: ViewerCohort, tmp_path: Pa
 def test_an_earlier_page_is_replaced_and_another_file_is_not(cohort: ViewerCohort, tmp_path: Path) -> None:
     page = tmp_path / "viewer.html"
     export_viewer(page, cohort)
-    export_viewer(page, cohort.worst(1))
+    export_viewer(page, cohort.select_worst(1))
     assert list(cases_in(page)) == ["C-1"]
     page.write_text("<p>mine</p>")
     with pytest.raises(OutputError, match=r"viewer\.html: exists and is not a viewer"):
@@ -45,7 +45,7 @@ def test_an_earlier_page_is_replaced_and_another_file_is_not(cohort: ViewerCohor
 
 
 def test_a_failed_export_leaves_the_earlier_page(cohort: ViewerCohort, tmp_path: Path) -> None:
-    page = export_viewer(tmp_path / "viewer.html", cohort.worst(1))
+    page = export_viewer(tmp_path / "viewer.html", cohort.select_worst(1))
     before = page.read_bytes()
     cohort.cases["C-2"].files.ct.write_bytes(b"nothing")
     with pytest.raises(HecktorError, match="C-2__CT"):

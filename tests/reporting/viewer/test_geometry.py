@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from reporting.viewer.case import build_case, resample_for_display, values_at
+from reporting.viewer.case import build_case, interpolate_values, resample_for_display
 from reporting.viewer.cohort import ViewerCohort
-from reporting.viewer.lesions import lesion_voxels
-from reporting.viewer.region import MOST_VOXELS, find_display_grid, to_index, to_mm
+from reporting.viewer.lesions import find_lesions
+from reporting.viewer.region import MAX_VOXELS, find_display_grid, to_index, to_mm
 from tests.reporting.viewer.conftest import GRID, ToyCohort, volume_of
 
 
@@ -143,7 +143,7 @@ def test_the_region_holds_all_lesions_on_voxels_of_the_ct(
     lesions = np.array([first, second]) * fineness
     grid = find_display_grid(ct, np.stack([lesions.min(axis=0), lesions.max(axis=0)]))
     index = to_index(grid, to_mm(ct, lesions))
-    assert grid.voxel_count <= MOST_VOXELS
+    assert grid.voxel_count <= MAX_VOXELS
     assert (index >= -1e-6).all()
     assert (index <= np.asarray(grid.size) - 0.5 + 1e-6).all()
     origin = to_index(ct, np.asarray(grid.origin_mm))
@@ -166,7 +166,7 @@ def test_no_lesion_is_lost_on_a_coarser_grid(places: list[tuple[int, ...]]) -> N
         block = mask[6 * bz : 6 * bz + 6, 6 * by : 6 * by + 6, 6 * bx : 6 * bx + 6]
         if not block.any():
             block[z, y, x] = label
-    shown = resample_for_display(lesion_voxels(mask, FINE, 26), COARSE)
+    shown = resample_for_display(find_lesions(mask, FINE, 26), COARSE)
     lesions = np.argwhere(mask)[:, ::-1]
     nearest = np.rint(to_index(COARSE, to_mm(FINE, lesions))).astype(int)
     for (x, y, z), (i, j, k) in zip(lesions, nearest, strict=True):
@@ -180,7 +180,7 @@ def test_a_mask_on_coarser_voxels_than_the_ct_has_no_holes() -> None:
     """One voxel of 3 mm is 27 of 1 mm."""
     mask = np.zeros(COARSE.array_shape, np.uint8)
     mask[4, 4, 4] = 2
-    assert (resample_for_display(lesion_voxels(mask, COARSE, 26), FINE) == 2).sum() == 27
+    assert (resample_for_display(find_lesions(mask, COARSE, 26), FINE) == 2).sum() == 27
 
 
 def test_values_between_voxels_are_linear_and_0_outside() -> None:
@@ -188,4 +188,4 @@ def test_values_between_voxels_are_linear_and_0_outside() -> None:
     array = np.broadcast_to(np.array([1.0, 3.0, 5.0], np.float32), (2, 2, 3)).copy()
     volume = Volume(array, Geometry((3, 2, 2), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0)))
     points = np.array([[1.0, 0.5, 0.5], [4.9, 1.0, 1.0], [5.1, 1.0, 1.0], [-1.1, 0.0, 0.0]])
-    assert values_at(volume, points) == pytest.approx([2.0, 5.0, 0.0, 0.0])
+    assert interpolate_values(volume, points) == pytest.approx([2.0, 5.0, 0.0, 0.0])

@@ -16,7 +16,7 @@ from evaluation.metrics.rules import MaskRules
 from reporting.viewer import case as findings
 from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerCohort
-from reporting.viewer.lesions import lesion_voxels, lesions_of, match
+from reporting.viewer.lesions import find_lesions, match_masks, measure_lesions
 from tests.reporting.viewer.conftest import GRID, ToyCohort
 
 
@@ -49,9 +49,9 @@ def test_the_list_of_a_case(cohort: ViewerCohort) -> None:
 
 def test_a_label_does_not_match_another_one(rules, nodes: np.ndarray) -> None:
     """The same voxels as GTVn in place of GTVp are a missed GTVp and a false GTVn."""
-    reference = lesion_voxels(np.where(nodes == 1, 1, 0), GRID, 26)
-    predicted = lesion_voxels(np.where(nodes == 1, 2, 0), GRID, 26)
-    matched = match(reference, predicted, rules())
+    reference = find_lesions(np.where(nodes == 1, 1, 0), GRID, 26)
+    predicted = find_lesions(np.where(nodes == 1, 2, 0), GRID, 26)
+    matched = match_masks(reference, predicted, rules())
     assert (matched.dsc, matched.predicted) == ({}, frozenset())
 
 
@@ -65,8 +65,8 @@ def test_matches_agree_with_the_counts_of_the_evaluation(
     assert isinstance(profile.rules, MaskRules)
     rules = profile.rules.model_copy(update={"matching": matching})
     grid = Geometry((6, 5, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    one, other = (lesion_voxels(2 * mask.astype(np.uint8), grid, rules.connectivity) for mask in (reference, predicted))
-    matched, counts = match(one, other, rules), compare_lesions(reference, predicted, rules).counts
+    one, other = (find_lesions(2 * mask.astype(np.uint8), grid, rules.connectivity) for mask in (reference, predicted))
+    matched, counts = match_masks(one, other, rules), compare_lesions(reference, predicted, rules).counts
     assert len(matched.predicted) == counts.true_positives
     assert other.sizes.size - 1 - len(matched.predicted) == counts.false_positives
     assert one.sizes.size - 1 - len(matched.dsc) == counts.false_negatives
@@ -78,7 +78,7 @@ def test_the_point_of_a_ring_is_a_voxel_of_it() -> None:
     ring[0] = 1
     ring[0, 1:4, 1:4] = 0
     grid = Geometry((5, 5, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    (lesion,) = lesions_of(lesion_voxels(ring, grid, 26), None)
+    (lesion,) = measure_lesions(find_lesions(ring, grid, 26), None)
     x, y, _ = np.rint(lesion.point_mm).astype(int)
     assert ring[0, y, x] == 1
     assert abs(x - 2) + abs(y - 2) == 2
@@ -98,7 +98,7 @@ def test_suv_max_is_interpolated_at_the_lesion_on_the_mask_grid(toy: ToyCohort) 
 
 
 def test_specks_beyond_the_limit_are_noted(toy: ToyCohort, nodes: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "MOST_LESIONS", 2)
+    monkeypatch.setattr(findings, "MAX_LESIONS", 2)
     toy.add("C-1", nodes)
     shown = content(toy.find())
     assert [one["id"] for one in shown["lesions"]] == ["reference-1", "reference-2"]

@@ -10,7 +10,7 @@ import pytest
 from contract.editions import Algorithm, load_edition
 from evaluation.results.task import TaskResults
 from reporting.viewer.cohort import ViewerRequest, find_cohort
-from reporting.viewer.patient import AnswerTables, clinical_texts, read_record, read_tables
+from reporting.viewer.patient import AnswerTables, format_clinical_values, read_record, read_tables
 from tests.evaluation.built import metrics_of, results_of
 from tests.reporting.viewer.conftest import ToyCohort
 
@@ -37,8 +37,10 @@ SCORED = of_alpha(EDITION.algorithms[0], EDITION.name, **ALPHA)
 def test_each_team_has_a_row_below_the_reference() -> None:
     """Stages and days as answered, a missing answer as "none", the DSC last; a team without any value has no row."""
     tables = AnswerTables(EDITION, [SCORED], {})
-    shown = tables.of("C-1", {"GTVp DSC": {"alpha": 0.8421, "beta": None}}, ["alpha", "beta"])
-    assert tables.of("C-2", {"GTVp DSC": {"beta": 0}}, ["beta"])["rows"] == [{"name": "beta", "texts": ["0.00"]}]
+    shown = tables.build_table("C-1", {"GTVp DSC": {"alpha": 0.8421, "beta": None}}, ["alpha", "beta"])
+    assert tables.build_table("C-2", {"GTVp DSC": {"beta": 0}}, ["beta"])["rows"] == [
+        {"name": "beta", "texts": ["0.00"]}
+    ]
     assert shown == {
         "columns": ["T Stage", "N Stage", "RFS", "GTVp DSC"],
         "rows": [
@@ -46,14 +48,14 @@ def test_each_team_has_a_row_below_the_reference() -> None:
             {"name": "alpha", "texts": ["T2", "none", "1144 days", "0.84"]},
         ],
     }
-    assert tables.of("C-2", {}, ["alpha"]) == {"columns": [], "rows": []}
+    assert tables.build_table("C-2", {}, ["alpha"]) == {"columns": [], "rows": []}
 
 
 def test_the_scored_reference_stands_before_the_cohorts_table() -> None:
     row = {"T-stage": "T1", "N-stage": "N0", "RFS": "12", "Relapse": "0"}
-    of_results = AnswerTables(EDITION, [SCORED], {"C-1": row}).of("C-1", {}, [])
+    of_results = AnswerTables(EDITION, [SCORED], {"C-1": row}).build_table("C-1", {}, [])
     assert of_results["rows"] == [{"name": "reference", "texts": ["T3", "N1", "966 days, relapse"]}]
-    of_table = AnswerTables(EDITION, [], {"C-1": row}).of("C-1", {}, [])
+    of_table = AnswerTables(EDITION, [], {"C-1": row}).build_table("C-1", {}, [])
     assert of_table["rows"] == [{"name": "reference", "texts": ["T1", "N0", "12 days, no relapse"]}]
 
 
@@ -61,7 +63,7 @@ def test_an_answer_of_two_classes_shows_its_probability() -> None:
     edition = load_edition("hecktor2025")
     row = {"case": "C-1", "predicted_hpv_positive": True, "predicted_probability": 0.75, "hpv_positive": False}
     results = of_alpha(edition.algorithms[2], edition.name, **row)
-    shown = AnswerTables(edition, [results], {}).of("C-1", {}, ["alpha"])
+    shown = AnswerTables(edition, [results], {}).build_table("C-1", {}, ["alpha"])
     assert shown["columns"] == ["HPV Status"]
     assert [one["texts"] for one in shown["rows"]] == [["no"], ["yes (0.75)"]]
 
@@ -72,7 +74,7 @@ def test_two_tasks_of_one_answer_are_told_apart() -> None:
     row = {"case": "C-1", "risk": 2.5, "rfs_days": 10.0, "relapse": False}
     tasks = [edition.algorithms[1].numbered(number) for number in (2, 3)]
     results = [of_alpha(task, edition.name, **row) for task in tasks]
-    shown = AnswerTables(edition, results, {}).of("C-1", {}, ["alpha"])
+    shown = AnswerTables(edition, results, {}).build_table("C-1", {}, ["alpha"])
     assert shown["columns"] == ["RFS (task2)", "RFS (task3)"]
     assert shown["rows"][1] == {"name": "alpha", "texts": ["2.5", "2.5"]}
 
@@ -84,11 +86,11 @@ def test_clinical_variables_come_from_the_record_or_the_table(tmp_path: Path) ->
     (tmp_path / "ground_truth").mkdir()
     (tmp_path / "ground_truth" / "table.csv").write_text(HEADER + "C-1,60,1,2,N2b,1,100\n")
     rows, notes = read_tables(tmp_path, EDITION)
-    texts = dict(clinical_texts(EDITION, read_record(tmp_path, "C-1", EDITION, []), rows["C-1"]))
+    texts = dict(format_clinical_values(EDITION, read_record(tmp_path, "C-1", EDITION, []), rows["C-1"]))
     assert notes == []
     assert (texts["Age"], texts["Performance Status"]) == ("61 years", "2")
     assert (texts["HPV Status"], texts["Gender"]) == ("yes", "missing")
-    reference = AnswerTables(EDITION, [], rows).of("C-1", {}, [])["rows"][0]["texts"]
+    reference = AnswerTables(EDITION, [], rows).build_table("C-1", {}, [])["rows"][0]["texts"]
     assert reference == ["T2", "N2", "100 days, relapse"]
 
 

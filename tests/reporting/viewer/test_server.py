@@ -15,12 +15,12 @@ import pytest
 from contract.errors import HecktorError
 from reporting.viewer import server
 from reporting.viewer.cohort import ViewerCohort
-from reporting.viewer.server import serving
+from reporting.viewer.server import serve_viewer
 
 
 @pytest.fixture
 def address(cohort: ViewerCohort) -> Iterator[str]:
-    with serving(cohort) as one:
+    with serve_viewer(cohort) as one:
         yield one
 
 
@@ -48,7 +48,7 @@ def test_the_address_is_local_and_secret(address: str, cohort: ViewerCohort) -> 
     parts = urlsplit(address)
     assert (parts.scheme, parts.hostname) == ("http", "127.0.0.1")
     assert len(prefix(address)) == 1 + 32
-    with serving(cohort) as other:
+    with serve_viewer(cohort) as other:
         assert prefix(other) != prefix(address)
 
 
@@ -186,5 +186,5 @@ def test_a_browser_that_leaves_early_is_no_error(
 
 def test_a_port_in_use_is_an_error(address: str, cohort: ViewerCohort) -> None:
     port = urlsplit(address).port
-    with pytest.raises(HecktorError, match=f"--port: {port} cannot be used"), serving(cohort, port):
+    with pytest.raises(HecktorError, match=f"--port: {port} cannot be used"), serve_viewer(cohort, port):
         pass
