@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
-from contract.io.files import folder_nearby, json_text, write_files
+from contract.io.files import folder_nearby, json_text, write_files, write_text
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON, compose, is_system_name
 from evaluation.editions.document import TIE_RULES
-from evaluation.options import parse_name_paths
+from evaluation.options import parse_name_path, parse_name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
 from evaluation.results.documents import check_owner, task_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 LEADERBOARD_TEX: Final = "leaderboard.tex"
 CASES_CSV: Final = "cases.csv"
-_OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases"})
+_OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases", "rows_of"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,9 +43,16 @@ def _rank(options: argparse.Namespace) -> int:
     teams = _named(options.metrics, options.names)
     if not (teams or options.runs or options.table):
         raise HecktorError("metrics", "no metrics.json is given", "one of each team, or --runs, or --table")
+    if options.cases and options.without_case:
+        raise HecktorError("--cases", "together with --without-case", "one of the two")
+    file_of = dict(teams)
+    unknown = [team for team, _ in options.rows_of if team not in file_of]
+    if unknown:
+        raise HecktorError("--rows-of", f"team {unknown[0]!r:.100}", f"one of {', '.join(file_of)}"[:300])
     # Imported after the options and the files, so that --help and a wrong path are answered at once.
     from evaluation.ranking.paper import as_latex, cases_csv
     from evaluation.ranking.pipeline import RankingRequest, rank_results
+    from evaluation.ranking.stored_rows import participant_csv
     from evaluation.ranking.table import as_csv, as_text, lines_of_runs
 
     # The other options have the names of the request's fields.
@@ -58,6 +65,9 @@ def _rank(options: argparse.Namespace) -> int:
     if options.latex:
         contents[LEADERBOARD_TEX] = as_latex(board)
     write_files({options.output / name: text.encode() for name, text in contents.items()})
+    rows_of_teams = {path: participant_csv(file_of[team], team, options.edition) for team, path in options.rows_of}
+    for path, text in rows_of_teams.items():
+        write_text(path, text)
     sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
     sys.stdout.write(f"{as_text(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
     return 0
@@ -126,6 +136,10 @@ def _parser() -> argparse.ArgumentParser:
         "stability and tests"
     )
     add("--without-rows", action="store_true", help=without_rows)
+    without_case = "leave a case out of all figures; may be repeated"
+    add("--without-case", metavar="CASE", help=without_case, **repeated)
+    rows_of = "also write a team's own rows for this team, without outcomes, as CSV; may be repeated"
+    add("--rows-of", type=parse_name_path, metavar="TEAM=FILE", help=rows_of, **repeated)
     add_edition_option(parser, "that of the results")
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)

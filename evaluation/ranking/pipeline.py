@@ -24,6 +24,7 @@ from evaluation.ranking.out_of_competition import (
 )
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, values_of
+from evaluation.ranking.stored_rows import WITHOUT_CASES, leave_out_cases
 from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns
 from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures, MetricsJson
 from evaluation.results.metrics_json import parse_metrics, source_of
@@ -43,6 +44,8 @@ class RankingRequest:
         table: a CSV file of printed values, in place of teams, runs and entries out of competition.
         methods: a CSV file of descriptors of the teams' methods, which stand beside their scores.
 
+        without_case: cases that are left out of every figure.
+
     The others are the arguments of `evaluation.rank`.
     """
 
@@ -59,6 +62,7 @@ class RankingRequest:
     seed: int | None = None
     without_rows: bool = False
     mean: bool = False
+    without_case: Sequence[str] = ()
 
 
 def rank_results(request: RankingRequest) -> Leaderboard:
@@ -84,6 +88,7 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
     sources = [*request.teams, *of_runs, *outside.items()]
     loaded = load_teams(sources, task=request.task, edition=request.edition, without_rows=request.without_rows)
     loaded = replace(loaded, profile=with_ranking(loaded.profile, request.official, request.ties, "rank"))
+    loaded = leave_out_cases(loaded, request.without_case)
     chosen = {team: _ordered(loaded, {key: name for key, (name, _) in named.items()}) for team, named in runs.items()}
     counted = {**{name: name for name, _ in request.teams}, **{chosen[team][0]: team for team in runs}}
     ranked = loaded.select(counted)
@@ -95,11 +100,15 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
     files = {name: path for name, path in (*request.teams, *outside_files) if isinstance(path, Path)}
     files |= {team: runs[team][order[0]][1] for team, order in chosen.items()}
     shown = loaded.select({**counted, **{name: name for name in outside}})
-    added = {
+    added: dict[str, Any] = {
         "runs": {team: _team_runs(loaded, order, runs[team]) for team, order in chosen.items()},
         "files": {name: str(path.absolute()) for name, path in files.items()},
         "identical_answers": identical_answers(shown.answers),
     }
+    if request.without_case:
+        # The files state figures of all cases, by which a report would check the leaderboard.
+        added["files"] = {}
+        added["provenance"] = {**board.provenance, WITHOUT_CASES: sorted(set(request.without_case))}
     return board.model_copy(update=added)
 
 
@@ -110,6 +119,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
         "--runs": request.runs,
         "--out-of-competition": request.out_of_competition,
         "--without-rows": request.without_rows,
+        "--without-case": request.without_case,
         "--seed": request.seed is not None,
         "--bootstraps": request.bootstraps != DEFAULT_RANKINGS,
     }
