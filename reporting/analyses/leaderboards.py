@@ -18,43 +18,54 @@ _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_hig
 
 
 def analyse_ranked_metrics(results: TaskResults) -> list[Analysis]:
-    """Ranked metrics with their intervals for each team: fractions, and distances apart."""
+    """Show ranked metrics with their intervals for each team; distances are shown separately."""
     titles = collect_metric_titles(results)
     ranked = {name: title for name, title in titles.items() if name in results.board.metrics}
     heads = {"metrics": "Metrics with 95% intervals", "distances": "Distances with 95% intervals"}
-    return _apart(results, ranked, heads, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4")
+    return _separate_distances(
+        results, ranked, heads, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4"
+    )
 
 
 def analyse_unranked_metrics(results: TaskResults) -> list[Analysis]:
-    """The same for metrics that do not rank."""
-    others = {
-        name: title for name, title in collect_metric_titles(results).items() if name not in results.board.metrics
-    }
+    """Show the metrics that do not rank, with their intervals."""
+    titles = collect_metric_titles(results)
+    unranked = {name: title for name, title in titles.items() if name not in results.board.metrics}
     heads = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
-    return _apart(results, others, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC")
+    return _separate_distances(
+        results, unranked, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC"
+    )
 
 
-def _apart(results: TaskResults, titles: Mapping[str, str], heads: Mapping[str, str], source: str) -> list[Analysis]:
-    """Fractions, and distances apart, each under its name and heading; none of those without a value."""
+def _separate_distances(
+    results: TaskResults, titles: Mapping[str, str], heads: Mapping[str, str], source: str
+) -> list[Analysis]:
+    """Show fractions and distances in separate analyses.
+
+    `heads` holds the names and titles of both. An analysis without a value is left out.
+    """
     in_mm = {name: title for name, title in titles.items() if is_in_mm(name, results)}
-    others = {name: title for name, title in titles.items() if name not in in_mm}
-    parts = zip(heads.items(), (others, in_mm), strict=True)
-    analyses = [_intervals(results, name, heading, metrics, source) for (name, heading), metrics in parts]
-    return [one for one in analyses if one.rows]
+    fractions = {name: title for name, title in titles.items() if name not in in_mm}
+    parts = zip(heads.items(), (fractions, in_mm), strict=True)
+    analyses = [_show_intervals(results, name, heading, metrics, source) for (name, heading), metrics in parts]
+    return [analysis for analysis in analyses if analysis.rows]
 
 
-def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str, str], source: str) -> Analysis:
-    entries = _entries(results)
+def _show_intervals(results: TaskResults, name: str, title: str, titles: Mapping[str, str], source: str) -> Analysis:
+    entries = _list_entries(results)
     rows: list[dict[str, Any]] = []
     infinite: list[str] = []
-    for key, of_metric in titles.items():
-        for team, figures in ((team, of_team[key]) for team, of_team in entries if key in of_team):
-            shown = {part: round_figure(getattr(figures, part)) for part in _INTERVAL}
-            rows.append({"metric": of_metric, "team": team, **shown})
+    for metric, metric_title in titles.items():
+        for team, figures_of in entries:
+            if metric not in figures_of:
+                continue
+            figures = figures_of[metric]
+            cells = {key: round_figure(getattr(figures, key)) for key in _INTERVAL}
+            rows.append({"metric": metric_title, "team": team, **cells})
             if math.isinf(figures.figure() or 0.0):
-                infinite.append(f"{team}: {of_metric} is infinite.")
-    ends = [row[part] for row in rows for part in _INTERVAL if row[part] is not None]
-    fractions = all(0 <= end <= 1 for end in ends) and not name.endswith("distances")
+                infinite.append(f"{team}: {metric_title} is infinite.")
+    values = [row[key] for row in rows for key in _INTERVAL if row[key] is not None]
+    are_fractions = all(0 <= value <= 1 for value in values) and not name.endswith("distances")
     return Analysis(
         name=name,
         title=title,
@@ -68,19 +79,19 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
             "low": "ci95_low",
             "high": "ci95_high",
             "facet": "metric",
-            **({"domain": [0, 1]} if fractions else {}),
+            **({"domain": [0, 1]} if are_fractions else {}),
         },
         notes=tuple(infinite),
         source=source,
     )
 
 
-def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, MetricFigures]]]:
-    """Each team's figures in the leaderboard's order, rows out of competition at their places among them."""
+def _list_entries(results: TaskResults) -> list[tuple[str, Mapping[str, MetricFigures]]]:
+    """List the figures of teams and of entries out of competition in the leaderboard's order."""
     teams: list[tuple[str, Mapping[str, MetricFigures]]]
     teams = [(team, metrics.aggregates) for team, metrics in results.teams.items()]
-    beside = sorted(results.board.out_of_competition, key=lambda entry: entry.place)
-    for inserted, entry in enumerate(beside):
+    unranked = sorted(results.board.out_of_competition, key=lambda entry: entry.place)
+    for inserted, entry in enumerate(unranked):
         teams.insert(entry.place + inserted, (entry.team, entry.metrics))
     return teams
 
@@ -94,28 +105,29 @@ TESTS: Final = {
 
 
 def analyse_stability(results: TaskResults) -> list[Analysis]:
-    """Frequency of each rank of each team in bootstrap rankings, and Kendall's tau of each ranking.
+    """Show the frequency of each rank of each team in bootstrap rankings, and Kendall's tau of each ranking.
 
-    None without bootstrap rankings or with a single team.
+    Without bootstrap rankings or with a single team there is no analysis.
     """
     stable = results.board.stability
     if stable is None or len(results.board.teams) < 2:
         return []
-    return [one for one in (_blobs(results, stable), _taus(results, stable)) if one.rows]
+    analyses = [_show_rank_frequencies(results, stable), _show_taus(results, stable)]
+    return [analysis for analysis in analyses if analysis.rows]
 
 
-def _blobs(results: TaskResults, stable: RankStability) -> Analysis:
-    """The official ranking; of several metrics also each other metric alone."""
+def _show_rank_frequencies(results: TaskResults, stable: RankStability) -> Analysis:
+    """Show the official ranking and, if there are several metrics, the ranking by each metric."""
     board = results.board
     panels = [("Official ranking", stable.rankings[board.official])]
     if len(board.metrics) > 1:
-        panels += [(title, stable.metrics[name]) for name, title in _other_metrics(results, stable).items()]
+        panels += [(title, stable.metrics[name]) for name, title in _select_other_metrics(results, stable).items()]
     rows = []
     for title, standing in panels:
         for team in board.order:
             ranks = standing.teams[team]
             ends = {"ci95_low": ranks.ci95_low, "ci95_high": ranks.ci95_high}
-            shared = {"ranking": f"{title}{_tau_text(standing.kendall_tau)}", "team": team}
+            shared = {"ranking": f"{title}{_format_tau(standing.kendall_tau)}", "team": team}
             rows += [
                 {**shared, "rank": float(rank), "fraction": round_figure(times / stable.bootstraps), **ends}
                 for rank, times in ranks.times_at_rank.items()
@@ -151,24 +163,29 @@ def _blobs(results: TaskResults, stable: RankStability) -> Analysis:
     )
 
 
-def _tau_text(tau: KendallTau) -> str:
+def _format_tau(tau: KendallTau) -> str:
     return "" if tau.mean is None else f", tau {tau.mean:z.3f} ({tau.ci95_low:z.3f} to {tau.ci95_high:z.3f})"
 
 
-def _taus(results: TaskResults, stable: RankStability) -> Analysis:
-    """Kendall's tau by every scheme and by each metric alone."""
+def _show_taus(results: TaskResults, stable: RankStability) -> Analysis:
+    """Show Kendall's tau of every ranking scheme and of the ranking by each metric."""
     board = results.board
     schemes = {name: get_scheme_title(name, board) for name in stable.rankings}
-    named = {f"{schemes[name]}{' (official)' * (name == board.official)}": of for name, of in stable.rankings.items()}
-    named |= {f"{title} alone": stable.metrics[name] for name, title in _other_metrics(results, stable).items()}
-    others = {name: of for name, of in stable.metrics.items() if name not in board.metrics}
-    named |= {f"{get_metric_title(name, results)} alone": of for name, of in others.items()}
+    rankings = {
+        f"{schemes[name]}{' (official)' * (name == board.official)}": ranking
+        for name, ranking in stable.rankings.items()
+    }
+    for name, title in _select_other_metrics(results, stable).items():
+        rankings[f"{title} alone"] = stable.metrics[name]
+    for name, ranking in stable.metrics.items():
+        if name not in board.metrics:
+            rankings[f"{get_metric_title(name, results)} alone"] = ranking
     rows = [
         {
             "ranking": name,
-            **{part: round_figure(getattr(of.kendall_tau, part)) for part in ("mean", "ci95_low", "ci95_high")},
+            **{key: round_figure(getattr(ranking.kendall_tau, key)) for key in ("mean", "ci95_low", "ci95_high")},
         }
-        for name, of in named.items()
+        for name, ranking in rankings.items()
     ]
     return Analysis(
         name="rank-correlation",
@@ -184,17 +201,17 @@ def _taus(results: TaskResults, stable: RankStability) -> Analysis:
     )
 
 
-def _other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str]:
-    """Ranked metrics with their titles, without one that decides the official ranking alone or is a ranking itself."""
+def _select_other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str]:
+    """Select the ranked metrics whose ranking differs from every ranking scheme, with their titles."""
     deciding = results.deciding
-    own = {*stable.rankings, *(deciding if len(deciding) == 1 else ())}
-    return {name: title for name, title in results.board.metrics.items() if name not in own}
+    schemes = {*stable.rankings, *(deciding if len(deciding) == 1 else ())}
+    return {name: title for name, title in results.board.metrics.items() if name not in schemes}
 
 
 def analyse_significance(results: TaskResults) -> list[Analysis]:
-    """Tests of the row's team being better than the column's, for each metric; none without tests or rivals.
+    """Show for each metric whether the row's team is significantly better than the column's team.
 
-    Teams are in the official order.
+    Teams are in the official order. Without tests or with a single team there is no analysis.
     """
     board = results.board
     if not board.comparisons or len(board.teams) < 2:
@@ -202,10 +219,11 @@ def analyse_significance(results: TaskResults) -> list[Analysis]:
     comparisons = {title: board.comparisons[name] for name, title in board.metrics.items()}
     place = {team: number for number, team in enumerate(board.order)}
     rows = [
-        {"metric": title, "team": pair.team, "than": pair.than, **_figures(pair), **other}
-        for title, of in comparisons.items()
-        for pair, other in sorted(
-            zip(of.pairs, _other_p(of), strict=True), key=lambda both: (place[both[0].team], place[both[0].than])
+        {"metric": title, "team": pair.team, "than": pair.than, **_describe_pair(pair), **second_p}
+        for title, tests in comparisons.items()
+        for pair, second_p in sorted(
+            zip(tests.pairs, _list_second_p(tests), strict=True),
+            key=lambda item: (place[item[0].team], place[item[0].than]),
         )
     ]
     has_second = any("p_second" in row for row in rows)
@@ -238,33 +256,33 @@ def analyse_significance(results: TaskResults) -> list[Analysis]:
                 "pick": True,
                 "scale": "significance",
             },
-            notes=tuple(_test_notes(comparisons)),
+            notes=tuple(_describe_tests(comparisons)),
             source="HECKTOR 2021 overview, text to Table 2; HECKTOR 2025 rules, comparison of teams",
         )
     ]
 
 
-def _other_p(tests: MetricTests) -> list[dict[str, float | None]]:
-    """For each pair the p of the test beside the deciding one."""
+def _list_second_p(tests: MetricTests) -> list[dict[str, float | None]]:
+    """Return the cell with the p of the second test for each pair; no cell if there is one test."""
     second = {
         (pair.team, pair.than): round_figure(pair.p_holm) for pairs in tests.other_tests.values() for pair in pairs
     }
     return [{"p_second": second.get((pair.team, pair.than))} if second else {} for pair in tests.pairs]
 
 
-def _figures(pair: TeamPair) -> dict[str, float | None]:
+def _describe_pair(pair: TeamPair) -> dict[str, float | None]:
     return {key: round_figure(getattr(pair, key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
 
 
-def _test_notes(comparisons: Mapping[str, MetricTests]) -> list[str]:
-    """The tests and the metrics that each compares, and the pairs of teams without a p."""
+def _describe_tests(comparisons: Mapping[str, MetricTests]) -> list[str]:
+    """Describe which test compares which metrics, and which pairs of teams have no p."""
     by_test: dict[str, list[str]] = {}
-    for title, of in comparisons.items():
-        tests = [TESTS.get(test, test) for test in (of.test, *of.other_tests)]
-        beside = f", with {' and '.join(tests[1:])} beside it" if tests[1:] else ""
-        by_test.setdefault(tests[0] + beside, []).append(title)
-    notes = [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
-    without = {title: sum(bool(pair.without_p) for pair in of.pairs) for title, of in comparisons.items()}
+    for title, tests in comparisons.items():
+        first, *second = [TESTS.get(test, test) for test in (tests.test, *tests.other_tests)]
+        suffix = f", with {' and '.join(second)} beside it" if second else ""
+        by_test.setdefault(first + suffix, []).append(title)
+    notes = [f"{', '.join(titles)}: {names}." for names, titles in by_test.items()]
+    without = {title: sum(bool(pair.without_p) for pair in tests.pairs) for title, tests in comparisons.items()}
     untested = [
         f"{title} in {count // 2} of {len(comparisons[title].pairs) // 2} pairs of teams"
         for title, count in without.items()

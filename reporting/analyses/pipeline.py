@@ -1,4 +1,4 @@
-"""Every analysis of a task, in the order in which a page shows them; `tasks` has those between tasks."""
+"""Every analysis of a task, in the order of the page; the module `tasks` compares tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reporting.analyses.tables import collect_rows
 
 
 def analyse_task(results: TaskResults) -> list[Analysis]:
-    """The analyses of one task: of the leaderboard, of each answer's rows, and of groups."""
+    """Analyse the leaderboard of one task, the rows of each answer, and groups of patients."""
     return [
         *analyse_ranked_metrics(results),
         *analyse_stability(results),
@@ -40,10 +40,10 @@ def analyse_task(results: TaskResults) -> list[Analysis]:
 
 
 def analyse_answer(results: TaskResults, answer: AnswerSpec) -> list[Analysis]:
-    """The analyses of one answer; those of its rows are absent from results written with `--no-rows`."""
+    """Analyse the rows of one answer; results written with `--no-rows` have no such analyses."""
     table = collect_rows(results, answer)
     if answer.kind == "mask":
-        against = find_influences(table, results.scans)
+        factors = find_influences(table, results.scans)
         return [
             *summarise_teams(table),
             *summarise_cases(table),
@@ -51,9 +51,9 @@ def analyse_answer(results: TaskResults, answer: AnswerSpec) -> list[Analysis]:
             *find_primaries(table),
             *count_lesions(table),
             *analyse_lesions(table),
-            *(compute_binned_dsc(table, one) for one in against if one.fills_bins),
-            *(compute_case_medians(table, one) for one in against),
-            *correlate_dsc(table, against, with_scans=bool(results.scans)),
+            *(compute_binned_dsc(table, factor) for factor in factors if factor.fills_bins),
+            *(compute_case_medians(table, factor) for factor in factors),
+            *correlate_dsc(table, factors, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":
         return analyse_survival(table)

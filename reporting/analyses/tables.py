@@ -23,30 +23,30 @@ _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "h
 
 
 def collect_metric_titles(results: TaskResults) -> dict[str, str]:
-    """The title of every metric of any team, the ranked ones first and under the leaderboard's titles."""
+    """Return the title of every metric: first the ranked metrics with the leaderboard's titles, then the others."""
     ranked = results.board.metrics
     names = dict.fromkeys(name for metrics in results.teams.values() for name in metrics.aggregates)
     return ranked | {name: get_metric_title(name, results) for name in names if name not in ranked}
 
 
 def get_metric_title(name: str, results: TaskResults) -> str:
-    """The title of a metric that does not rank; its name if it is unknown."""
-    measured = _measured(name, results)
-    if measured is None:
+    """Return the title of a metric that does not rank, its name if the metric is unknown."""
+    answer_and_metric = _find_metric(name, results)
+    if answer_and_metric is None:
         return name
-    answer, metric = measured
-    heading = f"{get_answer_title(answer)}: " if _prefix(results, answer) else ""
+    answer, metric = answer_and_metric
+    heading = f"{get_answer_title(answer)}: " if _get_prefix(results, answer) else ""
     return f"{heading}{metric.title}"
 
 
 def is_in_mm(name: str, results: TaskResults) -> bool:
-    """True if a metric is a distance."""
-    measured = _measured(name, results)
-    return measured is not None and measured[1].unit == "mm"
+    """Return whether a metric is a distance in mm."""
+    answer_and_metric = _find_metric(name, results)
+    return answer_and_metric is not None and answer_and_metric[1].unit == "mm"
 
 
 def get_scheme_title(name: str, board: Leaderboard) -> str:
-    """The title of a ranking: that of the metric it sorts by, else its name in words."""
+    """Return the title of a ranking scheme: the title of its metric if it sorts by one, otherwise its name in words."""
     words = name.replace("_", " ")
     for short, title in _WORDS.items():
         words = words.replace(short, title)
@@ -54,29 +54,29 @@ def get_scheme_title(name: str, board: Leaderboard) -> str:
 
 
 def get_answer_title(answer: AnswerSpec) -> str:
-    """The answer within a heading, such as `T stage`: masks are those of the segmentation."""
+    """Return the name of an answer for a heading, such as `T stage`, and `Segmentation` for masks."""
     if answer.kind == "mask":
         return "Segmentation"
-    first, *others = answer.socket.title.split()
-    return " ".join([first, *(word.lower() if word.istitle() and len(word) > 1 else word for word in others)])
+    first, *words = answer.socket.title.split()
+    return " ".join([first, *(word.lower() if word.istitle() and len(word) > 1 else word for word in words)])
 
 
-def _measured(name: str, results: TaskResults) -> tuple[AnswerSpec, Metric] | None:
+def _find_metric(name: str, results: TaskResults) -> tuple[AnswerSpec, Metric] | None:
     for answer in results.task.answer_specs:
-        prefix = _prefix(results, answer)
-        for metric in _metrics(answer) if name.startswith(prefix) else ():
-            if metric.name == name.removeprefix(prefix):
+        prefix = _get_prefix(results, answer)
+        for metric in _list_metrics(answer):
+            if f"{prefix}{metric.name}" == name:
                 return answer, metric
     return None
 
 
-def _prefix(results: TaskResults, answer: AnswerSpec) -> str:
-    """Precedes the names of the answer's metrics in a task with several answers."""
+def _get_prefix(results: TaskResults, answer: AnswerSpec) -> str:
+    """Return the prefix of the names of the answer's metrics; it is empty in a task with one answer."""
     return results.profile.answers[answer.name].prefix if results.profile.has_several_answers else ""
 
 
-def _metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
-    """The metrics of an answer under any rules."""
+def _list_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
+    """List the metrics of an answer under all possible rules."""
     if answer.kind == "mask":
         return mask_metrics("both")
     return RISK_METRICS if answer.kind == "risk" else (*class_metrics(answer), *class_metrics(with_all_classes(answer)))
@@ -100,16 +100,16 @@ _WHISKER: Final = 1.5
 
 @dataclass(frozen=True)
 class AnswerRows:
-    """Rows of one answer, by team in the leaderboard's order and by case in alphabetical order.
+    """Rows of one answer: teams in the leaderboard's order, cases in alphabetical order.
 
     Attributes:
-        answer: the declared answer.
-        heading: precedes titles, empty for a task with one answer.
-        names: the teams that have rows; `--no-rows` writes none.
-        cases: every case that any of them has.
-        rows: the rows of each team; None for a case that the team lacks or that does not count for it.
-        centres: the centre of each case, as far as known.
-        mask_rules: the rules by which masks were scored, None for other answers.
+        answer: The declared answer.
+        heading: Start of each title, empty for a task with one answer.
+        names: The teams that have rows; results written with `--no-rows` have no rows.
+        cases: Every case that has a row of at least one team.
+        rows: The rows of each team; None for a case that the team lacks or that does not count for the team.
+        centres: The centre of each case whose centre is known.
+        mask_rules: The rules under which masks were scored, None for other answers.
     """
 
     answer: AnswerSpec
@@ -121,45 +121,47 @@ class AnswerRows:
     mask_rules: MaskRules | None = None
 
     def keys_of(self, case: str) -> dict[str, str | None]:
-        """The case, and its centre if any centre is known: the cells by which a reader filters."""
+        """Return the cells of the case and, if centres are known, of its centre. A reader filters the page by them."""
         return {"case": case, **({"centre": self.centres.get(case)} if self.centres else {})}
 
     @property
     def case_heads(self) -> dict[str, str]:
-        """The headings of `keys_of`."""
+        """Headings of the cells that `keys_of` returns."""
         return {"case": "Case", **({"centre": "Centre"} if self.centres else {})}
 
     def name(self, of_analysis: str) -> str:
-        """The name of an analysis of this answer, unique within the task."""
+        """Return the name of an analysis of this answer, which is unique within the task."""
         return f"{self.answer.name}-{of_analysis}" if self.heading else of_analysis
 
     def title(self, text: str) -> str:
-        """The title of an analysis of this answer."""
+        """Return the title of an analysis of this answer."""
         return f"{self.heading}{text}"
 
     def numbers(self, key: str) -> Floats:
-        """One figure of every row, shape (teams, cases); NaN where absent or null."""
-        return np.array([[_number(row, key) for row in rows] for rows in self.rows], dtype=np.float64).reshape(
+        """Return one figure of every row, shape (teams, cases); NaN where it is absent or null."""
+        return np.array([[_read_number(row, key) for row in rows] for rows in self.rows], dtype=np.float64).reshape(
             len(self.names), len(self.cases)
         )
 
     def reference(self, key: str) -> Floats:
-        """A figure of the reference, equal for all teams, shape (cases,); NaN where no team has it."""
+        """Return a figure of the reference, which all teams share, shape (cases,); NaN where no team has it."""
         values = np.full(len(self.cases), np.nan)
         for rows in self.rows:
             for place in np.flatnonzero(np.isnan(values)):
-                values[place] = _number(rows[place], key)
+                values[place] = _read_number(rows[place], key)
         return values
 
 
-def _number(row: Row | None, key: str) -> float:
+def _read_number(row: Row | None, key: str) -> float:
     value = None if row is None else row.get(key)
     return math.nan if value is None else float(value)
 
 
 def collect_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
-    """The rows of one answer that count; with the rule missing=skip those without a prediction do not."""
-    by_team = {team: {row["case"]: row for row in _counted(results, team, answer)} for team in results.teams}
+    """Collect the rows of one answer that count; under the rule missing=skip a row without a prediction does not."""
+    by_team = {
+        team: {row["case"]: row for row in _select_counted_rows(results, team, answer)} for team in results.teams
+    }
     by_team = {team: rows for team, rows in by_team.items() if rows}
     cases = sorted({case for rows in by_team.values() for case in rows})
     rules = results.profile.answers[answer.name].rules
@@ -174,27 +176,27 @@ def collect_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
     )
 
 
-def _counted(results: TaskResults, team: str, answer: AnswerSpec) -> list[Row]:
+def _select_counted_rows(results: TaskResults, team: str, answer: AnswerSpec) -> list[Row]:
     rows = results.rows_of(team, answer.name)
     missing = results.options_of(team, answer.name).get("missing")
     return [row for row in rows if is_counted(row.get("error"), missing)]
 
 
-def describe_absent_teams(lack: str, teams: Iterable[str], shown: set[str]) -> tuple[str, ...]:
-    """A note on the teams that a figure does not show; none if it shows all."""
+def describe_absent_teams(reason: str, teams: Iterable[str], shown: set[str]) -> tuple[str, ...]:
+    """Return a note on the teams that a figure does not show; no note if it shows all teams."""
     absent = [team for team in teams if team not in shown]
-    return (f"{lack}: {', '.join(absent)}.",) if absent else ()
+    return (f"{reason}: {', '.join(absent)}.",) if absent else ()
 
 
 def round_figure(value: float | None) -> float | None:
-    """The value with four significant digits; None if it is not a finite number."""
+    """Return the value with four significant digits, None if it is not a finite number."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:z.{_DIGITS}g}")
 
 
 def summarise_box(values: Iterable[float]) -> dict[str, Any]:
-    """Quartiles, Tukey's whiskers, mean and number of values; NaN does not count, and infinite figures are None.
+    """Compute quartiles, Tukey's whiskers, mean and number of values; NaN does not count, infinite figures are None.
 
     Whiskers end at the outermost values within 1.5 interquartile ranges of the box; beyond an infinite quartile they
     end at the extremes. Outliers are the finite values beyond the whiskers, each as often as it occurs.
@@ -203,9 +205,9 @@ def summarise_box(values: Iterable[float]) -> dict[str, Any]:
     if not ordered:
         return {**dict.fromkeys(BOX_HEADS), "values": 0, "outliers": []}
     q1, median, q3 = quartiles(ordered)
-    reach = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
-    low = ordered[0] if math.isinf(reach) else next(value for value in ordered if value >= q1 - reach)
-    high = next(value for value in reversed(ordered) if value <= q3 + reach)
+    max_distance = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
+    low = ordered[0] if math.isinf(max_distance) else next(value for value in ordered if value >= q1 - max_distance)
+    high = next(value for value in reversed(ordered) if value <= q3 + max_distance)
     figures = {"low": low, "q1": q1, "median": median, "q3": q3, "high": high, "mean": sum(ordered) / len(ordered)}
     outliers = [round_figure(value) for value in ordered if not low <= value <= high and math.isfinite(value)]
     return {
