@@ -17,17 +17,17 @@ class Analysis:
     """A table of figures with its chart.
 
     Attributes:
-        name: unique within a task, usable as a file name: `dsc-by-team`.
-        title: the heading, without a full stop.
-        caption: what is shown and how it was computed; one or two sentences.
-        source: the figure or table of an overview that it reproduces, or why it is shown without one.
-        of_patients: whether outcomes or answers of single patients can be read from it, such as the days at which a
-            curve falls; an analysis with a line per case always `shows_patients`.
-        columns: the heading of each column, with its unit, by the column's key. The keys `team`, `centre` and `case`
+        name: Unique within a task and usable as a file name, such as `dsc-by-team`.
+        title: The heading, without a full stop.
+        caption: What is shown and how it was computed; one or two sentences.
+        columns: The heading of each column, with its unit, by the column's key. The keys `team`, `centre` and `case`
             let a reader filter the page by a click.
-        rows: one mapping for each line; an absent or null value is shown as a dash.
-        chart: the kind of chart (reporting/page/kinds.js) and the columns it uses; empty for a table alone.
-        notes: lines below the chart, such as the reason why no p is printed.
+        rows: One mapping for each line; an absent or null value is shown as a dash.
+        chart: The kind of chart (reporting/page/kinds.js) and the columns it uses; empty for a table without a chart.
+        notes: Lines below the chart, such as the reason why no p is printed.
+        source: The figure or table of an overview that the analysis reproduces, or why it is shown without a source.
+        of_patients: Whether a reader can infer outcomes or answers of single patients, such as the days at which a
+            curve falls. An analysis with a line for each case always `shows_patients`.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Analysis:
 
     @property
     def shows_patients(self) -> bool:
-        """True if a page needs `--cases` to show it."""
+        """Whether a page needs `--cases` to show the analysis."""
         return self.of_patients or "case" in self.columns
 
 
 def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> list[Path]:
-    """Write `<folder>/<task>/<name>.json` and `.csv` for each analysis of each task; returns the paths.
+    """Write `<folder>/<task>/<name>.json` and `.csv` for each analysis of each task; return the paths.
 
     The JSON file holds the whole analysis, the CSV file its rows under the keys of the columns, absent values empty
     and numbers of a list separated by spaces.
@@ -56,7 +56,7 @@ def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> l
     for task, analyses in by_task.items():
         for analysis in analyses:
             target = folder / task / f"{analysis.name}.json"
-            rows = [{key: _in_csv(row.get(key)) for key in analysis.columns} for row in analysis.rows]
+            rows = [{key: _format_cell(row.get(key)) for key in analysis.columns} for row in analysis.rows]
             table = csv_text(list(analysis.columns), rows, for_people=True)
             contents = {target: json_text(vars(analysis), indent=None), target.with_suffix(".csv"): table}
             write_files({path: text.encode() for path, text in contents.items()})
@@ -64,5 +64,5 @@ def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> l
     return written
 
 
-def _in_csv(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value

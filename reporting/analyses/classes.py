@@ -15,17 +15,17 @@ _NO_PREDICTION: Final = "no prediction"
 
 
 def analyse_calibration(table: AnswerRows) -> list[Analysis]:
-    """The fraction of positives against the predicted probability in five bins, for an answer with two classes."""
+    """Compare the fraction of positives with the predicted probability in five bins, for an answer with two classes."""
     if not table.answer.is_binary:
         return []
     rows: list[dict[str, Any]] = []
-    for team, of_team in zip(table.names, table.rows, strict=True):
-        known = [row for row in of_team if row is not None and row.get("predicted_probability") is not None]
+    for team, team_rows in zip(table.names, table.rows, strict=True):
+        known = [row for row in team_rows if row is not None and row.get("predicted_probability") is not None]
         positive = np.array([row[table.answer.row_key] == table.answer.classes[1] for row in known], dtype=np.bool_)
         probability = np.array([row["predicted_probability"] for row in known], dtype=np.float64)
-        for entry in calibration_table(positive, probability):
-            means = {key: round_figure(entry[key]) for key in ("probability_mean", "positive_share")}
-            rows.append({"team": team, "patients": entry["cases"], **means})
+        for part in calibration_table(positive, probability):
+            means = {key: round_figure(part[key]) for key in ("probability_mean", "positive_share")}
+            rows.append({"team": team, "patients": part["cases"], **means})
     analysis = Analysis(
         name=table.name("calibration"),
         title=table.title("Calibration"),
@@ -56,18 +56,18 @@ def analyse_calibration(table: AnswerRows) -> list[Analysis]:
 
 
 def analyse_confusion(table: AnswerRows) -> list[Analysis]:
-    """Each team's predicted classes against the reference, for two and more classes."""
+    """Count each team's predicted classes for each class of the reference, for two and more classes."""
     classes = table.answer.classes
     names = [format_class(value) for value in classes]
     rows: list[dict[str, Any]] = []
-    for team, of_team in zip(table.names, table.rows, strict=True):
-        known = [row for row in of_team if row is not None]
+    for team, team_rows in zip(table.names, table.rows, strict=True):
+        known = [row for row in team_rows if row is not None]
         actual = class_codes([row[table.answer.row_key] for row in known], classes)
         predicted = class_codes([row[f"predicted_{table.answer.row_key}"] for row in known], classes)
         for name, counts in zip(names, confusion_matrix(actual, predicted, len(classes)).tolist(), strict=True):
-            for of_class, patients in zip([*names, _NO_PREDICTION], counts, strict=True):
+            for predicted_name, patients in zip([*names, _NO_PREDICTION], counts, strict=True):
                 fraction = round_figure(patients / sum(counts)) if any(counts) else None
-                cell = {"actual": name, "predicted": of_class, "patients": patients, "fraction": fraction}
+                cell = {"actual": name, "predicted": predicted_name, "patients": patients, "fraction": fraction}
                 rows.append({"team": team, **cell})
     if all(row["patients"] == 0 for row in rows if row["predicted"] == _NO_PREDICTION):
         rows = [row for row in rows if row["predicted"] != _NO_PREDICTION]
@@ -96,12 +96,12 @@ def analyse_confusion(table: AnswerRows) -> list[Analysis]:
             "scale": "sequential",
         },
         source="HECKTOR 2025 overview, Task 3: balanced accuracy and its errors",
-        # A team that predicts a class once reads the class of that patient from its column.
+        # If a team predicts a class once, the class of this patient can be read from the column.
         of_patients=True,
     )
     return [analysis] if rows else []
 
 
 def format_class(value: ClassValue) -> str:
-    """The text of a class."""
+    """Return the text of a class."""
     return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

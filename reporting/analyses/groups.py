@@ -28,16 +28,19 @@ NO_P: Final = (
     "test could not separate these effects from that of the group."
 )
 MAX_GROUPS: Final = 12
-# A single patient is not compared as a group.
-_FEWEST_CASES: Final = 2
+# A group of a single patient is not compared.
+MIN_CASES: Final = 2
 Column = tuple[Path, str]
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups of cases: the group of each case, and by team every metric of each group as metrics.json has centres.
+    """Groups of cases with their metrics.
 
-    `title` is the table's column, or "centre".
+    Attributes:
+        title: The table's column, or "centre".
+        of_case: The group of each case.
+        blocks: The metrics of each group by team, as metrics.json stores the metrics of centres.
     """
 
     title: str
@@ -61,31 +64,33 @@ class Grouping:
 
 
 def make_slug(title: str) -> str:
-    """The title within a file's name."""
+    """Make the part of a file's name from a title."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "group"
 
 
 def add_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
-    """The results with their cases grouped by each column of a table with `PatientID`; an empty cell is no group.
+    """Add the groups of cases by each column of a table with `PatientID`; a case with an empty cell has no group.
 
     Columns between commas are crossed: each combination of their values is a group.
-    Raises HecktorError: no rows, no such column, a case twice, no case of the results, or not between 2 and 12 groups
-    of a column.
+
+    Raises:
+        HecktorError: The results have no rows, or the table lacks the column, names a case twice, holds no case of the
+            results, or does not have 2 to 12 groups.
     """
-    cases = {case for one in results for case in one.scored_cases}
+    cases = {case for task in results for case in task.scored_cases}
     if columns and not cases:
         raise HecktorError("--groups", "results without rows", "metrics.json files written without --no-rows")
     groups = {column: _read_groups(path, column, cases) for path, column in columns}
     slugs = list(map(make_slug, groups))
     anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
     if len(groups) < len(columns) or len(set(anchors)) < len(anchors):
-        found = f"columns {', '.join(column for _, column in columns)}"
-        raise HecktorError("--groups", found, "different columns, none of them called centre")
-    return [replace(one, groups=groups) for one in results]
+        actual = f"columns {', '.join(column for _, column in columns)}"
+        raise HecktorError("--groups", actual, "different columns, none of them called centre")
+    return [replace(task, groups=groups) for task in results]
 
 
 def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
-    """The group of each case by a column or, where the table has none of this name, by several between commas."""
+    """Read the group of each case by a column or, if the table lacks it, by the columns between its commas."""
     parts = [part.strip() for part in column.split(",")]
     table = read_table_with(path, dict.fromkeys((column, *parts), ()), HecktorError)
     columns = [column] if column in table.header else parts
@@ -114,13 +119,14 @@ def _check_groups(table: str, column: str, groups: set[str]) -> None:
             table, f"the group {ALL_CASES!r} of {column}", "another name: this one is reserved for all cases"
         )
     if not 2 <= len(groups) <= MAX_GROUPS:
-        found = f"{len(groups)} different value{'s' * (len(groups) != 1)} of {column} among the scored cases"
-        raise HecktorError(table, found, f"2 to {MAX_GROUPS} groups")
+        actual = f"{len(groups)} different value{'s' * (len(groups) != 1)} of {column} among the scored cases"
+        raise HecktorError(table, actual, f"2 to {MAX_GROUPS} groups")
 
 
 def create_grouping(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
-    """The cases by a column, with the metrics of each group for every team that has rows."""
-    sums, blocks = weighted_sums(results.profile.metrics), {}
+    """Group the cases by a column and compute the metrics of each group for every team that has rows."""
+    sums = weighted_sums(results.profile.metrics)
+    blocks = {}
     for team, answers in results.answers.items():
         cases = cases_of(answers.values())
         blocks[team] = group_blocks(cases, of_case, metrics_over(cases, answers.values(), sums))
@@ -128,21 +134,21 @@ def create_grouping(results: TaskResults, column: str, of_case: Mapping[str, str
 
 
 def analyse_groups(results: TaskResults) -> list[Analysis]:
-    """Ranked metrics by centre and by each further grouping, in separate analyses for fractions and distances.
+    """Show ranked metrics by centre and by each further grouping; distances have separate analyses.
 
     A grouping without a group of at least two cases is left out.
     """
     by_centre = Grouping(CENTRE, results.centres, {team: metrics.centres for team, metrics in results.all.items()})
     groupings = [by_centre, *(create_grouping(results, column, of_case) for column, of_case in results.groups.items())]
-    return [analysis for grouping in groupings for analysis in _by_group(results, grouping)]
+    return [analysis for grouping in groupings for analysis in _analyse_grouping(results, grouping)]
 
 
-def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
-    of_teams = [grouping.blocks.get(team, {}) for team in results.teams]
+def _analyse_grouping(results: TaskResults, grouping: Grouping) -> list[Analysis]:
+    team_blocks = [grouping.blocks.get(team, {}) for team in results.teams]
     # Where missing answers are left out, teams have different numbers of cases.
-    names = sorted({name for of_team in of_teams for name in of_team})
-    sizes = {name: max(of_team[name].cases for of_team in of_teams if name in of_team) for name in names}
-    groups = {name: count for name, count in sizes.items() if count >= _FEWEST_CASES}
+    names = sorted({name for blocks in team_blocks for name in blocks})
+    sizes = {name: max(blocks[name].cases for blocks in team_blocks if name in blocks) for name in names}
+    groups = {name: count for name, count in sizes.items() if count >= MIN_CASES}
     if not groups:
         return []
     analyses = []
@@ -164,7 +170,7 @@ def _compare_groups(
     for metric, title in metrics.items():
         for group, cases in {**groups, ALL_CASES: results.teams[ranked[0]].cases.used}.items():
             shared = {"metric": title, grouping.key: group, "cases": cases}
-            value_of = {team: _value(results, grouping, team, group, metric) for team in names}
+            value_of = {team: _get_value(results, grouping, team, group, metric) for team in names}
             for team, name in names.items():
                 value = value_of[team]
                 rows.append(
@@ -194,7 +200,7 @@ def _compare_groups(
         },
         rows=[row for row in rows if row["metric"] in known],
         chart={"kind": "intervals", "y": grouping.key, "x": "value", "low": "low", "high": "high", "facet": "metric"},
-        notes=(NO_P, *_without_groups(results, grouping)),
+        notes=(NO_P, *_describe_absent_groups(results, grouping)),
         source="HECKTOR 2021 overview, Table 4",
     )
 
@@ -213,8 +219,8 @@ def _summarise_values(values: Sequence[float | None]) -> dict[str, Any]:
     }
 
 
-def _value(results: TaskResults, grouping: Grouping, team: str, group: str, metric: str) -> float | None:
-    """A metric of one group's cases, or of all cases; None if it is undefined, infinite or absent."""
+def _get_value(results: TaskResults, grouping: Grouping, team: str, group: str, metric: str) -> float | None:
+    """Return a metric of one group's cases or of all cases; None if it is undefined, infinite or absent."""
     if group == ALL_CASES:
         value = results.value(team, metric)
     else:
@@ -224,8 +230,8 @@ def _value(results: TaskResults, grouping: Grouping, team: str, group: str, metr
     return value if value is not None and math.isfinite(value) else None
 
 
-def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
-    """Lines on teams without values by group, and on scored cases without a group."""
+def _describe_absent_groups(results: TaskResults, grouping: Grouping) -> list[str]:
+    """Describe the teams without values by group, and the scored cases without a group."""
     known = {team for team, blocks in grouping.blocks.items() if blocks}
     lacking = [name for name in list_entries([results]) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"

@@ -190,7 +190,7 @@ def _compute_f1_by_matching(table: AnswerRows, lesions: dict[str, TeamLesions], 
 
 
 def _describe_counts(counts: LesionCounts) -> dict[str, Any]:
-    """Return the cells of detected, false and missed lesions and their F1, None without any lesion."""
+    """Return the cells of detected, false and missed lesions and their F1, None if there is no lesion."""
     twice = 2 * counts.true_positives
     total = twice + counts.false_positives + counts.false_negatives
     return {
@@ -202,7 +202,7 @@ def _describe_counts(counts: LesionCounts) -> dict[str, Any]:
 
 
 def find_primaries(table: AnswerRows) -> list[Analysis]:
-    """Count the cases in which a team's GTVp and the reference's share a voxel."""
+    """Count the cases where a team's GTVp and the reference's GTVp share a voxel."""
     reference = table.numbers("gtvp_reference_voxels")
     predicted = table.numbers("gtvp_predicted_voxels")
     shared = table.numbers("gtvp_intersection_voxels")

@@ -19,7 +19,7 @@ from reporting.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, round_fi
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
 FAILED_BELOW: Final = 0.5
 NEARLY_ALL: Final = 0.9
-# A median over the teams that mark a structure which the reference lacks says nothing about the others.
+# If the reference lacks a structure, only the teams that mark it have a DSC, which says nothing about other teams.
 _WITHOUT_STRUCTURE: Final = {"dsc_median": None, "dsc_best": None, "best_team": None}
 _MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
 _UNITS: Final = {
@@ -33,22 +33,22 @@ _ABOUT_BOXES: Final = (
 
 
 def summarise_teams(table: AnswerRows) -> list[Analysis]:
-    """Each team's values over the cases: one analysis for the DSC, one for the HD95 where it is measured."""
+    """Summarise each team's DSC over the cases, and in a second analysis the HD95 where it is measured."""
     analyses = []
     for measure, title in _MEASURES.items():
         rows = [
-            {"label": LABELS[label], "team": team, **summarise_box(of_team), **_extremes(measure, of_team)}
-            for label, values in _values(table, measure).items()
-            for team, of_team in zip(table.names, values, strict=True)
+            {"label": LABELS[label], "team": team, **summarise_box(values), **_count_extremes(measure, values)}
+            for label, team_values in _select_values(table, measure).items()
+            for team, values in zip(table.names, team_values, strict=True)
         ]
         analyses.append(
             Analysis(
                 name=table.name(f"{measure}-by-team"),
                 title=table.title(f"{title} by team"),
                 caption=f"{title} of all cases; the teams are in ranking order. {_ABOUT_BOXES}{_UNITS[measure]}",
-                columns={"label": "Structure", "team": "Team", **_heads(measure)},
+                columns={"label": "Structure", "team": "Team", **_get_heads(measure)},
                 rows=[row for row in rows if row["values"]],
-                chart={**BOX_CHART, "category": "team", "facet": "label", **_domain(measure)},
+                chart={**BOX_CHART, "category": "team", "facet": "label", **_get_domain(measure)},
                 source="HECKTOR 2021 overview, Fig. 2",
             )
         )
@@ -56,19 +56,19 @@ def summarise_teams(table: AnswerRows) -> list[Analysis]:
 
 
 def summarise_cases(table: AnswerRows) -> list[Analysis]:
-    """The DSC of all teams in each case that has the structure, the hardest case first, by structure."""
+    """Summarise the DSC of all teams in each case, in one analysis for each structure, the hardest case first."""
     return [
-        _boxes_by_case(table, label, values)
-        for label, values in _values(table, "dsc").items()
+        _summarise_label(table, label, values)
+        for label, values in _select_values(table, "dsc").items()
         if (table.reference(f"{label}_reference_voxels") > 0).any()
     ]
 
 
-def _boxes_by_case(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
+def _summarise_label(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
     volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
     rows: list[dict[str, Any]] = [
         {**table.keys_of(case), "volume_ml": round_figure(volume[place]), **summarise_box(dsc[:, place])}
-        | _extremes("dsc", dsc[:, place])
+        | _count_extremes("dsc", dsc[:, place])
         for place, case in enumerate(table.cases)
         if volume[place] > 0
     ]
@@ -79,25 +79,26 @@ def _boxes_by_case(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
             f"DSC of all teams in each case with a {LABELS[label]}, from the hardest case to the easiest by the median "
             f"over teams. {_ABOUT_BOXES}"
         ),
-        columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads("dsc")},
+        columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_get_heads("dsc")},
         rows=sorted((row for row in rows if row["values"]), key=lambda row: (row["median"], row["case"])),
-        chart={**BOX_CHART, "category": "case", "orientation": "vertical", **_domain("dsc")},
+        chart={**BOX_CHART, "category": "case", "orientation": "vertical", **_get_domain("dsc")},
         source="HECKTOR 2021 overview, Fig. 3",
     )
 
 
 def find_failed_cases(table: AnswerRows) -> list[Analysis]:
-    """Cases in which nearly all teams have a DSC below 0.5, by structure."""
+    """Find the cases where nearly all teams have a DSC below 0.5, by structure."""
     rows: list[dict[str, Any]] = []
-    values_of = _values(table, "dsc")
+    values_of = _select_values(table, "dsc")
     for label, values in values_of.items():
         volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
         answered = np.array([[row is not None for row in of_team] for of_team in table.rows], dtype=np.bool_)
         for place, case in enumerate(table.cases):
-            failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())
+            failed = int((values[:, place] < FAILED_BELOW).sum())
+            teams = int(answered[:, place].sum())
             if failed and failed >= math.ceil(NEARLY_ALL * teams):
                 shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": round_figure(volume[place])}
-                best = _middle_and_best(table, values[:, place]) if volume[place] > 0 else _WITHOUT_STRUCTURE
+                best = _describe_dsc(table, values[:, place]) if volume[place] > 0 else _WITHOUT_STRUCTURE
                 rows.append({**shared, "failed": failed, "teams": teams, **best})
     analysis = Analysis(
         name=table.name("failed-cases"),
@@ -123,44 +124,48 @@ def find_failed_cases(table: AnswerRows) -> list[Analysis]:
     return [analysis] if rows else []
 
 
-def _middle_and_best(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
+def _describe_dsc(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
+    """Return the median and the best DSC of one case, and the best team unless all teams have 0."""
     best = int(np.nanargmax(dsc))
     figures = {"dsc_median": round_figure(float(np.nanmedian(dsc))), "dsc_best": round_figure(float(dsc[best]))}
     return {**figures, "best_team": table.names[best] if dsc[best] > 0 else None}
 
 
-def _values(table: AnswerRows, measure: str) -> dict[str, Floats]:
-    """DSC or HD95 in mm of each structure that has any, shape (teams, cases); a lost HD95 is infinite."""
+def _select_values(table: AnswerRows, measure: str) -> dict[str, Floats]:
+    """Select the DSC or the HD95 in mm of each structure that has values, shape (teams, cases).
+
+    The HD95 is infinite where one mask is empty or there is no prediction.
+    """
     values = {}
     for label in LABELS:
-        of_label = table.numbers(f"{label}_dsc") if measure == "dsc" else _hd95(table, label)
-        if not np.isnan(of_label).all():
-            values[label] = of_label
+        label_values = table.numbers(f"{label}_dsc") if measure == "dsc" else _select_hd95(table, label)
+        if not np.isnan(label_values).all():
+            values[label] = label_values
     return values
 
 
-def _hd95(table: AnswerRows, label: str) -> Floats:
+def _select_hd95(table: AnswerRows, label: str) -> Floats:
     distances = table.numbers(f"{label}_hd95_mm")
     lost = [[row is not None and row.get(f"{label}_surface") in LOST for row in of_team] for of_team in table.rows]
     distances[np.array(lost, dtype=np.bool_).reshape(distances.shape)] = np.inf
     return distances
 
 
-def _extremes(measure: str, values: Floats) -> dict[str, int]:
-    """Number of values that are the worst possible."""
+def _count_extremes(measure: str, values: Floats) -> dict[str, int]:
+    """Count the values that are the worst possible ones."""
     if measure == "hd95":
         return {"infinite": int(np.isinf(values).sum())}
     return {"zeros": int((values == 0).sum())}
 
 
-def _heads(measure: str) -> dict[str, str]:
+def _get_heads(measure: str) -> dict[str, str]:
     if measure == "dsc":
         return {**BOX_HEADS, "zeros": "Values of 0"}
     in_mm = {name: f"{head} (mm)" if name != "values" else head for name, head in BOX_HEADS.items()}
     return {**in_mm, "infinite": "Infinite values"}
 
 
-def _domain(measure: str) -> dict[str, Any]:
+def _get_domain(measure: str) -> dict[str, Any]:
     return {"domain": [0, 1]} if measure == "dsc" else {}
 
 
@@ -173,10 +178,15 @@ ABOUT_BINS: Final = (
 
 @dataclass(frozen=True)
 class Influence:
-    """The DSC of one structure against one property of the cases.
+    """The DSC of one structure and one property of the cases, such as the volume.
 
-    `name` stands in names of analyses, `column` is the key of its column. `values` has shape (cases,), NaN where
-    unknown. `dsc` has shape (teams, cases), NaN where the reference lacks the structure.
+    Attributes:
+        label: The structure, `gtvp` or `gtvn`.
+        name: Part of the names of analyses, such as `volume`.
+        column: Key of the property's column.
+        title: Title of the property, with its unit.
+        values: The property, shape (cases,); NaN where it is unknown.
+        dsc: Shape (teams, cases); NaN where the reference lacks the structure.
     """
 
     label: str
@@ -188,17 +198,17 @@ class Influence:
 
     @property
     def known(self) -> Booleans:
-        """The masks with a DSC and a value, shape (teams, cases)."""
+        """Whether a mask has a DSC and a value of the property, shape (teams, cases)."""
         return np.asarray(~np.isnan(self.dsc) & ~np.isnan(self.values), dtype=np.bool_)
 
     @property
     def fills_bins(self) -> bool:
-        """True if any team has at least three cases in each bin, the minimum for a meaningful mean."""
+        """Whether at least one team has three cases in each bin, the minimum for a meaningful mean."""
         return bool((self.known.sum(axis=1) >= MIN_IN_BIN * VOLUME_BINS).any())
 
 
 def find_influences(table: AnswerRows, scans: Scans) -> list[Influence]:
-    """Every structure against every property that is known for enough of its cases; `scans` by case and name."""
+    """Find every structure and property with enough known cases; `scans` holds figures by case and name."""
     candidates = []
     for label, title in LABELS.items():
         volume_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
@@ -208,22 +218,26 @@ def find_influences(table: AnswerRows, scans: Scans) -> list[Influence]:
             Influence(label, "volume", "volume_ml", f"{title} volume (ml)", volume_ml, dsc),
             Influence(label, "suv-max", "suv_max", f"{title} SUVmax", suv_max, dsc),
         ]
-    return [one for one in candidates if (one.known.sum(axis=1) >= VOLUME_BINS).any()]
+    return [influence for influence in candidates if (influence.known.sum(axis=1) >= VOLUME_BINS).any()]
 
 
 def compute_binned_dsc(table: AnswerRows, influence: Influence) -> Analysis:
-    """Each team's mean DSC in five bins of a property."""
-    known, label = influence.known, LABELS[influence.label]
+    """Compute each team's mean DSC in five bins of a property."""
+    known = influence.known
+    label = LABELS[influence.label]
     rows: list[dict[str, Any]] = []
     for place, team in enumerate(table.names):
-        values, dsc = influence.values[known[place]], influence.dsc[place][known[place]]
-        for part in split_into_equal_bins(values, VOLUME_BINS) if values.size >= VOLUME_BINS else ():
-            figures = {influence.column: np.median(values[part]), "dsc_mean": dsc[part].mean()}
-            rounded_figures = {name: round_figure(float(figure)) for name, figure in figures.items()}
-            rows.append({"team": team, "cases": part.size, **rounded_figures})
+        values = influence.values[known[place]]
+        dsc = influence.dsc[place][known[place]]
+        if values.size < VOLUME_BINS:
+            continue
+        for cases in split_into_equal_bins(values, VOLUME_BINS):
+            median = round_figure(float(np.median(values[cases])))
+            mean = round_figure(float(dsc[cases].mean()))
+            rows.append({"team": team, "cases": cases.size, influence.column: median, "dsc_mean": mean})
     return Analysis(
         name=table.name(f"{influence.label}-dsc-by-{influence.name}"),
-        title=table.title(f"DSC of the {label} by {_lower(influence.title)}"),
+        title=table.title(f"DSC of the {label} by {_lower_title(influence.title)}"),
         caption=f"Mean DSC of the cases with a {label}, {ABOUT_BINS}.",
         columns={
             "team": "Team",
@@ -237,15 +251,16 @@ def compute_binned_dsc(table: AnswerRows, influence: Influence) -> Analysis:
     )
 
 
-def _lower(title: str) -> str:
-    """The property within a title, without its unit."""
+def _lower_title(title: str) -> str:
+    """Return the property for the middle of a title, without its unit."""
     name = title.partition(" (")[0]
     return name if name[:2].isupper() else name[0].lower() + name[1:]
 
 
 def compute_case_medians(table: AnswerRows, influence: Influence) -> Analysis:
-    """The median DSC over teams of each case against a property."""
-    known, label = influence.known, LABELS[influence.label]
+    """Compute the median DSC over teams of each case, next to a property of the case."""
+    known = influence.known
+    label = LABELS[influence.label]
     rows = [
         {
             **table.keys_of(case),
@@ -258,7 +273,7 @@ def compute_case_medians(table: AnswerRows, influence: Influence) -> Analysis:
     ]
     return Analysis(
         name=table.name(f"{influence.label}-dsc-and-{influence.name}"),
-        title=table.title(f"DSC of the {label} of each case and its {_lower(influence.title)}"),
+        title=table.title(f"DSC of the {label} of each case and its {_lower_title(influence.title)}"),
         caption=f"Median of the teams' DSCs for each case with a {label}.",
         columns={
             **table.case_heads,
@@ -283,19 +298,20 @@ WHY_NO_P: Final = (
 NO_SCANS: Final = "SUVmax is missing; to add it, run hecktor study baselines --cohort COHORT --output RESULTS."
 
 
-def correlate_dsc(table: AnswerRows, against: list[Influence], *, with_scans: bool) -> list[Analysis]:
-    """Spearman's correlation over all masks of all teams, and of each team; none without a property."""
+def correlate_dsc(table: AnswerRows, influences: list[Influence], *, with_scans: bool) -> list[Analysis]:
+    """Compute Spearman's correlation of the DSC with each property, over all masks of all teams and for each team."""
     rows: list[dict[str, Any]] = []
-    for influence in against:
-        known, dsc = influence.known, influence.dsc
+    for influence in influences:
+        known = influence.known
+        dsc = influence.dsc
         values = np.broadcast_to(influence.values, dsc.shape)
         shared = {"label": LABELS[influence.label], "property": influence.title}
         p = compute_p_over_cases(influence.values, dsc) if influence.name == "volume" else None
         pooled = round_figure(spearman(values[known], dsc[known]))
         rows.append({**shared, "team": None, "masks": int(known.sum()), "spearman": pooled, "p": round_figure(p)})
-        for team, masked, of_team in zip(table.names, known, dsc, strict=True):
-            own = round_figure(spearman(influence.values[masked], of_team[masked])) if masked.any() else None
-            rows.append({**shared, "team": team, "masks": int(masked.sum()), "spearman": own, "p": None})
+        for team, is_known, team_dsc in zip(table.names, known, dsc, strict=True):
+            rho = round_figure(spearman(influence.values[is_known], team_dsc[is_known])) if is_known.any() else None
+            rows.append({**shared, "team": team, "masks": int(is_known.sum()), "spearman": rho, "p": None})
     analysis = Analysis(
         name=table.name("dsc-correlations"),
         title=table.title("Correlation of the DSC with properties of the case"),
@@ -319,10 +335,14 @@ def correlate_dsc(table: AnswerRows, against: list[Influence], *, with_scans: bo
 
 
 def compute_p_over_cases(values: Floats, dsc: Floats) -> float | None:
-    """Two-sided p of Pearson's correlation between the rank of a case's value and the mean rank of its DSCs.
+    """Compute the two-sided p of Pearson's correlation between a case's rank by value and the mean rank of its DSCs.
 
-    `values` has shape (cases,), `dsc` (teams, cases), ranked over all teams and cases. None with fewer than three cases
-    or if one side is constant.
+    Args:
+        values: Shape (cases,).
+        dsc: Shape (teams, cases); ranks are over all teams and cases.
+
+    Returns:
+        None with fewer than three cases or if one side is constant.
     """
     ranks = np.full(dsc.shape, np.nan)
     known = ~np.isnan(dsc) & ~np.isnan(values)

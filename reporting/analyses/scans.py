@@ -23,7 +23,7 @@ _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
 
 @dataclass(frozen=True)
 class PatientFiles:
-    """CT, PET (SUV) and reference mask of one patient; `predictions` holds the mask of each team that has one."""
+    """CT, PET (SUV) and reference mask of one patient, and the predicted masks by team."""
 
     case: str
     ct: Path
@@ -33,26 +33,32 @@ class PatientFiles:
 
 
 def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
-    """Every case of a cohort, sorted.
+    """Find every case of a cohort, sorted.
 
     The cohort has the platform's layout, `<case>/input/...` and `ground_truth/<case>.mha`, or the release's:
-    `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`. Raises GroundTruthError: no case,
-    or a case without exactly one of each of the three.
+    `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`.
+
+    Raises:
+        GroundTruthError: There is no case, or a case does not have exactly one CT, one PET and one mask.
     """
     if CT not in edition.inputs:
         raise GroundTruthError(cohort.name, f"edition {edition.name} without CT and PET", "both, which pictures show")
     if (cohort / GROUND_TRUTH).is_dir():
         references = read_mask_folder(cohort / GROUND_TRUTH).targets
-        return [_on_platform(cohort / case / "input", case, path, edition) for case, path in references.items()]
-    return [_released(folder) for folder in require_cohort(cohort)]
+        return [_find_platform_files(cohort / case / "input", case, path, edition) for case, path in references.items()]
+    return [_find_release_files(folder) for folder in require_cohort(cohort)]
 
 
 def require_cohort(cohort: Path) -> list[Path]:
-    """The folders of a release's cases, none in the platform's layout. Raises GroundTruthError for any other folder."""
+    """List the folders of a release's cases; the list is empty in the platform's layout.
+
+    Raises:
+        GroundTruthError: The folder has neither layout.
+    """
     if (cohort / GROUND_TRUTH).is_dir():
         return []
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
-    cases = [folder for folder in folders if not is_system_name(folder.name) and _of_release(folder)]
+    cases = [folder for folder in folders if not is_system_name(folder.name) and _find_release_images(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         nearby = folder_nearby(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
@@ -61,27 +67,27 @@ def require_cohort(cohort: Path) -> list[Path]:
 
 
 def list_tables(cohort: Path, edition: Edition) -> list[Path]:
-    """The tables beside a cohort's reference masks or, of a release, those of its folders."""
+    """List the tables next to a cohort's reference masks or, for a release, the tables of its folders."""
     if (cohort / GROUND_TRUTH).is_dir():
         return list(csv_files(cohort / GROUND_TRUTH))
     root = cohort.parent if cohort.name in TASK_FOLDERS else cohort
     return [table for folder in release_folders(root, edition) for table in folder.tables] or list(csv_files(cohort))
 
 
-def _on_platform(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:
+def _find_platform_files(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:
     folders = (edition.inputs[scan].path_under(inputs) for scan in (CT, PET))
     ct, pet = (find_single_image(folder, error=GroundTruthError) for folder in folders)
     return PatientFiles(case, ct, pet, reference)
 
 
-def _of_release(folder: Path) -> dict[str, Path]:
+def _find_release_images(folder: Path) -> dict[str, Path]:
     by_stem = {compose(path.name[: -len(image_suffix(path) or "")]): path for path in list_images(folder)}
     stems = {kind: f"{compose(folder.name)}{mark}" for kind, mark in _RELEASE_MARKS.items()}
     return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
 
 
-def _released(folder: Path) -> PatientFiles:
-    paths = _of_release(folder)
+def _find_release_files(folder: Path) -> PatientFiles:
+    paths = _find_release_images(folder)
     absent = sorted(set(_RELEASE_MARKS) - set(paths))
     if absent:
         raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
@@ -89,7 +95,7 @@ def _released(folder: Path) -> PatientFiles:
 
 
 def read_scans(path: Path) -> dict[str, dict[str, float]]:
-    """The numbers of a table with a column `case`, by case and column. Raises HecktorError for any other table."""
+    """Read the numbers of a table by case and column; raise `HecktorError` if it has no column `case`."""
     table = read_table(path, HecktorError)
     if "case" not in table.header:
         raise HecktorError(table.name, "no column `case`", "the baselines.csv of `hecktor study baselines`")

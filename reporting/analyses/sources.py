@@ -44,14 +44,15 @@ from evaluation.results.validation import check_figures, identical_answers
 from reporting.analyses.scans import PatientFiles, read_scans
 
 SCANS_CSV: Final = "baselines.csv"
-# Of GTVp, in the table.
+# Column of the volume of GTVp.
 VOLUME_ML: Final = "gtvp_volume_ml"
 
 
 def load_results_profile(results_dir: Path | None, name: str | None) -> EvaluationProfile:
-    """The edition that the first leaderboard states, of the package or with its text; without results the default one.
+    """Load the edition that the first leaderboard names or contains; without results load the default edition.
 
-    Raises HecktorError: no leaderboard, an unreadable one, or `name` is another edition than the leaderboard's.
+    Raises:
+        HecktorError: There is no readable leaderboard, or `name` is another edition than the leaderboard's.
     """
     if results_dir is None:
         return load_profile(name or DEFAULT_EDITION)
@@ -67,45 +68,55 @@ def load_results_profile(results_dir: Path | None, name: str | None) -> Evaluati
 def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: bool = False) -> list[TaskResults]:
     """Read the results of each task: `leaderboard.json` in the folder itself, or in `task1/`, `task2/`, ...
 
-    Each team's metrics.json is where the leaderboard says (`files`), or in a folder with the team's name beside it. A
-    leaderboard names its task, so that two folders may hold the same task: HNTS-MRG 2024 has the segmentation before
-    and during therapy, HECKTOR 2021 two tasks of survival. A leaderboard without any metrics.json stands alone,
-    unchecked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `same_rules` as in `comparable_teams`.
+    The leaderboard's `files` name each team's metrics.json; otherwise it is in a folder with the team's name next to
+    the leaderboard. A leaderboard names its task, so that two folders may hold the same task: HNTS-MRG 2024 has the
+    segmentation before and during therapy, HECKTOR 2021 two tasks of survival. If no team has a metrics.json, the
+    leaderboard is not checked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `same_rules` has the meaning
+    that it has in `comparable_teams`.
 
-    Raises HecktorError: no leaderboard, a file that cannot be read, or a team without valid metrics or with other
-    values than those that were ranked.
+    Raises:
+        HecktorError: There is no leaderboard, a file cannot be read, a team has no valid metrics, or its values differ
+            from the ranked values.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     folders = leaderboard_folders(results_dir)
-    return add_scans([_task_results(folder, place, profile, same_rules) for place, folder in folders], scans)
+    return add_scans([_read_task(folder, place, profile, same_rules) for place, folder in folders], scans)
 
 
 def add_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
-    """The results, with the figures of the scans for each task whose references they were measured in.
+    """Add the figures of the scans to each task whose references have the volumes of the table.
 
-    Raises HecktorError: there is a task with masks, but none with the volumes of the table.
+    Raises:
+        HecktorError: There are tasks with masks, but no task has the volumes of the table.
     """
-    faults = {
-        one.key: _other_volume(one, one.task.mask_spec.name, scans) for one in results if one.task.mask_spec is not None
+    mismatch_of = {
+        task.key: _find_volume_mismatch(task, task.task.mask_spec.name, scans)
+        for task in results
+        if task.task.mask_spec is not None
     }
-    if faults and all(faults.values()):
-        raise HecktorError(SCANS_CSV, *next(iter(faults.values())))
-    return [one if faults.get(one.key) else replace(one, scans=scans) for one in results]
+    if mismatch_of and all(mismatch_of.values()):
+        raise HecktorError(SCANS_CSV, *next(iter(mismatch_of.values())))
+    return [task if mismatch_of.get(task.key) else replace(task, scans=scans) for task in results]
 
 
-def _other_volume(results: TaskResults, mask: str, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    """The first case whose GTVp has another volume than the scored one, empty without any; boxes cut masks."""
+def _find_volume_mismatch(results: TaskResults, mask: str, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    """Describe the first case whose GTVp has another volume than the scored one; the result is empty if all agree.
+
+    Teams that were scored in bounding boxes are not compared, because boxes cut masks.
+    """
     teams = [team for team, metrics in results.teams.items() if IN_BOX not in metrics.provenance.options]
     for row in (row for team in teams for row in results.rows_of(team, mask)):
-        volume, scored = scans.get(row["case"], {}).get(VOLUME_ML), row["gtvp_reference_mm3"] / MM3_PER_ML
+        volume = scans.get(row["case"], {}).get(VOLUME_ML)
+        scored = row["gtvp_reference_mm3"] / MM3_PER_ML
         if volume is not None and not math.isclose(volume, scored, rel_tol=1e-3, abs_tol=1e-3):
             expected = f"the {scored:.4g} ml that were scored; is this another cohort?"
             return f"GTVp of {row['case']} {volume:.4g} ml", expected
     return ()
 
 
-def _task_results(folder: Path, place: int | None, profile: EvaluationProfile, same_rules: bool) -> TaskResults:
-    board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
+def _read_task(folder: Path, place: int | None, profile: EvaluationProfile, same_rules: bool) -> TaskResults:
+    board = read_board(folder / LEADERBOARD_JSON)
+    where = f"{folder.name}/{LEADERBOARD_JSON}"
     if board.task not in {task.name for task in profile.edition.algorithms}:
         known = ", ".join(task.name for task in profile.edition.algorithms)
         raise HecktorError(where, f"task {board.task[:40]!r}", f"one of {known} (--edition)")
@@ -114,7 +125,7 @@ def _task_results(folder: Path, place: int | None, profile: EvaluationProfile, s
         rules = replace(rules, algorithm=rules.algorithm.numbered(place))
     paths = {name: path for name in board.names if (path := metrics_path(folder, name, board.files))}
     if not paths:
-        return _of_board_alone(board, rules)
+        return _create_results(board, rules)
     names = [*board.order, *(entry.team for entry in board.incomplete)]
     for name in names:
         if name not in paths:
@@ -125,81 +136,88 @@ def _task_results(folder: Path, place: int | None, profile: EvaluationProfile, s
     loaded = comparable_teams(rules, read, same_rules=same_rules)
     for entry in (entry for entry in board.in_places if entry.team in paths):
         ranked = {name: figures.figure() for name, figures in entry.metrics.items()}
-        found = {name: loaded.value(entry.team, name) for name in loaded.teams[entry.team].aggregates}
-        # Other figures may be those of another team.
-        check_figures(ranked, found, where, f"{sources[entry.team]} gives", of=f" of {entry.team}")
+        stored = {name: loaded.value(entry.team, name) for name in loaded.teams[entry.team].aggregates}
+        # Different figures may belong to another team.
+        check_figures(ranked, stored, where, f"{sources[entry.team]} gives", of=f" of {entry.team}")
     board = board.model_copy(update={"identical_answers": identical_answers(loaded.answers)})
     return replace(
         loaded,
         teams={name: loaded.teams[name] for name in names},
         leaderboard=board,
-        out_of_competition={name: one for name, one in loaded.teams.items() if name not in names},
+        out_of_competition={name: metrics for name, metrics in loaded.teams.items() if name not in names},
         folders={name: path.parent for name, path in paths.items()},
     )
 
 
-def _of_board_alone(board: Leaderboard, profile: TaskProfile) -> TaskResults:
-    """The results of a leaderboard without any metrics.json: the ranked teams with the metrics that rank."""
+def _create_results(board: Leaderboard, profile: TaskProfile) -> TaskResults:
+    """Create the results of a leaderboard without metrics.json files: ranked teams with the metrics that rank."""
     version = board.provenance.get("version") or ""
     origin = Provenance(format=METRICS_FORMAT, version=version, task=board.task, edition=board.edition, options={})
     teams = {}
     for entry in board.teams:
-        figures = {name: MetricFigures.of(*one.figures) for name, one in entry.metrics.items()}
+        figures = {name: MetricFigures.of(*metric.figures) for name, metric in entry.metrics.items()}
         teams[entry.team] = MetricsJson(aggregates=figures, cases=CaseCounts(), warnings=[], provenance=origin)
     return TaskResults(profile, teams, leaderboard=board)
 
 
 def list_teams(results: Iterable[TaskResults]) -> list[str]:
-    """Every team once, in the order of first appearance."""
+    """List every team once, in the order of first appearance."""
     return list(dict.fromkeys(team for result in results for team in result.teams))
 
 
 def list_entries(results: Sequence[TaskResults]) -> list[str]:
-    """Every team, and after them the entries without a rank."""
+    """List every team, then every entry without a rank."""
     entries = [entry.team for result in results for entry in result.board.out_of_competition]
     return list(dict.fromkeys([*list_teams(results), *entries]))
 
 
 def find_mask_task(results: Sequence[TaskResults]) -> TaskResults | None:
-    """The first task with masks, whose cases a page draws."""
-    return next((one for one in results if one.task.mask_spec is not None), None)
+    """Find the first task with masks; a page draws the cases of this task."""
+    return next((task for task in results if task.task.mask_spec is not None), None)
 
 
 def list_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
-    """The cases of a cohort that the results hold, all if no team has rows. Raises HecktorError if there are none."""
-    cases = {case for one in results for case in one.scored_cases}
+    """List the cases of a cohort that the results hold; all cases if no team has rows.
+
+    Raises:
+        HecktorError: The results hold no case of the cohort.
+    """
+    cases = {case for task in results for case in task.scored_cases}
     chosen = [files for files in scans if not cases or files.case in cases]
     if not chosen:
-        found = f"none of the scored cases, but {format_names([files.case for files in scans])}"
-        raise HecktorError("--cohort", found, f"the cohort of {format_names(sorted(cases))}")
+        actual = f"none of the scored cases, but {format_names([files.case for files in scans])}"
+        raise HecktorError("--cohort", actual, f"the cohort of {format_names(sorted(cases))}")
     return chosen
 
 
 def find_masks(
-    results: TaskResults | None, teams: Sequence[str], given: Mapping[str, Path]
+    results: TaskResults | None, teams: Sequence[str], mask_folders: Mapping[str, Path]
 ) -> dict[str, dict[str, Path]]:
-    """Predicted masks by team and case: from the folders `given`, else `predictions` beside the team's metrics.json.
+    """Find predicted masks by team and case.
 
-    For a task with several answers they are in the mask's folder there. Raises HecktorError: a given folder does not
-    exist, or belongs to a team without results.
+    They are in the team's folder of `mask_folders`, otherwise in `predictions` next to the team's metrics.json. A task
+    with several answers has a folder for the mask in `predictions`.
+
+    Raises:
+        HecktorError: A folder of `mask_folders` does not exist, or belongs to a team without results.
     """
-    unknown = sorted(set(given) - set(teams))
+    unknown = sorted(set(mask_folders) - set(teams))
     if unknown:
         raise HecktorError("--masks", f"unknown team {unknown[0]!r}", f"one of {', '.join(teams)}")
-    absent = next((team for team, folder in given.items() if not folder.is_dir()), None)
+    absent = next((team for team, folder in mask_folders.items() if not folder.is_dir()), None)
     if absent is not None:
-        raise HecktorError("--masks", f"no folder {given[absent].name!r} for team {absent!r}")
-    folders = {**({} if results is None else results.prediction_folders), **given}
+        raise HecktorError("--masks", f"no folder {mask_folders[absent].name!r} for team {absent!r}")
+    folders = {**({} if results is None else results.prediction_folders), **mask_folders}
     masks = {
         team: {case_of(path.name): path for path in list_masks(folders[team]).masks}
         for team in teams
         if team in folders
     }
-    return {team: by_case for team, by_case in masks.items() if by_case or team in given}
+    return {team: by_case for team, by_case in masks.items() if by_case or team in mask_folders}
 
 
 def select_case_masks(masks: Mapping[str, Mapping[str, Path]], case: str) -> dict[str, Path]:
-    """The mask of one case of each team that has one."""
+    """Select each team's mask of one case; teams without a mask are left out."""
     return {team: by_case[case] for team, by_case in masks.items() if case in by_case}
 
 
@@ -212,7 +230,7 @@ def require_cases(option: str, cases: Collection[str], cohort: Collection[str]) 
 def describe_absent_masks(
     results: TaskResults | None, masks: Mapping[str, Mapping[str, Path]], cases: Collection[str]
 ) -> str:
-    """A line that names the scored teams without a mask of any of the cases; empty if there is none."""
+    """Return a line that names the scored teams without a mask of these cases; the line is empty if all have masks."""
     teams = [] if results is None else list(results.teams)
     lacking = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
     return f"no masks of {', '.join(lacking)}, whose contours are not shown (--masks TEAM=FOLDER)" if lacking else ""
@@ -223,7 +241,11 @@ NOT_COMPARED: Final = "the results hold no rows, so it cannot be checked whether
 
 @dataclass(frozen=True)
 class ScoredMasks:
-    """A case's rows by team; `geometry` is the rule for other grids, a box (`in_box`) hides voxels from the rows."""
+    """Rows of one case by team.
+
+    `geometry` is the rule for masks on other grids. `in_box` says that boxes were scored, so that the rows do not count
+    voxels outside the box.
+    """
 
     rows: Mapping[str, Mapping[str, Any]]
     geometry: str
@@ -231,32 +253,37 @@ class ScoredMasks:
 
     def check_reference(self, mask: Volume, file: str) -> None:
         """Raise GroundTruthError if this is not the reference that was scored."""
-        if found := self._difference(mask.array, next(iter(self.rows.values())), "reference"):
-            raise GroundTruthError(file, *found)
+        difference = self._find_difference(mask.array, next(iter(self.rows.values())), "reference")
+        if difference:
+            raise GroundTruthError(file, *difference)
 
     def check_prediction(self, team: str, mask: npt.NDArray[Any], file: str) -> None:
         """Raise PredictionError if this is not the mask of the team that was scored; a team without rows passes."""
         row = self.rows.get(team, {})
         if row.get("error") is not None:
             raise PredictionError(file, "a readable mask", f"none, since it was scored as unusable ({row['error']})")
-        if row and (found := self._difference(mask, row, "predicted")):
-            raise PredictionError(file, *found)
+        difference = self._find_difference(mask, row, "predicted") if row else ()
+        if difference:
+            raise PredictionError(file, *difference)
 
-    def _difference(self, mask: npt.NDArray[Any], row: Mapping[str, Any], part: str) -> tuple[str, str] | None:
+    def _find_difference(self, mask: npt.NDArray[Any], row: Mapping[str, Any], part: str) -> tuple[str, ...]:
+        """Describe the first label with another number of voxels than the scored one; empty if all agree."""
         for name, label in LABELS.items():
-            count, scored = int(np.count_nonzero(mask == label)), row[f"{name}_{part}_voxels"]
+            count = int(np.count_nonzero(mask == label))
+            scored = row[f"{name}_{part}_voxels"]
             if count < scored or (count > scored and not self.in_box):
                 hint = "is this another cohort?" if part == "reference" else "is this another run?"
-                found = f"{count} voxel{'s' * (count != 1)} of {labels.NAMES[label]}"
-                return found, f"the {scored} that were scored; {hint}"
-        return None
+                actual = f"{count} voxel{'s' * (count != 1)} of {labels.NAMES[label]}"
+                return actual, f"the {scored} that were scored; {hint}"
+        return ()
 
 
 def collect_scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
-    """The scored rows of the mask by case; empty without results of a mask, or if no team has rows."""
+    """Collect the scored rows of masks by case; empty if the results hold no masks or no rows."""
     if results is None or results.task.mask_spec is None:
         return {}
-    name, by_case = results.task.mask_spec.name, dict[str, dict[str, Mapping[str, Any]]]()
+    name = results.task.mask_spec.name
+    by_case: dict[str, dict[str, Mapping[str, Any]]] = {}
     for team in results.all:
         for row in results.rows_of(team, name):
             by_case.setdefault(row["case"], {})[team] = row

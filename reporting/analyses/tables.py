@@ -109,7 +109,7 @@ class AnswerRows:
         cases: Every case that has a row of at least one team.
         rows: The rows of each team; None for a case that the team lacks or that does not count for the team.
         centres: The centre of each case whose centre is known.
-        mask_rules: The rules under which masks were scored, None for other answers.
+        mask_rules: The rules of the masks' evaluation, None for other answers.
     """
 
     answer: AnswerSpec

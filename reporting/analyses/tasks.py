@@ -20,7 +20,7 @@ OFFICIAL: Final = "Official rank"
 
 @dataclass(frozen=True)
 class _Ranks:
-    """Each team's rank in one task; `by` says what is ranked."""
+    """Each team's rank in one task by the quantity `by`, such as a metric's title."""
 
     title: str
     by: str
@@ -28,37 +28,45 @@ class _Ranks:
 
 
 def compare_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
-    """Correlation by the official rank and by each metric that two tasks share; spread of shared metrics."""
-    official = [_Ranks(_task_title(one), OFFICIAL, _ranks(one, None)) for one in results]
-    by_metric = [
-        _Ranks(_task_title(one), title, _ranks(one, name))
-        for one in results
-        for name, title in one.board.metrics.items()
-    ]
-    columns = [*official, *by_metric]
-    pairs = [(a, b) for a, b in combinations(columns, 2) if a.by == b.by and a.title != b.title]
+    """Compute the correlation of ranks between tasks, and the spread of the metrics that several tasks share.
+
+    Ranks are official ranks and ranks by each metric that two tasks share.
+    """
     if len(results) < 2:
         return []
-    return [*_correlation(pairs), *_spread(results)]
+    ranks = [_Ranks(_get_title(task), OFFICIAL, _list_ranks(task, None)) for task in results]
+    ranks += [
+        _Ranks(_get_title(task), title, _list_ranks(task, name))
+        for task in results
+        for name, title in task.board.metrics.items()
+    ]
+    pairs = [
+        (first, second)
+        for first, second in combinations(ranks, 2)
+        if first.by == second.by and first.title != second.title
+    ]
+    return [*_correlate_ranks(pairs), *_summarise_metrics(results)]
 
 
-def _task_title(results: TaskResults) -> str:
+def _get_title(results: TaskResults) -> str:
     return f"Task {results.task.number}: {results.task.title}"
 
 
-def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
-    """Official ranks, or those by one metric alone."""
-    teams = results.board.teams
-    return {one.team: float((one if metric is None else one.metrics[metric]).rank) for one in teams}
+def _list_ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
+    """List the official rank of each team or, with a metric, the rank by this metric."""
+    return {
+        entry.team: float(entry.rank if metric is None else entry.metrics[metric].rank) for entry in results.board.teams
+    }
 
 
-def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
+def _correlate_ranks(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
     rows = []
     for first, second in pairs:
         common = [team for team in first.of_team if team in second.of_team]
         if len(common) >= MIN_TEAMS:
-            ranks = [np.array([one.of_team[team] for team in common]) for one in (first, second)]
-            tau, p = compute_tau(*ranks)
+            first_ranks = np.array([first.of_team[team] for team in common])
+            second_ranks = np.array([second.of_team[team] for team in common])
+            tau, p = compute_tau(first_ranks, second_ranks)
             row = {"first": first.title, "second": second.title, "by": first.by, "teams": len(common)}
             rows.append({**row, "tau": round_figure(tau), "p": round_figure(p)})
     analysis = Analysis(
@@ -76,33 +84,32 @@ def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
 
 
 def compute_tau(first: Floats, second: Floats) -> tuple[float | None, float | None]:
-    """Kendall's tau-b and its two-sided p, exact without ties; both None if one side ties all teams."""
+    """Compute Kendall's tau-b and its two-sided p, exact without ties; both are None if one side ties all teams."""
     from scipy.stats import kendalltau  # takes a second to import, which `study boards --help` would wait for
 
     test = kendalltau(first, second)
     return (None, None) if np.isnan(test.statistic) else (float(test.statistic), float(test.pvalue))
 
 
-def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
-    """Values over the teams, by task, of each metric that several tasks rank."""
-    titles = [title for one in results for title in one.board.metrics.values()]
+def _summarise_metrics(results: Sequence[TaskResults]) -> list[Analysis]:
+    """Summarise the values of all teams by task for each metric that several tasks rank."""
+    titles = [title for task in results for title in task.board.metrics.values()]
     rows = []
     for shared in dict.fromkeys(title for title in titles if titles.count(title) > 1):
-        for one in results:
-            names = [name for name, title in one.board.metrics.items() if title == shared]
-            values = [entry.metrics[name].value for entry in one.board.teams for name in names]
+        for task in results:
+            board = task.board
+            names = [name for name, title in board.metrics.items() if title == shared]
+            values = [entry.metrics[name].value for entry in board.teams for name in names]
             summary = summarise_box([np.inf if value is None else value for value in values])
             if not summary["values"]:
                 continue
-            place = {"metric": shared, "task": _task_title(one)}
+            place = {"metric": shared, "task": _get_title(task)}
             rows.append({**place, **summary})
-            # The chart marks the rows out of competition beside the boxes, which hold the ranked teams alone.
-            others = [
-                (entry.team, entry.metrics[name].value) for entry in one.board.out_of_competition for name in names
-            ]
-            rows += [
-                {**place, "team": team, "value": round_figure(value)} for team, value in others if value is not None
-            ]
+            # Boxes hold only ranked teams. The chart marks each entry out of competition next to the box.
+            for entry in board.out_of_competition:
+                values = [entry.metrics[name].value for name in names]
+                cells = [round_figure(value) for value in values if value is not None]
+                rows += [{**place, "team": entry.team, "value": cell} for cell in cells]
     analysis = Analysis(
         name="spread-over-teams",
         title="Results of all teams by task",
