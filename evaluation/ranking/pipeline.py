@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from evaluation.ranking.leaderboard import leaderboard
 from evaluation.ranking.out_of_competition import (
     MEAN_OF_TEAMS,
     OutOfCompetitionSource,
+    UnrankedEntry,
     entry_of_metrics,
     is_of_observers,
     observers_entry,
@@ -26,7 +28,7 @@ from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, values_of
 from evaluation.ranking.stored_rows import WITHOUT_CASES, leave_out_cases
 from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns
-from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures, MetricsJson
+from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures
 from evaluation.results.metrics_json import parse_metrics, source_of
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import Source, check_folder_names, check_team_names, load_teams
@@ -39,10 +41,10 @@ class RankingRequest:
 
     Attributes:
         teams: name and metrics.json, or its content, of each team.
-        runs: name of a team and the metrics.json of each of its runs, of which the best counts.
+        runs: name of a team and the metrics.json of each of its runs; the best run counts.
         out_of_competition: entries that are shown without a rank.
         table: a CSV file of printed values, in place of teams, runs and entries out of competition.
-        methods: a CSV file of descriptors of the teams' methods, which stand beside their scores.
+        methods: a CSV file of descriptors of the teams' methods, which are shown next to the scores.
 
         without_case: cases that are left out of every figure.
 
@@ -65,10 +67,43 @@ class RankingRequest:
     without_case: Sequence[str] = ()
 
 
-def rank_results(request: RankingRequest) -> Leaderboard:
-    """The leaderboard of the results.
+class Role(Enum):
+    """The role of a result in a ranking."""
 
-    Raises HecktorError: results that cannot be used or compared, naming the file or what differs.
+    TEAM = "team"
+    RUN = "run"
+    OUT_OF_COMPETITION = "out of competition"
+    OBSERVERS = "observers"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A result of a ranking.
+
+    Attributes:
+        role: Whether the result ranks, is one of several runs, or is shown without a rank.
+        key: Name among all results; differs from the team's name for a run.
+        team: Name on the leaderboard.
+        content: The metrics.json, or the content of an observers.json.
+        path: The file, None for a result that came from no file.
+        run: Name of a run; empty for other roles.
+        outside: The request of an entry out of competition and of observers.
+    """
+
+    role: Role
+    key: str
+    team: str
+    content: Source
+    path: Path | None
+    run: str = ""
+    outside: OutOfCompetitionSource | None = None
+
+
+def rank_results(request: RankingRequest) -> Leaderboard:
+    """Return the leaderboard of the results.
+
+    Raises:
+        HecktorError: Results cannot be used or compared; the message names the file or the difference.
     """
     board = _rank_files(request) if request.table is None else _rank_printed(request, request.table)
     methods = {} if request.methods is None else read_methods(request.methods, board.names)
@@ -76,44 +111,82 @@ def rank_results(request: RankingRequest) -> Leaderboard:
 
 
 def _rank_files(request: RankingRequest) -> Leaderboard:
-    mean = [MEAN_OF_TEAMS] * request.mean
     names = [name for name, _ in (*request.teams, *request.runs)]
-    names += [one.team for one in request.out_of_competition]
-    check_team_names([*names, *mean])
+    names += [source.team for source in request.out_of_competition]
+    check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])
     check_folder_names(names)
-    observers, outside = _read_out_of_competition(request.out_of_competition)
-    outside_files = [(one.team, one.source) for one in request.out_of_competition if one.team in outside]
-    runs = {team: _named_runs(team, paths) for team, paths in request.runs}
-    of_runs = [(name, path) for named in runs.values() for name, (_, path) in named.items()]
-    sources = [*request.teams, *of_runs, *outside.items()]
+    entries = _list_entries(request)
+    sources = [(entry.key, entry.content) for entry in entries if entry.role is not Role.OBSERVERS]
     loaded = load_teams(sources, task=request.task, edition=request.edition, without_rows=request.without_rows)
     loaded = replace(loaded, profile=with_ranking(loaded.profile, request.official, request.ties, "rank"))
     loaded = leave_out_cases(loaded, request.without_case)
-    chosen = {team: _ordered(loaded, {key: name for key, (name, _) in named.items()}) for team, named in runs.items()}
-    counted = {**{name: name for name, _ in request.teams}, **{chosen[team][0]: team for team in runs}}
-    ranked = loaded.select(counted)
-    entries = [
-        observers_entry(one, observers[one.team], loaded) if one.team in observers else entry_of_metrics(one, loaded)
-        for one in request.out_of_competition
-    ]
-    board = leaderboard(ranked, request.bootstraps, request.seed, out_of_competition=entries, mean=request.mean)
-    files = {name: path for name, path in (*request.teams, *outside_files) if isinstance(path, Path)}
-    files |= {team: runs[team][order[0]][1] for team, order in chosen.items()}
-    shown = loaded.select({**counted, **{name: name for name in outside}})
+    runs_of = {
+        team: _order_runs(loaded, [entry for entry in entries if entry.role is Role.RUN and entry.team == team])
+        for team, _ in request.runs
+    }
+    teams = [entry for entry in entries if entry.role is Role.TEAM]
+    best_runs = [runs[0] for runs in runs_of.values()]
+    outside = [entry for entry in entries if entry.role is Role.OUT_OF_COMPETITION]
+    team_of = {entry.key: entry.team for entry in (*teams, *best_runs)}
+    board = leaderboard(
+        loaded.select(team_of),
+        request.bootstraps,
+        request.seed,
+        out_of_competition=[
+            _make_unranked(entry, entry.outside, loaded) for entry in entries if entry.outside is not None
+        ],
+        mean=request.mean,
+    )
+    shown = loaded.select({**team_of, **{entry.key: entry.team for entry in outside}})
     added: dict[str, Any] = {
-        "runs": {team: _team_runs(loaded, order, runs[team]) for team, order in chosen.items()},
-        "files": {name: str(path.absolute()) for name, path in files.items()},
+        "runs": {team: _summarise_runs(loaded, runs) for team, runs in runs_of.items()},
+        "files": {
+            entry.team: str(entry.path.absolute()) for entry in (*teams, *outside, *best_runs) if entry.path is not None
+        },
         "identical_answers": identical_answers(shown.answers),
     }
     if request.without_case:
-        # The files state figures of all cases, by which a report would check the leaderboard.
+        # The files state figures of all cases, and a report would check the leaderboard against them.
         added["files"] = {}
         added["provenance"] = {**board.provenance, WITHOUT_CASES: sorted(set(request.without_case))}
     return board.model_copy(update=added)
 
 
+def _list_entries(request: RankingRequest) -> list[Entry]:
+    """List teams, runs and entries out of competition; raise `HecktorError` if one of the last cannot be read."""
+    entries = [
+        Entry(Role.TEAM, team, team, source, source if isinstance(source, Path) else None)
+        for team, source in request.teams
+    ]
+    for team, paths in request.runs:
+        # Equal runs are ordered by name; the numbers keep the order of the files.
+        digits = len(str(len(paths)))
+        for number, path in enumerate(paths, 1):
+            run = f"{number:0{digits}d} {path.resolve().parent.name}/{path.name}"
+            entries.append(Entry(Role.RUN, f"{team}, run {run}", team, path, path, run=run))
+    return [*entries, *(_read_out_of_competition(source) for source in request.out_of_competition)]
+
+
+def _read_out_of_competition(source: OutOfCompetitionSource) -> Entry:
+    """Read an observers.json or a metrics.json; raise `HecktorError` if it is neither."""
+    content: Any = source.source
+    path = content if isinstance(content, Path) else None
+    if path is not None:
+        content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=source.where)
+    if is_of_observers(content):
+        return Entry(Role.OBSERVERS, source.team, source.team, content, path, outside=source)
+    metrics = parse_metrics(content, source.where), source_of(source.where, source.team)
+    return Entry(Role.OUT_OF_COMPETITION, source.team, source.team, metrics, path, outside=source)
+
+
+def _make_unranked(entry: Entry, source: OutOfCompetitionSource, loaded: TaskResults) -> UnrankedEntry:
+    if entry.role is Role.OBSERVERS:
+        return observers_entry(source, cast("Mapping[str, Any]", entry.content), loaded)
+    return entry_of_metrics(source, loaded)
+
+
 def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
-    """The leaderboard of a table of printed values; an option that needs rows is refused."""
+    """Return the leaderboard of a table of printed values; raise `HecktorError` for an option that needs rows."""
     needs_rows = {
         "metrics.json": request.teams,
         "--runs": request.runs,
@@ -123,8 +196,8 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
         "--seed": request.seed is not None,
         "--bootstraps": request.bootstraps != DEFAULT_RANKINGS,
     }
-    for name, given in needs_rows.items():
-        if given:
+    for name, is_set in needs_rows.items():
+        if is_set:
             raise HecktorError("--table", f"together with {name}", "printed values alone, which have no per-case rows")
     profile = load_profile(request.edition or DEFAULT_EDITION).task(request.task)
     teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
@@ -136,64 +209,47 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
     return board.model_copy(update=ends)
 
 
-def _read_out_of_competition(
-    sources: Sequence[OutOfCompetitionSource],
-) -> tuple[dict[str, Mapping[str, Any]], dict[str, tuple[MetricsJson, str]]]:
-    """The contents of each observers.json among the entries, and the others with their names in messages, by name."""
-    observers, metrics = {}, {}
-    for one in sources:
-        content: Any = one.source
-        if isinstance(content, Path):
-            content = read_json(content, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=one.where)
-        if is_of_observers(content):
-            observers[one.team] = content
-        else:
-            metrics[one.team] = parse_metrics(content, one.where), source_of(one.where, one.team)
-    return observers, metrics
+def _order_runs(loaded: TaskResults, runs: Sequence[Entry]) -> list[Entry]:
+    """Order a team's runs from best to worst by the official ranking of these runs; equal runs keep their order.
 
-
-def _named_runs(team: str, paths: Sequence[Path]) -> dict[str, tuple[str, Path]]:
-    """The name and path of each run of a team, by a name among all teams."""
-    # Equal runs are ordered by name; the numbers keep the order of the files.
-    digits = len(str(len(paths)))
-    names = [f"{number:0{digits}d} {path.resolve().parent.name}/{path.name}" for number, path in enumerate(paths, 1)]
-    return {f"{team}, run {name}": (name, path) for name, path in zip(names, paths, strict=True)}
-
-
-def _ordered(loaded: TaskResults, runs: Mapping[str, str]) -> list[str]:
-    """A team's runs from best to worst by the official ranking of the team's own runs; of equal runs the first one.
-
-    `runs` are their names by those in `loaded`. Runs without a value for every ranked metric come last; if all lack
-    one, the first run stands for the team, incomplete.
+    Runs without a value for every ranked metric come last. If all runs lack a value, the first run counts as the team's
+    incomplete result.
     Source: HECKTOR 2021, which ranked a team's five runs by the Borda count of the edition.
     """
-    own, key_of = loaded.select(runs), {name: key for key, name in runs.items()}
-    ranked, profile = own.ranked, own.profile
-    places = rank_teams(ranked, values_of(own), profile.metrics, profile.ranking).order if ranked else ()
-    return [key_of[run] for run in (*(ranked[index] for index in places), *own.incomplete)]
+    results = loaded.select({entry.key: entry.run for entry in runs})
+    entry_of, ranked, profile = {entry.run: entry for entry in runs}, results.ranked, results.profile
+    places = rank_teams(ranked, values_of(results), profile.metrics, profile.ranking).order if ranked else ()
+    return [entry_of[run] for run in (*(ranked[index] for index in places), *results.incomplete)]
 
 
-def _team_runs(loaded: TaskResults, order: Sequence[str], runs: Mapping[str, tuple[str, Path]]) -> TeamRuns:
-    """The run that counts, the values of all runs, the best first, and the best, median and worst of each metric."""
+def _summarise_runs(loaded: TaskResults, runs: Sequence[Entry]) -> TeamRuns:
+    """Return the run that counts, the values of all runs, and the best, median and worst value of each metric.
+
+    `runs` are ordered from best to worst.
+    """
     summary = {
-        name: summarised([loaded.value(key, name) for key in order], higher_is_better=metric.higher_is_better)
+        name: summarise_values(
+            [loaded.value(entry.key, name) for entry in runs], higher_is_better=metric.higher_is_better
+        )
         for name, metric in loaded.profile.metrics.items()
     }
-    of_runs = [RunFigures(run=runs[key][0], metrics=_plain(loaded.teams[key].aggregates)) for key in order]
-    return TeamRuns(chosen=runs[order[0]][0], order=of_runs, summary=summary)
+    order = [
+        RunFigures(run=entry.run, metrics=_remove_half_widths(loaded.teams[entry.key].aggregates)) for entry in runs
+    ]
+    return TeamRuns(chosen=runs[0].run, order=order, summary=summary)
 
 
-def _plain(figures: Mapping[str, MetricFigures]) -> dict[str, MetricFigures]:
-    """The figures without the half of their intervals, which the platform alone asks for."""
-    return {name: MetricFigures.of(*one.figures) for name, one in figures.items()}
+def _remove_half_widths(figures: Mapping[str, MetricFigures]) -> dict[str, MetricFigures]:
+    """Return the figures without half of their intervals, which only the platform needs."""
+    return {name: MetricFigures.of(*metric.figures) for name, metric in figures.items()}
 
 
-def summarised(values: Sequence[float | None], *, higher_is_better: bool) -> dict[BestMedianWorst, float | None]:
-    """The best, median and worst of the values of a team's runs, null without any or where infinite.
+def summarise_values(values: Sequence[float | None], *, higher_is_better: bool) -> dict[BestMedianWorst, float | None]:
+    """Return the best, median and worst value of a team's runs; null if no run has a value, or for an infinite value.
 
-    Of an even number the median is the mean of the middle two. Source: HECKTOR 2021, five runs.
+    The median of an even number of values is the mean of the middle two. Source: HECKTOR 2021, five runs.
     """
     known = sorted((value for value in values if value is not None), reverse=higher_is_better)
     figures = (known[0], float(np.median(known)), known[-1]) if known else (None, None, None)
-    finite = (float(one) if one is not None and np.isfinite(one) else None for one in figures)
+    finite = (float(figure) if figure is not None and np.isfinite(figure) else None for figure in figures)
     return dict(zip(BEST_MEDIAN_WORST, finite, strict=True))
