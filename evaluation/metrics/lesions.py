@@ -75,7 +75,7 @@ class MatchedLesions:
 
 
 def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
-    """Number the connected components of a (z, y, x) mask from 1, in the order of their first voxels.
+    """Assign numbers to the connected components of a (z, y, x) mask from 1, in the order of their first voxels.
 
     `connectivity` is 6, 18 or 26. cc3d gives the same numbers as `scipy.ndimage.label`, 3 to 7 times faster on
     19.5 million voxels.
@@ -118,7 +118,7 @@ def count_false_voxels(reference: Booleans, predicted: Booleans, connectivity: i
 
 
 def _number_components(reference: Booleans, predicted: Booleans, connectivity: int) -> tuple[_Numbers, _Numbers]:
-    """Number the components of two masks within the box of their foreground."""
+    """Assign numbers to the components of two masks within the box of their foreground."""
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     return label_components(reference[box], connectivity)[0], label_components(predicted[box], connectivity)[0]
 
