@@ -30,7 +30,7 @@ from algorithm.network.resident import LoadedPackage
 from algorithm.output import remove_earlier_answers
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
-from contract.errors import HecktorError
+from contract.errors import HecktorError, find_user_error
 from contract.platform import INVOKE_PORT
 from contract.servers import RequestHandler
 
@@ -91,9 +91,13 @@ class Server(ThreadingHTTPServer):
             summary = self.answer()
         except HecktorError as problem:
             return _failed(problem.message)
-        except Exception as problem:  # a bug in one case must not cost the next ones
-            LOGGER.exception("a bug; the case is not at fault")
-            return _failed(f"internal error ({type(problem).__name__})")
+        except OSError as problem:  # such as an input folder that is closed to this user
+            error = find_user_error(problem)
+            if error is not None:
+                return _failed(error.message)
+            return _report_bug(problem)
+        except Exception as problem:  # noqa: BLE001 - a bug in one case must not cost the next ones
+            return _report_bug(problem)
         LOGGER.info("%s", summary)
         return HTTPStatus.CREATED, summary
 
@@ -103,6 +107,11 @@ class Server(ThreadingHTTPServer):
         end_case()
         with self.in_work:
             pass
+
+
+def _report_bug(problem: Exception) -> _Reply:
+    LOGGER.error("a bug; the case is not at fault", exc_info=problem)
+    return _failed(f"internal error ({type(problem).__name__})")
 
 
 def _failed(message: str) -> _Reply:

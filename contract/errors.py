@@ -180,13 +180,13 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
     except HecktorError as error:
         message = error.message
     except OSError as problem:
-        fault = _fault_of(problem)
+        fault = find_user_error(problem)
         if fault is None:
             raise
         message = fault.message
     except RuntimeError as problem:
         cause = problem.__context__  # Path.resolve of Python 3.11 hides the system's error for a loop of links
-        if not isinstance(cause, OSError) or cause.errno != errno.ELOOP or (fault := _fault_of(cause)) is None:
+        if not isinstance(cause, OSError) or cause.errno != errno.ELOOP or (fault := find_user_error(cause)) is None:
             raise
         message = fault.message
     sys.stdout.flush()
@@ -195,7 +195,7 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
     return status
 
 
-def _fault_of(problem: OSError) -> HecktorError | None:
+def find_user_error(problem: OSError) -> HecktorError | None:
     """Return the error that a user can fix behind an error of the system; None for a bug."""
     if is_permission_error(problem):
         return HecktorError(*permission_fields(problem.filename))

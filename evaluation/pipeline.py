@@ -19,7 +19,15 @@ import numpy as np
 from tqdm import tqdm
 
 from contract.editions.clinical import CENTRE
-from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, PredictionError
+from contract.errors import (
+    Finding,
+    GroundTruthError,
+    HecktorError,
+    MetricError,
+    PredictionError,
+    is_permission_error,
+    permission_fields,
+)
 from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
@@ -167,6 +175,9 @@ def _record_error(team: str, errors: dict[str, HecktorError]) -> Iterator[None]:
     except HecktorError as error:
         errors[team] = error
     except OSError as problem:
+        if is_permission_error(problem):
+            errors[team] = HecktorError(*permission_fields(problem.filename))
+            return
         name = Path(os.fsdecode(problem.filename)).name if problem.filename else team
         errors[team] = HecktorError(name, f"cannot be read ({problem.strerror})", "readable files")
 

@@ -106,6 +106,21 @@ def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, server: Se
     ]
 
 
+def test_a_folder_without_permission_is_one_line(cases: Cases, server: Server, port: int, caplog, tmp_path):
+    """As an input of mode 700 of another user: no trace, and the reply names path and command."""
+
+    def closed() -> str:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    server.is_ready.set()
+    cases.coming.append(closed)
+    status, message = call(port, "POST", "/invoke")
+    assert status == 500
+    assert "has no permission" in message
+    assert f"chmod -R a+rX {tmp_path.parent}" in message or f"chmod a+rwX {tmp_path.parent}" in message
+    assert [record.exc_info for record in caplog.records if record.levelname == "ERROR"] == [None]
+
+
 def test_the_next_case_may_follow_the_reply_at_once(server: Server, port: int):
     """A case is over before its reply is sent, so that a fast caller is not rejected."""
     server.is_ready.set()
