@@ -65,7 +65,7 @@ def comparisons(results: TaskResults, values: Values, draws: Draws) -> dict[str,
 def _pairs(
     results: TaskResults, figures: Mapping[str, Floats], p: Floats, gains: PairedGains | None = None
 ) -> list[TeamPair]:
-    """The entries of all ordered pairs; `gains` tells why a p is NaN."""
+    """Return the entries of all ordered pairs; `gains` tells why a p is NaN."""
     names = list(results.teams)
     places = list(permutations(range(len(names)), 2))
     tested = [place for place in places if not np.isnan(p[place])]
@@ -94,7 +94,7 @@ def _finite(value: float) -> float | None:
 
 
 def _signed(metric: MetricProfile, values: Floats) -> Floats:
-    """The values, negated if lower is better."""
+    """Return the values, negated if lower is better."""
     return values if metric.higher_is_better else -values
 
 
@@ -120,13 +120,13 @@ def _further_tests(name: str, metric: MetricProfile, results: TaskResults) -> di
 
 
 def _by_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
-    """Of per-case values; a sample of one case gives that case's value."""
+    """Test per-case values by signed ranks; a sample of one case gives the value of this case."""
     each = np.eye(len(results.cases))
     return signed_rank_test(_signed(metric, np.stack([of_team[name](each) for of_team in results.metrics.values()])))
 
 
 def _by_kang(results: TaskResults, answer: str) -> PairwiseTest:
-    """Kang's test of all teams at once, or of each two on their common cases if these are not those of all."""
+    """Apply Kang's test to all teams at once, or to each two on their common cases if teams have different cases."""
     rules = results.profile.answers[answer].rules
     if not isinstance(rules, RiskRules):
         raise TypeError("a C-index needs the rules of a risk")
@@ -142,7 +142,7 @@ def _by_kang(results: TaskResults, answer: str) -> PairwiseTest:
 
 
 def _team_risks(answers: Sequence[Sequence[RiskRow]], rules: RiskRules) -> TeamRisks:
-    """The risks of teams on the cases that count for all of them."""
+    """Return the risks of teams on the cases that count for all of them."""
     common = set.intersection(*({row.case for row in one} for one in answers))
     cohorts = [make_survival_cohort([row for row in one if row.case in common], rules) for one in answers]
     first, risks = cohorts[0], np.stack([one.risks for one in cohorts])

@@ -55,7 +55,7 @@ def stability(
 
 
 def _replicates(teams: Sequence[str], values: Values, draws: Draws) -> dict[str, Floats]:
-    """The values of all replicates, shape (replicates, teams)."""
+    """Return the values of all replicates, shape (replicates, teams)."""
     return {name: np.stack([draws[team, name] for team in teams], axis=-1) for name in values}
 
 
@@ -101,7 +101,7 @@ def leaderboard(
     out_of_competition: Sequence[UnrankedEntry] = (),
     mean: bool = False,
 ) -> Leaderboard:
-    """The leaderboard of one task; the first team is the winner.
+    """Return the leaderboard of one task; the first team is the winner.
 
     `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
     evaluation, and so the draws of its intervals. Entries `out_of_competition` and the `mean` of all ranked teams are
@@ -159,7 +159,7 @@ def _resampling(ranked: TaskResults, bootstraps: int, seed: int | None) -> _Resa
 
 
 def _uncertainty(ranked: TaskResults, values: Values, resampling: _Resampling) -> dict[str, Any]:
-    """Rank stability and pairwise comparisons, or the reason why there are none."""
+    """Compute rank stability and pairwise comparisons, or return the reason why they are missing."""
     draws = resampling.draws
     if draws is None:
         return {"stability": None, "comparisons": None, "without_stability_because": resampling.why}
@@ -175,10 +175,10 @@ def _uncertainty(ranked: TaskResults, values: Values, resampling: _Resampling) -
 
 
 def _of_further_metrics(ranked: TaskResults, bootstraps: int, seed: int) -> dict[str, SchemeStability]:
-    """The same for the metrics that do not rank but have a tau, if all teams have a value.
+    """Compute the stability of metrics that do not rank but have a tau, if all teams have a value.
 
-    The draws are those of the ranked metrics; a replicate in which a metric is undefined for a team is drawn again for
-    this metric alone.
+    The draws equal the draws of the ranked metrics. A replicate in which a metric is undefined for a team
+    is drawn again, only for this metric.
     """
     profile, teams = ranked.profile, list(ranked.teams)
     further = {}
@@ -198,9 +198,9 @@ def _of_further_metrics(ranked: TaskResults, bootstraps: int, seed: int) -> dict
 def _draw(
     results: TaskResults, names: Sequence[str], bootstraps: int, seed: int
 ) -> tuple[dict[tuple[str, str], Floats], int]:
-    """Each team's metrics of these names in each replicate, by (team, metric), from common draws; and the redraws.
+    """Compute metrics in each replicate, by (team, metric), from common draws; also return the number of redraws.
 
-    With the seed of the evaluation the draws equal those of its intervals.
+    With the seed of the evaluation the draws equal the draws of its intervals.
     """
     metrics = {(team, name): of[name] for team, of in results.metrics.items() for name in names}
     return draw_replicates(metrics, len(results.cases), bootstraps, np.random.default_rng(seed))
@@ -227,5 +227,5 @@ def _entry(ranked: TaskResults, index: int, ranks: TeamRanks) -> RankedEntry:
 
 
 def _plain(number: float) -> float | int:
-    """A whole number as an integer; ranks that average ties need not be whole."""
+    """Return a whole number as an integer; ranks that average ties need not be whole."""
     return int(number) if float(number).is_integer() else float(number)

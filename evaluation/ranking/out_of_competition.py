@@ -67,19 +67,19 @@ def out_of_competition_source(text: str) -> OutOfCompetitionSource:
 
 
 def entry_of_metrics(source: OutOfCompetitionSource, results: TaskResults) -> UnrankedEntry:
-    """The entry of a metrics.json that is among the `results`, under its name."""
+    """Return the entry of a metrics.json that is among the `results`, under its name."""
     metrics = results.teams[source.team]
     figures = {name: metrics.aggregates[name] for name in results.profile.metrics if name in metrics.aggregates}
     return UnrankedEntry(source.team, source.reason, figures, without_rows=not metrics.results)
 
 
 def is_of_observers(content: Any) -> bool:
-    """True if this is the content of the observers.json of `hecktor study observers`."""
+    """Return whether this is the content of the observers.json of `hecktor study observers`."""
     return isinstance(content, Mapping) and content.get("study") == "observers"
 
 
 def observers_entry(source: OutOfCompetitionSource, content: Mapping[str, Any], results: TaskResults) -> UnrankedEntry:
-    """The entry of an observers.json. Annotators have no reference of their own, so their cases are not compared.
+    """Return the entry of an observers.json. Annotators have no reference, so their cases are not compared.
 
     Raises HecktorError: the task has no masks, or an impossible figure.
     """
@@ -101,7 +101,7 @@ def observers_entry(source: OutOfCompetitionSource, content: Mapping[str, Any], 
 
 
 def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> UnrankedEntry:
-    """The mean of the ranked teams by each metric, with the percentiles of that mean where there are `draws`."""
+    """Compute the mean of the ranked teams by each metric, with its percentiles where there are `draws`."""
     figures = {}
     for name, column in values.items():
         ends: tuple[float | None, float | None] = (None, None)
@@ -112,7 +112,7 @@ def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> Unr
 
 
 def place_entries(entries: Sequence[UnrankedEntry], results: TaskResults) -> list[OutOfCompetitionEntry]:
-    """The entries for the leaderboard, the best first; `place` is the number of ranked teams above the entry."""
+    """Return the entries for the leaderboard, the best first; `place` is the number of ranked teams above the entry."""
     placed = [
         OutOfCompetitionEntry(
             team=entry.team,
@@ -130,7 +130,7 @@ def place_entries(entries: Sequence[UnrankedEntry], results: TaskResults) -> lis
 
 
 def place(entry: UnrankedEntry, results: TaskResults) -> int:
-    """The number of ranked teams above an entry when this entry alone joins the official ranking.
+    """Count the ranked teams above an entry when only this entry joins the official ranking.
 
     Equal teams stand above it. An entry without a value for a metric that decides the ranking stands below all teams.
     """

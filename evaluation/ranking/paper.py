@@ -30,7 +30,7 @@ def decimals_of(board: Leaderboard, metric: str) -> int | None:
 
 
 def with_interval(figures: MetricFigures, decimals: int | None, dash: str = "-") -> str:
-    """A value and its interval, as `0.960 (0.942-0.978)`; empty without a value."""
+    """Format a value and its interval, as `0.960 (0.942-0.978)`; empty without a value."""
     value, low, high = figures.figures
     if value is None:
         return ""
@@ -40,7 +40,7 @@ def with_interval(figures: MetricFigures, decimals: int | None, dash: str = "-")
 
 
 def as_latex(board: Leaderboard) -> str:
-    """The leaderboard as a `tabular` of the package booktabs; the best value of each metric is bold."""
+    """Format the leaderboard as a `tabular` of the package booktabs; the best value of each metric is bold."""
     metrics = board.metrics
     decimals = {name: decimals_of(board, name) for name in metrics}
     lines = [["Rank", "Team", *(title.translate(_LATEX) for title in metrics.values())]]
@@ -59,7 +59,7 @@ def as_latex(board: Leaderboard) -> str:
 
 
 def cases_csv(files: Mapping[str, str]) -> str:
-    """The values of every case and team, a line each, from the rows of each team's metrics.json.
+    """Return the values of every case and team as CSV, from the rows of each team's metrics.json.
 
     Columns have the rows' keys, in a task with several answers after the answer's name. Raises HecktorError: no rows.
     """

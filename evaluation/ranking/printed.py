@@ -28,7 +28,7 @@ WITHOUT_ROWS: Final = "printed values have no per-case rows, so significance is 
 
 
 def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[UnrankedEntry], dict[str, str]]:
-    """The teams of a table of printed values, its rows out of competition, and its name and checksum.
+    """Read the teams of a table of printed values, its rows out of competition, and its name and checksum.
 
     The columns are `team`, the metrics, and optionally `out_of_competition`; others are not used, with a warning.
     The column of a metric has its name, its title, or `<name>_value` as in leaderboard.csv. Metrics without a column
@@ -74,7 +74,7 @@ def _metrics(row: Mapping[str, str], profile: TaskProfile, where: str) -> Metric
 
 
 def _of_columns(profile: TaskProfile, table: Table) -> TaskProfile:
-    """The profile reduced to the metrics of the table and the ranking schemes that need only these."""
+    """Reduce the profile to the metrics of the table and the ranking schemes that need only these."""
     for column in (TEAM, *profile.ranking.official_metrics):
         if column not in table.header:
             title = f' or "{profile.metrics[column].title}"' if column in profile.metrics else ""
@@ -93,7 +93,9 @@ def _value(text: str, where: str) -> float | None:
 
 
 def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]]:
-    """The descriptors of each team's method by column, from a table with the column `team`; empty where it has none.
+    """Read the descriptors of each team's method by column, from a table with the column `team`.
+
+    A descriptor that a team lacks is empty.
 
     Raises HecktorError: no such column or no other one, a team twice, or one that is not on the leaderboard.
     """

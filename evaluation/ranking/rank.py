@@ -16,7 +16,7 @@ from evaluation.statistics.tests import rank_values
 
 # By metric, of shape (teams,), or (replicates, teams) to rank each replicate.
 Values: TypeAlias = Mapping[str, Floats]
-# Beyond this many digits two equal sums of rows can differ by their rounding alone.
+# Beyond this many digits two equal sums of rows can differ only by rounding.
 SIGNIFICANT_DECIMALS: Final = 12
 
 
@@ -34,7 +34,7 @@ class SchemeRanks:
 
 @dataclass(frozen=True)
 class TeamRanks:
-    """The ranks by each metric alone and under every scheme, and the teams in the official order."""
+    """The ranks by each single metric and under every scheme, and the teams in the official order."""
 
     metric_ranks: Mapping[str, Floats]
     scheme_ranks: Mapping[str, SchemeRanks]
@@ -42,7 +42,7 @@ class TeamRanks:
 
 
 def values_of(results: TaskResults) -> dict[str, Floats]:
-    """The ranked metrics of the teams that have all of them, each of shape (teams,)."""
+    """Return the ranked metrics of the teams that have all of them, each of shape (teams,)."""
     ranked = results.ranked
     return {
         name: np.array([results.value(team, name) for team in ranked], dtype=np.float64)
@@ -62,7 +62,7 @@ def rank_teams(
 
 
 def rank_metric(values: Values, metrics: Mapping[str, MetricProfile], metric: str, ties: str) -> Floats:
-    """Ranks by one metric alone, 1 for the best."""
+    """Rank by only one metric, 1 for the best."""
     return _ranks(_badness(values, metrics, metric)[None], ties)
 
 

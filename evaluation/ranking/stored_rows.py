@@ -99,12 +99,14 @@ def participant_csv(path: Path, team: str, edition: str | None) -> str:
     for name, answer in profile.answers.items():
         for row in metrics.rows_of(name, several=several):
             line = lines.setdefault(row["case"], {"case": row["case"]})
-            line |= {f"{name}_{key}" if several else key: value for key, value in _predicted(row, answer).items()}
+            line |= {
+                f"{name}_{key}" if several else key: value for key, value in _select_predictions(row, answer).items()
+            }
     columns = dict.fromkeys(key for line in lines.values() for key in line)
     return csv_text(list(columns), [lines[case] for case in sorted(lines)], for_people=True)
 
 
-def _predicted(row: Mapping[str, Any], answer: AnswerProfile) -> dict[str, Any]:
+def _select_predictions(row: Mapping[str, Any], answer: AnswerProfile) -> dict[str, Any]:
     """Return the parts of a row that hold nothing of the reference."""
     if answer.answer.kind == "mask":
         keys = [f"{label}_{value}" for label in LABELS for value in _MASK_VALUES]

@@ -22,7 +22,7 @@ OUT_OF_COMPETITION: Final = "out of competition"
 
 
 def as_text(board: Leaderboard) -> str:
-    """The table for the screen, then rank stability with Kendall's taus, and identical answers."""
+    """Format the table for the screen, then rank stability with Kendall's taus, and identical answers."""
     metrics = board.metrics
     width = max(len("team"), *map(len, board.names))
     others = [name for name in board.teams[0].rankings if name != board.official]
@@ -50,7 +50,7 @@ def _reason(entry: RankedEntry | OutOfCompetitionEntry) -> str:
 
 
 def lines_of_runs(board: Leaderboard) -> list[str]:
-    """The run of each team that counts, the best, median and worst of each metric, and their means over teams."""
+    """List the run of each team that counts, the best, median and worst of each metric, and their means over teams."""
     lines, summaries = [], [runs.summary for runs in board.runs.values()]
     for team, runs in board.runs.items():
         lines.append(f"{team}: ranked by {runs.chosen}, the best of {len(runs.order)} runs")
@@ -73,12 +73,12 @@ def _of_runs(figures: Mapping[BestMedianWorst, float | None]) -> str:
 
 
 def identical_lines(board: Leaderboard) -> list[str]:
-    """A line for each group of teams with identical answers."""
+    """Write a line for each group of teams with identical answers."""
     lines = []
-    for one in board.identical_answers:
-        *first, last = one.teams
-        count = f"{one.cases} of {one.cases} cases"
-        lines.append(f"{', '.join(first)} and {last}: identical answers in {count} ({one.answer})")
+    for group in board.identical_answers:
+        *first, last = group.teams
+        count = f"{group.cases} of {group.cases} cases"
+        lines.append(f"{', '.join(first)} and {last}: identical answers in {count} ({group.answer})")
     return lines
 
 
@@ -109,7 +109,7 @@ def _stability_lines(board: Leaderboard, width: int) -> list[str]:
 
 
 def as_csv(board: Leaderboard) -> str:
-    """The leaderboard as CSV: one line for each team and each entry out of competition, in its place.
+    """Format the leaderboard as CSV: one line for each team and each entry out of competition, in its place.
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval;
     values have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`;

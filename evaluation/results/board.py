@@ -22,7 +22,7 @@ _LONGEST_NAME: Final = 200
 
 
 def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
-    """The numbered folders `task1`, `task2`, ... that hold a leaderboard.json, or else the folder `results` itself.
+    """List the numbered folders `task1`, `task2`, ... that hold a leaderboard.json, or the folder `results` itself.
 
     Raises HecktorError: no leaderboard.
     """
@@ -38,23 +38,23 @@ def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
 
 
 def file_in_folder(path: Path) -> str:
-    """The file and its folder, for messages: the files of all teams have one name."""
+    """Return the file and its folder, for messages: the files of all teams have one name."""
     return f"{path.parent.resolve().name}/{path.name}"
 
 
 def metrics_path(folder: Path, team: str, files: Mapping[str, str]) -> Path | None:
-    """A team's metrics.json: at the path that the leaderboard in `folder` states, or in the team's folder there."""
+    """Find a team's metrics.json: at the path that the leaderboard in `folder` states, or in the team's folder."""
     places = [_without_links(folder / files[team])] if team in files else []
     return next((path for path in [*places, folder / team / platform.METRICS_JSON] if path.is_file()), None)
 
 
 def files_beside(board_folder: Path, files: Mapping[str, str]) -> dict[str, str]:
-    """Paths relative to the leaderboard's folder, so that both can be moved together."""
+    """Return paths relative to the leaderboard's folder, so that both can be moved together."""
     return {team: os.path.relpath(_without_links(Path(path)), board_folder.resolve()) for team, path in files.items()}
 
 
 def _without_links(file: Path) -> Path:
-    """The path with the links of its folder resolved, so that `..` means the same everywhere; the file may be one."""
+    """Return the path with the links of its folder resolved, so that `..` means the same everywhere."""
     return file.parent.resolve() / file.name
 
 
@@ -270,7 +270,7 @@ class Leaderboard(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Names stand once, and all entries have every metric and the same rankings."""
+        """Check that names are unique, and that all entries have every metric and the same rankings."""
         unique(entry.team for entries in (self.teams, self.out_of_competition, self.incomplete) for entry in entries)
         names = [set(entry.metrics) for entry in self.teams] + [set(entry.metrics) for entry in self.out_of_competition]
         if any(one != set(self.metrics) for one in names):
@@ -294,7 +294,7 @@ class Leaderboard(Document):
 
 
 def read_board(path: Path) -> Leaderboard:
-    """The leaderboard in a leaderboard.json.
+    """Read the leaderboard in a leaderboard.json.
 
     Raises HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
     """

@@ -45,7 +45,7 @@ class MetricFigures(Document):
 
     @classmethod
     def of(cls, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Self:
-        """The figures, which may be infinite."""
+        """Make the figures, which may be infinite."""
         # The sum with zero turns -0.0 into 0.0.
         plain = [None if figure is None else figure + 0.0 for figure in (value, low, high)]
         figures: dict[str, Any] = dict(zip(FIGURES, plain, strict=True))
@@ -54,7 +54,7 @@ class MetricFigures(Document):
         return cls(**figures, **more)
 
     def figure(self, part: str = "value") -> float | None:
-        """A figure, such as the value, infinity included; None if it is undefined."""
+        """Return a figure, such as the value, infinity included; None if it is undefined."""
         figure: float | None = math.inf if part in self.infinite else getattr(self, part)
         return figure
 
@@ -101,7 +101,7 @@ class CaseCounts(Document):
 class Provenance(Document):
     """Origin of the figures. Files without rows lack `case_set_sha256`.
 
-    `own_edition` is document of an edition that is none of the package.
+    `own_edition` is the document of a custom edition.
     """
 
     format: Literal[2]
@@ -122,7 +122,7 @@ class Provenance(Document):
     @field_validator("options")
     @classmethod
     def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Rules by name, or by answer and name."""
+        """Check rules by name, or by answer and name."""
         for rules in options.values():
             values = rules.values() if isinstance(rules, dict) else [rules]
             if not all(isinstance(value, str | bool | int | float) for value in values):
@@ -144,11 +144,11 @@ class MetricsJson(Document):
     results: list[dict[str, Any]] = Field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of metrics.json."""
+        """Return the content of metrics.json."""
         return self.model_dump(exclude_unset=True)
 
     def rows_of(self, answer: str, *, several: bool) -> list[dict[str, Any]]:
-        """The rows of one answer; `several` says whether the rows are nested by answer."""
+        """Return the rows of one answer; `several` says whether the rows are nested by answer."""
         if not several:
             return self.results
         return [{**row[answer], "case": row["case"]} for row in self.results if answer in row]
@@ -172,7 +172,7 @@ class ObserversDocument(Document):
 
 
 def check_document(content: object, model: type[AnyResult], where: str) -> AnyResult:
-    """The content of a results file as `model`; `where` names it in messages.
+    """Validate the content of a results file as `model`; `where` names it in messages.
 
     Other than `contract.documents.parse_document` it doesn't write the content as JSON again, which takes seconds for
     large files. Raises HecktorError: the content breaks the model; the message names the place.
@@ -206,7 +206,7 @@ def remove_earlier(output_dir: Path | None, task: str) -> None:
 
 
 def _owner_of(path: Path) -> str:
-    """The task of a metrics.json or leaderboard.json, or who else wrote it; empty for a damaged file of nobody."""
+    """Return the task of a metrics.json or leaderboard.json, or who else wrote it; empty for a damaged file."""
     try:
         content = read_json(path, max_bytes=MAX_METRICS_BYTES)
     except HecktorError:
@@ -215,7 +215,7 @@ def _owner_of(path: Path) -> str:
 
 
 def task_of(path: Path) -> str:
-    """The task of a metrics.json or leaderboard.json; empty if the file cannot be read or is not one of these."""
+    """Return the task of a metrics.json or leaderboard.json; empty for an unreadable or other file."""
     try:
         return _task_in(read_json(path, max_bytes=MAX_METRICS_BYTES))
     except HecktorError:

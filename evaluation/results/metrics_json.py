@@ -39,7 +39,7 @@ _INFINITE: Final = "infinite: in at least half of the cases one mask is empty or
 
 
 def aggregates(estimates: Mapping[str, Estimate], *, with_half_width: bool = False) -> dict[str, MetricFigures]:
-    """The figures of every metric; the half width of its interval is for the platform's leaderboards."""
+    """Return the figures of every metric; the half width of its interval is for the platform's leaderboards."""
     figures = {}
     for name, one in estimates.items():
         more = {"ci95_half_width": half_width_of(one.ci95_low, one.ci95_high)} if with_half_width else {}
@@ -48,7 +48,7 @@ def aggregates(estimates: Mapping[str, Estimate], *, with_half_width: bool = Fal
 
 
 def half_width_of(low: float | None, high: float | None) -> float | None:
-    """Half the length of an interval, None without a finite one; 6 digits, since rounded ends differ by few."""
+    """Return half the length of an interval, None without a finite one; 6 digits, since rounded ends differ by few."""
     if low is None or high is None or not math.isfinite(high - low):
         return None
     return round((high - low) / 2, 6)
@@ -57,7 +57,7 @@ def half_width_of(low: float | None, high: float | None) -> float | None:
 def group_blocks(
     cases: Sequence[str], group_of: Mapping[str, str], metrics: Mapping[str, WeightedMetric]
 ) -> dict[str, CentreBlock]:
-    """Every metric on each group's cases, null if it is not finite, and the names of these cases.
+    """Compute every metric on each group's cases, null if it is not finite, and the names of these cases.
 
     The metrics take weights over `cases`; a case without a group is left out.
     """
@@ -73,7 +73,7 @@ def group_blocks(
 
 
 def warnings(cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Mapping[str, MetricProfile]) -> list[str]:
-    """One line for each ranked metric that is undefined or infinite, and the warnings of each answer.
+    """Write one line for each ranked metric that is undefined or infinite, and the warnings of each answer.
 
     `estimates` holds each metric that the result shows.
     """
@@ -126,7 +126,7 @@ def _describe_incomplete(answer: ScoredAnswer) -> list[Finding]:
 
 
 def case_counts(cohort: ScoredCohort) -> CaseCounts:
-    """Number of cases that count, and the names of those that are missing, failed, skipped, unknown or duplicate.
+    """Count the cases that count, and list the names of those that are missing, failed, skipped, unknown or duplicate.
 
     With several answers a case is missing if it has none of them; a single absent answer stands under `failed`, with
     the answer's name in the reason.
@@ -146,7 +146,7 @@ def case_counts(cohort: ScoredCohort) -> CaseCounts:
 
 
 def _unusable(cohort: ScoredCohort) -> tuple[set[str], list[str], list[FailedCase]]:
-    """Cases that lack a usable answer, the missing ones among them, and the reasons of the others."""
+    """Find cases that lack a usable answer, the missing ones among them, and the reasons of the others."""
     rows = [(answer.profile.answer.name, row) for answer in cohort.answers for row in answer.rows]
     submitted = {row.case for _, row in rows if row.error is None or row.failed}
     without = sorted(((name, row) for name, row in rows if row.error is not None), key=lambda entry: entry[1].case)
@@ -174,7 +174,7 @@ def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str] | int]:
 
 
 def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str], **draws: Any) -> Provenance:
-    """The version, task, edition, rules and ranked metrics of an evaluation, a checksum of its cases, and its draws."""
+    """Record the version, task, edition, rules, ranked metrics, checksum of the cases, and draws of an evaluation."""
     more: dict[str, Any] = {} if task.own_edition is None else {"own_edition": task.own_edition}
     if sums := weighted_sums(task.metrics):
         more["weighted_sums"] = sums
@@ -192,12 +192,12 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
 
 
 def case_set_digest(cases: Iterable[str]) -> str:
-    """The digest of the names of a set of cases."""
+    """Return the digest of the names of a set of cases."""
     return hashlib.sha256("\n".join(sorted(set(cases))).encode(errors="replace")).hexdigest()
 
 
 def remove_rows(report: MetricsJson) -> MetricsJson:
-    """A metrics.json for submitters: aggregates and numbers of cases, no row, name, centre or digest.
+    """Return a metrics.json for submitters: aggregates and numbers of cases, no row, name, centre or digest.
 
     A digest of the names would tell who has a target to anyone who knows the names of all patients.
     """
@@ -221,7 +221,7 @@ def read_metrics(path: Path, team: str) -> MetricsJson:
 
 
 def parse_metrics(content: Any, where: str) -> MetricsJson:
-    """The metrics.json itself, or from its content; `where` names it in messages. Raises as `read_metrics`."""
+    """Return the metrics.json itself, or parse its content; `where` names it in messages. Raises as `read_metrics`."""
     if isinstance(content, MetricsJson):
         document = content
     else:
@@ -240,7 +240,7 @@ def _check_format(content: Any, where: str) -> None:
 
 
 def source_of(where: str, team: str) -> str:
-    """The file and the team, without saying one twice."""
+    """Return the file and the team, without naming either twice."""
     return where if team in where else team if where in team else f"{where} ({team})"
 
 

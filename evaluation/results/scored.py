@@ -31,18 +31,18 @@ class MeasuredAnswer:
 
 
 def measure_answer(profile: AnswerProfile, rows: Sequence[CaseRow]) -> MeasuredAnswer:
-    """The rows of an answer, the rows that count by its rule for missing cases, and their metrics."""
+    """Return the rows of an answer, the rows that count by its rule for missing cases, and their metrics."""
     counted = [row for row in rows if is_counted(row.error, profile.rules.missing)]
     return MeasuredAnswer(profile, rows, counted, profile.scorer.measure(counted))
 
 
 def cases_of(answers: Iterable[MeasuredAnswer]) -> tuple[str, ...]:
-    """The cases that count for any answer, sorted."""
+    """Return the cases that count for any answer, sorted."""
     return tuple(sorted({row.case for answer in answers for row in answer.counted}))
 
 
 def weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, float]]:
-    """The weights of the terms of each ranked metric that is a weighted sum."""
+    """Return the weights of the terms of each ranked metric that is a weighted sum."""
     return {name: dict(metric.terms) for name, metric in ranked.items() if metric.terms}
 
 
@@ -68,7 +68,7 @@ class ScoredCohort:
 
     @property
     def has_several_answers(self) -> bool:
-        """True if rows are nested by answer."""
+        """Return whether rows are nested by answer."""
         return len(self.answers) > 1
 
     def rows_as_json(self) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ class ScoredCohort:
 
 
 def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
-    """The answers over the union of the cases that count; `ranked` defines the weighted sums."""
+    """Join the answers over the union of the cases that count; `ranked` defines the weighted sums."""
     cases = cases_of(answers)
     return ScoredCohort(tuple(answers), cases, metrics_over(cases, answers, weighted_sums(ranked)))
 
@@ -123,7 +123,7 @@ def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricPro
 def metrics_over(
     cases: Sequence[str], answers: Iterable[MeasuredAnswer], sums: Mapping[str, Mapping[str, float]]
 ) -> dict[str, WeightedMetric]:
-    """The metrics of all answers, under their prefixes, as functions of the weights of these cases.
+    """Return the metrics of all answers, under their prefixes, as functions of the weights of these cases.
 
     The weighted sums are included if all of their terms are measured.
     """
@@ -141,6 +141,6 @@ def metrics_over(
 
 
 def places_among(cases: Sequence[str], rows: Sequence[CaseRow]) -> Integers:
-    """The place of each row's case among the cases."""
+    """Return the place of each row's case among the cases."""
     place_of = {case: place for place, case in enumerate(cases)}
     return np.array([place_of[row.case] for row in rows], dtype=np.intp)

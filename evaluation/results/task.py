@@ -74,7 +74,7 @@ class TaskResults:
 
     @property
     def is_alone(self) -> bool:
-        """True if the leaderboard has no metrics.json, by which its values could be checked."""
+        """Return whether the leaderboard has no metrics.json to check its values against."""
         return not any(one.cases.used for one in self.teams.values())
 
     @cached_property
@@ -93,11 +93,11 @@ class TaskResults:
         return [team for team in self.teams if self.absent_metrics(team)]
 
     def absent_metrics(self, team: str) -> list[str]:
-        """Ranked metrics for which a team has no value."""
+        """Return the ranked metrics for which a team has no value."""
         return [name for name in self.profile.metrics if self.value(team, name) is None]
 
     def value(self, team: str, metric: str) -> float | None:
-        """A metric's value of a team, infinity included; None if it is undefined or absent."""
+        """Return a metric's value of a team, infinity included; None if it is undefined or absent."""
         figures = self.all[team].aggregates.get(metric)
         return None if figures is None else figures.figure()
 
@@ -107,7 +107,7 @@ class TaskResults:
         return [flatten_row(row) for row in rows]
 
     def options_of(self, team: str, answer: str) -> Mapping[str, Any]:
-        """The rules by which a team's answer was scored."""
+        """Return the rules by which a team's answer was scored."""
         options = self.all[team].provenance.options
         return options.get(answer, {}) if self.profile.has_several_answers else options
 
@@ -148,7 +148,7 @@ class TaskResults:
         return {team: folder for team, folder in folders.items() if folder.is_dir()}
 
     def select(self, names: Mapping[str, str] | Iterable[str]) -> TaskResults:
-        """Some of these teams in the order of `names`; a mapping gives them other names."""
+        """Return some of these teams in the order of `names`; a mapping gives them other names."""
         new_names = names if isinstance(names, Mapping) else {name: name for name in names}
         answers = {new: self.answers[name] for name, new in new_names.items() if name in self.answers}
         return replace(self, teams={new: self.teams[name] for name, new in new_names.items()}, answers=answers)

@@ -121,8 +121,9 @@ def _check_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) 
 
 
 def _with_own_sums(metrics: MetricsJson, profile: TaskProfile) -> MetricsJson:
-    """Results without rows, with the profile's weighted sums of the stated values, without intervals, where the file
-    has none or other weights.
+    """Return results without rows, with each weighted sum of the profile that the file lacks or weights otherwise.
+
+    The sums are sums of the stated values and have no interval.
     """
     values = {name: one.figure() for name, one in metrics.aggregates.items()}
     others = {
@@ -156,7 +157,7 @@ def _read(source: Source, name: str) -> tuple[MetricsJson, str]:
 
 
 def find_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, where: str) -> EvaluationProfile:
-    """The profile of the edition that a file states, by `name` or with its text `own`, or else the given `edition`.
+    """Find the profile of the edition that a file states, by `name` or with its text `own`, or the option `edition`.
 
     Raises HecktorError: the file, `where` in messages, states an edition that is neither given nor of the package, or
     one of the given name with other contents.
@@ -185,7 +186,7 @@ def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) ->
     stated, task = first.provenance, profile.algorithm.name
     if stated.task != task:
         raise HecktorError(name, f"metrics of task {stated.task!r}", f"{task!r}")
-    # An edition of one's own may rank any results, an edition of the package none of another one's.
+    # A custom edition may rank any results; an edition of the package refuses results of another edition.
     if stated.edition != profile.edition and {stated.edition, profile.edition} <= set(list_editions()):
         raise HecktorError(name, f"metrics of edition {stated.edition!r}", f"{profile.edition!r}")
     for team, other in others:
@@ -204,7 +205,7 @@ def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) ->
 
 
 def _check_same_cases(teams: Mapping[str, MetricsJson], who: str) -> None:
-    """`teams` are two."""
+    """Raise HecktorError unless two teams have the same cases."""
     digests = [one.provenance.case_set_sha256 for one in teams.values()]
     if "" in digests:  # files without rows tell numbers alone
         numbers = [one.cases.in_ground_truth for one in teams.values()]

@@ -23,14 +23,14 @@ from evaluation.rows import CaseRow
 from evaluation.rows.scorer import compute_cohort_value
 from evaluation.statistics.bootstrap import Estimate, estimate
 
-# Sums over cases in another order differ by rounding alone.
+# Sums over cases in another order differ only by rounding.
 TOLERANCE: Final = 1e-9
 # Of a file that states more.
 _MOST_BOOTSTRAPS: Final = 10_000
 
 
 def is_stated(metrics: MetricsJson, name: str, metric: MetricProfile) -> bool:
-    """True if a team's file states this ranked metric, a weighted sum with these weights."""
+    """Return whether a team's file states this ranked metric, a weighted sum with these weights."""
     sums = metrics.provenance.weighted_sums
     return name in metrics.aggregates and (not metric.terms or sums.get(name) == metric.terms)
 
@@ -54,7 +54,10 @@ def check_ranges(figures: Mapping[str, MetricFigures], profile: TaskProfile, sou
 
 
 def with_stated_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) -> TaskProfile:
-    """The profile with the rules that a team's file, `source`, states. Raises HecktorError for another edition's."""
+    """Return the profile with the rules that a team's file, `source`, states.
+
+    Raises HecktorError: rules of another edition.
+    """
     nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
     answers = {name: replace(one, rules=_rules(one, nested.get(name), source)) for name, one in profile.answers.items()}
     return replace(profile, answers=answers)
@@ -69,7 +72,7 @@ def _rules(answer: AnswerProfile, options: Any, source: str) -> Rules:
 
 
 def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[MetricsJson, dict[str, MeasuredAnswer]]:
-    """A team's metrics.json with the figures that the evaluation's own functions take from its rows, and these rows.
+    """Return a team's metrics.json with figures computed again from its rows, and these rows.
 
     `profile` has the rules that the file, `source`, states. Raises HecktorError: a row that cannot be, other cases than
     those of the reference, or a figure of the file that differs from that of its rows; the message names the file and
@@ -103,7 +106,7 @@ def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[M
 def _own_figures(
     provenance: Provenance, names: Sequence[str], ranked: Mapping[str, WeightedMetric], n_cases: int
 ) -> dict[str, MetricFigures]:
-    """Ranked metrics that the file does not state, such as a sum with weights of one's own.
+    """Compute ranked metrics that the file does not state, such as a sum with custom weights.
 
     Their intervals come from the draws of the team's own evaluation.
     """
@@ -125,7 +128,7 @@ def _rows(metrics: MetricsJson, name: str, profile: TaskProfile, source: str) ->
 
 
 def weighted_sum(values: Mapping[str, float | None], terms: Mapping[str, float]) -> float | None:
-    """The sum of some of these values by their weights, None if one is undefined."""
+    """Return the sum of some of these values by their weights, None if a value is undefined."""
     known = [weight * value for name, weight in terms.items() if (value := values.get(name)) is not None]
     return sum(known) if len(known) == len(terms) else None
 
@@ -166,7 +169,7 @@ def check_same_reference(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) ->
 
 
 def identical_answers(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> list[IdenticalAnswers]:
-    """Teams that give equal answers to all of the cases that any of them answers, such as a copied submission.
+    """Find teams that give equal answers to all of the cases that any of them answers, such as a copied submission.
 
     Two masks are equal if everything that is counted in them is. Teams without rows are left out.
     """
