@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +11,16 @@ from algorithm.deadline import process_age_s
 from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
+from contract.entry import read_image_arguments
 from contract.io.locks import lock_output
-from contract.options import Parser, add_code_option, add_edition_options, positive_number, whole_number
+from contract.options import (
+    Parser,
+    add_code_option,
+    add_edition_options,
+    add_serve_options,
+    positive_number,
+    whole_number,
+)
 
 
 def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
@@ -31,8 +40,12 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
 
 
 def program(argv: Sequence[str] | None = None) -> int:
-    """`main` of a process that was started to answer one case: its start counts against the time limit."""
-    return main(argv, spent_s=process_age_s())
+    """Run `main` in a process that was started to answer one case: its start counts against the time limit.
+
+    The variables of an image declare default arguments.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    return main([*read_image_arguments(), *arguments], spent_s=process_age_s())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,14 +119,4 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         default="baseline",
         help="the model (baseline), or a comparator: PET threshold, clinical variables alone (default: %(default)s)",
     )
-    parser.add_argument(
-        "--serve",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="run as an HTTP server that processes one case after another",
-    )
-    parser.add_argument(
-        "--port",
-        type=whole_number(0, 65535),
-        help=f"port for --serve, 0 for any free port (default: {platform.INVOKE_PORT})",
-    )
+    add_serve_options(parser)

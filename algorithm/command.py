@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,17 +18,20 @@ import SimpleITK as sitk
 from algorithm.arguments import PredictArguments
 from algorithm.case.inputs import CaseFiles
 from algorithm.deadline import Termination
+from algorithm.destination import remove_earlier
 from algorithm.heads.methods import method_for
 from algorithm.network.resident import LoadedPackage, find_shipped_package, find_uploaded_package
+from algorithm.output import remove_earlier_answers
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
-from algorithm.serve import serve
 from contract import platform
 from contract.editions import DEFAULT_EDITION
-from contract.entry import MarkedFormatter
+from contract.entry import log_to_stderr
 from contract.errors import HecktorError, ModelPackageError
+from contract.options import check_port
 from contract.packages import package_folder
 from contract.processes import usable_cpus
+from contract.servers import run_server
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -40,9 +42,7 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
         from algorithm.network.devices import device_named  # torch takes seconds
 
         device_named("cuda")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    log_to_stderr()
     threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
     if arguments.edition is None and arguments.model is not None:
@@ -63,6 +63,39 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
     LOGGER.info("written: %s", request.mask_path or request.output_dir)
     LOGGER.info("%s", record.summary())
     return 0
+
+
+def serve(request: PredictRequest, model_dir: Path, port: int = platform.INVOKE_PORT) -> None:
+    """Answer cases as `request` says until SIGTERM or SIGINT, with the model loaded once.
+
+    SIGTERM ends the current case with its best answer so far.
+
+    Args:
+        request: Task, method, folders, device and time limit of every case.
+        model_dir: Folder of the model package.
+        port: Port to listen on; 0 chooses a free port.
+
+    Raises:
+        HecktorError: The port is not available, or the model or the device is unusable.
+    """
+    package = LoadedPackage(model_dir, request.device, request.code)
+    termination = Termination()
+
+    def load() -> None:
+        if request.uses_package:
+            package.check(request.edition, request.algorithm)
+            LOGGER.info("model package: %s", package.describe())
+        if request.method.segmenter == "network":
+            package.load()
+
+    def answer_case() -> str:
+        # A case that fails leaves no answer and no record of the case before.
+        if request.record_path is not None:
+            remove_earlier("--record", request.record_path)
+        remove_earlier_answers(request)
+        return predict(replace(request, spent_s=0.0), package, termination).record.summary()
+
+    run_server(answer_case, termination.request, load, port)
 
 
 def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
@@ -145,8 +178,7 @@ def _check_options(arguments: argparse.Namespace, request: PredictRequest) -> No
     _check_contours(arguments, request)
     if arguments.probabilities is not None and arguments.serve:
         raise HecktorError("--probabilities", "found with --serve", "one of them: a server answers many cases")
-    if arguments.port is not None and not arguments.serve:
-        raise HecktorError("--port", "found without --serve", "both")
+    check_port(arguments)
     for name in () if request.method.segmenter == "network" else ("passes", "probabilities"):
         if getattr(arguments, name) is not None:
             raise HecktorError(f"--{name}", f"method {arguments.method!r} makes no passes", "'baseline'")

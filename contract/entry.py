@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, cast
 
-from contract.errors import printable, run_main
+from contract import platform
+from contract.errors import HecktorError, printable, run_main
 
 # Python's own exit status when stdout cannot be flushed.
 _UNWRITTEN_STDOUT: Final = 120
@@ -22,6 +23,36 @@ _MARKED: Final = "*** "
 def hold_sigterm() -> None:
     """Block SIGTERM until the command handles it: the first process of a container loses an unhandled signal."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def read_image_arguments() -> list[str]:
+    """Return the default arguments that the variables of an image declare.
+
+    An entry point puts them before the arguments of its command line, which therefore override them. An empty variable
+    counts as absent.
+
+    Raises:
+        HecktorError: The API method is unknown.
+    """
+    arguments = read_image_task()
+    api_method = os.environ.get(platform.API_METHOD_VARIABLE) or "exec"
+    if api_method not in platform.API_METHODS:
+        raise HecktorError(platform.API_METHOD_VARIABLE, f"found {api_method!r}", " or ".join(platform.API_METHODS))
+    if api_method == "invoke":
+        arguments.append("--serve")
+    if os.environ.get(platform.REQUIRE_MODEL_VARIABLE):
+        arguments.append("--require-model")
+    return arguments
+
+
+def read_image_task() -> list[str]:
+    """Return `--edition` and `--task` as the variables of an image declare them."""
+    arguments = []
+    for option, variable in (("--edition", platform.EDITION_VARIABLE), ("--task", platform.TASK_VARIABLE)):
+        value = os.environ.get(variable)
+        if value:
+            arguments += [option, value]
+    return arguments
 
 
 def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> NoReturn:
@@ -89,3 +120,10 @@ def mark_last_resort() -> None:
     """Mark the warnings of a process that configures no log, which Python prints on stderr."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(MarkedFormatter())
+
+
+def log_to_stderr() -> None:
+    """Log every message from INFO on with its time, for a program of the platform's images."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from contract.editions import DEFAULT_EDITION, Algorithm, list_editions
 from contract.errors import HecktorError
+from contract.platform import INVOKE_PORT
 
 Number = TypeVar("Number", int, float)
 
@@ -144,6 +145,27 @@ def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") ->
         help=f"edition of the challenge: {', '.join(list_editions())}, or the JSON file of your own "
         f"(default: {known_from or DEFAULT_EDITION})",
     )
+
+
+def add_serve_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--serve` and `--port`, the platform's `invoke` mode; check the port with `check_port`."""
+    parser.add_argument(
+        "--serve",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="run as an HTTP server that processes one case after another",
+    )
+    parser.add_argument(
+        "--port",
+        type=whole_number(0, 65535),
+        help=f"port for --serve, 0 for any free port (default: {INVOKE_PORT})",
+    )
+
+
+def check_port(arguments: argparse.Namespace) -> None:
+    """Raise HecktorError for `--port` without `--serve`."""
+    if arguments.port is not None and not arguments.serve:
+        raise HecktorError("--port", "found without --serve", "both")
 
 
 def find_algorithm(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Final, Literal
 
 INPUT_DIR: Final = Path("/input")
 OUTPUT_DIR: Final = Path("/output")
@@ -12,10 +12,18 @@ MODEL_DIR: Final = Path("/opt/ml/model")
 # Entrants' code that was built into an image, one folder each.
 CODE_DIR: Final = Path("/opt/code")
 GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
+# The label tells how the platform calls an image: a new process for each case (exec), or one server (invoke).
+API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
+API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
 # Port of the `invoke` mode.
 INVOKE_PORT: Final = 4743
 # Ours, not the platform's: the file to which an algorithm writes the record of each run.
 RUN_RECORD_VARIABLE: Final = "HECKTOR_RUN_RECORD"
+# Ours: variables of an image, which its entry point reads as default arguments (`contract.entry.read_image_arguments`).
+EDITION_VARIABLE: Final = "HECKTOR_EDITION"
+TASK_VARIABLE: Final = "HECKTOR_TASK"
+API_METHOD_VARIABLE: Final = "HECKTOR_API_METHOD"
+REQUIRE_MODEL_VARIABLE: Final = "HECKTOR_REQUIRE_MODEL"
 
 INPUTS_JSON: Final = "inputs.json"
 PREDICTIONS_JSON: Final = "predictions.json"

@@ -1,14 +1,15 @@
-# The algorithm images. They differ only in the last layer, the entry point of one algorithm of an edition.
+# The algorithm images. They differ only in the last layer, which checks
+# the edition, and in the variables that name one algorithm of the edition.
 #
 #   EDITION      edition of the challenge, such as hecktor2026, or /opt/app/edition.json
 #   TASK         algorithm of the edition, such as combined
 #   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one without a registry
 #   TORCH        cpu, or cuda for the CUDA 12.8 build, which runs on the platform's T4
 #   VERSION      version of the packages
-#   API_METHOD   exec, one process per case, or invoke, a server on port 4743; sets entry point and label
+#   API_METHOD   exec, one process per case, or invoke, a server on port 4743
 #   REQUIRE_MODEL  empty, or any text: refuse to answer without a model in /opt/ml/model
 #   secret `ca`  the host's CA bundle, for networks that need one; optional
-#   build/edition  empty, or an edition of one's own as edition.json
+#   build/edition  empty, or a custom edition as edition.json
 #   build/wheelhouse  wheels that pip prefers to an index, if their checksums are in the lock; may be empty
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
@@ -61,22 +62,21 @@ RUN mkdir /opt/app/hecktor.dist-info \
     && find /opt/app -exec touch -hcd "@$SOURCE_DATE_EPOCH" {} +
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /opt/app
-# An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place.
 ARG EDITION
 ARG TASK
 ARG API_METHOD=exec
 ARG REQUIRE_MODEL
-RUN --mount=type=bind,source=build/edition,target=/mnt/edition \
-    find /mnt/edition -name edition.json -exec install -m 0644 {} /opt/app/ \; \
+# The entry point reads these variables as its default arguments (contract/entry.py).
+ENV HECKTOR_EDITION=${EDITION} HECKTOR_TASK=${TASK} HECKTOR_API_METHOD=${API_METHOD} \
+    HECKTOR_REQUIRE_MODEL=${REQUIRE_MODEL}
+RUN --mount=type=bind,source=build/edition,target=/mnt \
+    find /mnt -name edition.json -exec install -m 0644 {} /opt/app/ \; \
     && python -c "import sys; from contract.editions import load_edition; load_edition(sys.argv[1]).algorithm(sys.argv[2])" \
         "${EDITION:?}" "${TASK:?}" \
-    && if [ "$API_METHOD" = invoke ]; then SERVE=--serve; fi \
-    && printf '#!/bin/sh\nexec /opt/venv/bin/python -m algorithm --edition %s --task %s %s "$@"\n' \
-        "${EDITION:?}" "${TASK:?}" "${SERVE:-} ${REQUIRE_MODEL:+--require-model}" > /opt/app/answer \
-    && chmod 0755 /opt/app/answer && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app/answer /opt/app
+    && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app
 LABEL org.grand-challenge.api-method=${API_METHOD} \
     org.opencontainers.image.version=${VERSION} \
     org.opencontainers.image.licenses=Apache-2.0
 USER hecktor
-ENTRYPOINT ["/opt/app/answer"]
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm"]
 CMD []

@@ -1,8 +1,11 @@
-# The evaluation images, without torch. They differ only in the last layer, the entry point of one algorithm's evaluation.
-# Arguments, secret and wheelhouse are those of algorithm.Dockerfile. The ground truth is uploaded separately.
+# The evaluation images, without torch. They differ only in the last layer, which checks
+# the edition, and in the variables that name one algorithm of the edition.
+# The other arguments, secret and wheelhouse are explained in algorithm.Dockerfile. The ground truth is uploaded
+# separately.
 #
 #   EDITION      edition of the challenge, such as hecktor2026, or /opt/app/edition.json
 #   TASK         algorithm of the edition, such as combined
+#   API_METHOD   exec, one process for a submission, or invoke, a server on port 4743
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS dependencies
@@ -36,21 +39,21 @@ RUN mkdir /opt/app/hecktor.dist-info \
     && PYTHONHASHSEED=0 /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/app \
     && find /opt/app -exec touch -hcd "@$SOURCE_DATE_EPOCH" {} +
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-LABEL org.grand-challenge.api-method=exec \
-    org.opencontainers.image.version=${VERSION} \
-    org.opencontainers.image.licenses=Apache-2.0
 WORKDIR /opt/app
-# An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place. With `rank` as
-# the first argument of the run the image ranks teams of this edition and task (evaluation/__main__.py).
 ARG EDITION
 ARG TASK
-RUN --mount=type=bind,source=build/edition,target=/mnt/edition \
-    find /mnt/edition -name edition.json -exec install -m 0644 {} /opt/app/ \; \
+ARG API_METHOD=exec
+# The entry point reads these variables as its default arguments (contract/entry.py). With `rank` as the first argument
+# of the run the image ranks teams of this edition and task (evaluation/__main__.py).
+ENV HECKTOR_EDITION=${EDITION} HECKTOR_TASK=${TASK} HECKTOR_API_METHOD=${API_METHOD}
+RUN --mount=type=bind,source=build/edition,target=/mnt \
+    find /mnt -name edition.json -exec install -m 0644 {} /opt/app/ \; \
     && python -c "import sys; from evaluation.editions.profile import load_profile; load_profile(sys.argv[1]).task(sys.argv[2])" \
         "${EDITION:?}" "${TASK:?}" \
-    && printf '#!/bin/sh\nexec /opt/venv/bin/python -m evaluation --edition %s --task %s "$@"\n' \
-        "${EDITION:?}" "${TASK:?}" > /opt/app/evaluate \
-    && chmod 0755 /opt/app/evaluate && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app/evaluate /opt/app
+    && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app
+LABEL org.grand-challenge.api-method=${API_METHOD} \
+    org.opencontainers.image.version=${VERSION} \
+    org.opencontainers.image.licenses=Apache-2.0
 USER hecktor
-ENTRYPOINT ["/opt/app/evaluate"]
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "evaluation"]
 CMD []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contract import platform
+from contract.entry import hold_sigterm, log_to_stderr
 from contract.errors import HecktorError
 from contract.io.locks import lock_output
 from contract.options import (
     Parser,
     add_edition_option,
+    add_serve_options,
     add_task_option,
+    check_port,
     require_files,
     require_folders,
     require_paths,
@@ -29,28 +33,85 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate and print the aggregates; raise `HecktorError` for errors that the user can fix."""
+    """Evaluate and print the aggregates, or serve; raise `HecktorError` for errors that the user can fix."""
     parser = _make_parser()
     options = parser.parse_args(argv)
+    check_port(options)
+    if options.serve:
+        hold_sigterm()  # before the imports, which take seconds
     from evaluation.editions.profile import load_profile  # imports NumPy, which `--help` does not need
 
     task = find_task(parser, load_profile(options.edition), options.task)
+    if options.serve:
+        return _serve(options, task)
     with lock_output(options.output):
         _evaluate(options, task)
     return 0
 
 
+def _serve(options: argparse.Namespace, task: TaskProfile) -> int:
+    """Evaluate the submission in the input folder at each call, until SIGTERM or SIGINT. Raises `HecktorError`."""
+    from contract.servers import run_server
+
+    for option in ("predictions", "teams"):
+        if getattr(options, option) is not None:
+            expected = "the platform's folders: a server evaluates many submissions"
+            raise HecktorError("--serve", f"found with --{option}", expected)
+    _require_files(options)
+    log_to_stderr()
+
+    def evaluate() -> str:
+        with lock_output(options.output):
+            report = _evaluate_submission(options, task)
+        return f"{task.algorithm.name} evaluated: {', '.join(_describe_counts(report['cases']))}"
+
+    port = platform.INVOKE_PORT if options.port is None else options.port
+    # A submission has no score until all of its cases are scored, so nothing ends an evaluation early.
+    run_server(evaluate, end_case=lambda: None, load=_import_libraries, port=port)
+    return 0
+
+
+def _import_libraries() -> None:
+    importlib.import_module("evaluation.pipeline")
+
+
 def _evaluate(options: argparse.Namespace, task: TaskProfile) -> None:
-    if options.teams is None:  # The names of teams are not known yet.
-        remove_earlier(options.output, task.algorithm.name)
-    require_folders(options, "--teams", *(["--input"] if options.predictions is None and options.teams is None else []))
+    """Evaluate one submission or all teams, and print the aggregates. Raises `HecktorError`."""
+    if options.teams is None:
+        _evaluate_submission(options, task)
+        return
+    require_folders(options, "--teams")
+    _require_files(options)
+    from evaluation.teams import evaluate_team_folder  # after wrong paths: loads SimpleITK
+
+    result = evaluate_team_folder(_make_request(options, task), task, options.teams)
+    _print_teams(task, {team: report.to_dict() for team, report in result.reports.items()}, options.output)
+    result.check()
+
+
+def _evaluate_submission(options: argparse.Namespace, task: TaskProfile) -> Mapping[str, Any]:
+    """Evaluate one submission, print the aggregates, and return the content of metrics.json. Raises `HecktorError`."""
+    remove_earlier(options.output, task.algorithm.name)
+    if options.predictions is None:
+        require_folders(options, "--input")
+    _require_files(options)
+    from evaluation.pipeline import evaluate_submission  # after wrong paths: loads SimpleITK
+
+    report = evaluate_submission(_make_request(options, task)).to_dict()
+    _print_report(report)
+    _print_directions(task, report["provenance"]["options"])
+    print(f"written: {options.output / platform.METRICS_JSON}")
+    return report
+
+
+def _require_files(options: argparse.Namespace) -> None:
+    """Refuse paths that do not exist, or a folder of boxes. Raises `HecktorError`."""
     require_paths(options, "--predictions", "--ground-truth")
     require_files(options, "--bounding-boxes")
-    # These modules load SimpleITK, which `--help` and wrong paths do not need.
-    from evaluation.pipeline import evaluate_submission
-    from evaluation.teams import evaluate_team_folder
 
-    request = EvaluationRequest(
+
+def _make_request(options: argparse.Namespace, task: TaskProfile) -> EvaluationRequest:
+    return EvaluationRequest(
         task=task.algorithm.name,
         submission=options.input,
         ground_truth=options.ground_truth,
@@ -64,15 +125,6 @@ def _evaluate(options: argparse.Namespace, task: TaskProfile) -> None:
         bounding_boxes=options.bounding_boxes,
         options=_join_rules(options.option),
     )
-    if options.teams is not None:
-        result = evaluate_team_folder(request, task, options.teams)
-        _print_teams(task, {team: report.to_dict() for team, report in result.reports.items()}, options.output)
-        result.check()
-        return
-    report = evaluate_submission(request).to_dict()
-    _print_report(report)
-    _print_directions(task, report["provenance"]["options"])
-    print(f"written: {options.output / platform.METRICS_JSON}")
 
 
 def _print_teams(task: TaskProfile, reports: Mapping[str, Mapping[str, Any]], output: Path) -> None:
@@ -179,4 +231,5 @@ def _make_parser() -> argparse.ArgumentParser:
     add_workers_option(parser)
     no_rows = "write the aggregates without rows, names and centres, for files that submitters see (docs/metrics.md)"
     add("--no-rows", action="store_true", help=no_rows)
+    add_serve_options(parser)
     return parser

@@ -24,8 +24,9 @@ from contract.options import (
     whole_number,
 )
 from contract.packages import edition_hint, resolve_edition
+from contract.platform import API_METHODS
 from contract.processes import usable_cpus
-from rehearsal.platform.images import API_METHODS, is_archive
+from rehearsal.platform.images import is_archive
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import find_engine
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command, evaluation_command

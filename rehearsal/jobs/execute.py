@@ -13,8 +13,8 @@ from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, OutputError
 from contract.images.volumes import read_header
 from contract.io.files import MAX_JSON_BYTES
+from contract.platform import API_METHOD_LABEL, API_METHODS
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
-from rehearsal.platform.images import API_METHOD_LABEL, API_METHODS
 from rehearsal.platform.outputs import CheckedOutput, CheckedOutputs, check_outputs
 from rehearsal.platform.runs import log_warnings, run_failure
 from rehearsal.records import RecordedRun, RehearsedCase, read_run_record

@@ -7,13 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from contract.errors import EngineError
-from contract.platform import MODEL_DIR, OUTPUT_DIR
+from contract.platform import API_METHOD_LABEL, API_METHODS, MODEL_DIR, OUTPUT_DIR
 
-API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
-API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
 STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
 SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")

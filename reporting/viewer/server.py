@@ -165,7 +165,7 @@ class _Handler(RequestHandler):
 
     def do_GET(self) -> None:  # noqa: N802  the name of the base class
         """Answer with a file, or 404 for everything else."""
-        url = self.received()
+        url = self.read_address()
         if url is None:
             return
         address = self._find_address(url.path)

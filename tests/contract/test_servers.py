@@ -22,7 +22,7 @@ class Handler(RequestHandler):
     addresses: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:  # noqa: N802
-        address = self.received()
+        address = self.read_address()
         if address is not None:
             self.addresses.append(address.path)
             self.send_response(HTTPStatus.CREATED)

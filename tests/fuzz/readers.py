@@ -129,7 +129,7 @@ class _Handler(RequestHandler):
     timeout = 60
 
     def do_POST(self) -> None:  # noqa: N802
-        if self.received() is not None:
+        if self.read_address() is not None:
             self.send_response(HTTPStatus.CREATED)
             self.end_headers()
 
