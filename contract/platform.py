@@ -14,7 +14,8 @@ CODE_DIR: Final = Path("/opt/code")
 GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
 # The label tells how the platform calls an image: a new process for each case (exec), or one server (invoke).
 API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
-API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
+ApiMethod = Literal["exec", "invoke"]
+API_METHODS: Final[tuple[ApiMethod, ...]] = ("exec", "invoke")
 # Port of the `invoke` mode.
 INVOKE_PORT: Final = 4743
 # Ours, not the platform's: the file to which an algorithm writes the record of each run.

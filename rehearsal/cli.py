@@ -159,6 +159,8 @@ def _print_result(result: RehearsalResult, output_dir: Path) -> None:
     if result.startup_s:
         starts = ", ".join(f"{seconds:.1f} s" for seconds in result.startup_s)
         _say(f"one server for all cases, ready after {starts}")
+    if result.evaluation_api_method == "invoke":
+        _say("evaluation by one call of a server (invoke)")
     if result.evaluation is None:
         _say("not scored: no --ground-truth was given")
     _say(f"written: {output_dir / REHEARSAL_JSON}")

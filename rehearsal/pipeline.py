@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.errors import EngineError, OutputError
+from contract.errors import OutputError
 from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import Cohort, find_cases
@@ -61,8 +61,8 @@ def rehearse(
         on_job: called with the result of each job as it ends.
 
     Raises:
-        HecktorError: nothing can be run: no cases, no ground truth or one of other cases, no image, an unusable model,
-            an evaluation not labelled `exec`.
+        HecktorError: nothing can be run: no cases, no ground truth or one of other cases, no image, an unusable
+            model.
     """
     output_dir, algorithm, evaluation = rehearsal.output_dir, rehearsal.algorithm, rehearsal.evaluation
     cohort = _cohort(rehearsal)
@@ -72,8 +72,6 @@ def rehearse(
     images = image_findings(algorithm, evaluation)
     api_method, of_method = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
     warnings += [*images.warnings, *of_method]
-    if evaluation is not None and evaluation.api_method != "exec":
-        raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
     output_dir.mkdir(parents=True, exist_ok=True)
     with _locked(output_dir), ended_by_signals(), _work_folder(output_dir) as work_dir:
         input_dir = output_dir / "evaluation" / "input"
@@ -117,6 +115,7 @@ def _result(
         package=package,
         isolated=rehearsal.algorithm.is_isolated,
         api_method=api_method,
+        evaluation_api_method=None if evaluation is None else evaluation.api_method,
         startup_s=tuple(round(seconds, 3) for seconds in jobs.startup_s),
         limits=RehearsalLimits(
             memory_bytes=limits.memory_bytes, time_limit_s=limits.of_case_s(api_method), cpus=limits.cpus

@@ -122,6 +122,7 @@ class RehearsalResult(Document):
     package: RehearsedPackage | None
     isolated: bool
     api_method: str
+    evaluation_api_method: str | None
     startup_s: tuple[float, ...]
     limits: RehearsalLimits
     on_failure: str

@@ -197,7 +197,8 @@ def _image(
     report(f"{name}: building, saving and loading {images.name(algorithm)}")
     images.build(options.edition, [algorithm], log)
     runner = save_and_load(images, algorithm, scratch / name, log)
-    report(f"{name}: {(scratch / name).stat().st_size / 1e9:.2f} GB, loaded")
+    size_gb = (scratch / name).stat().st_size / 1e9
+    report(f"{name}: {size_gb:.2f} GB, loaded, API method {runner.api_method}")
     return runner, [name, GROUND_TRUTH]
 
 

@@ -19,7 +19,7 @@ from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Sc
 from evaluation.editions.profile import TaskProfile
 from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, metric_path, value_at
 from rehearsal.runners.runner import GIB
-from rehearsal.submission.folder import size_and_sum
+from rehearsal.submission.folder import describe_api_method, size_and_sum
 
 SETTINGS: Final = "phase.json"
 GROUND_TRUTH: Final = "ground_truth.tar.gz"
@@ -140,8 +140,15 @@ def readme(
         ranking=_EXACT if platform_ranking(task.ranking.schemes[official])[2] else _NEAR,
         sockets=_sockets(task.algorithm),
         how=_ISOLATED if len(files) > 1 else _PROCESS,
+        image=_describe_image(tries) if len(files) > 1 else "",
         tries=_tries(settings, tries),
     )
+
+
+def _describe_image(tries: Mapping[str, EvaluationRun]) -> str:
+    """Return the bullet about the API method of the evaluation image."""
+    api_method = next(run.api_method for run in tries.values())
+    return f"- {describe_api_method(api_method)}\n"
 
 
 def _files(files: Sequence[Path]) -> str:

@@ -19,27 +19,30 @@ from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
 from rehearsal.jobs.cases import place
 from rehearsal.jobs.execute import JobResult
+from rehearsal.jobs.invoke import invoke_once
 from rehearsal.platform.outputs import CheckedOutput
 from rehearsal.platform.runs import log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Call, Limits, Runner
 from rehearsal.runners.trees import MAX_BYTES, copy_file_out
 
-EVALUATION_LIMITS: Final = Limits(memory_bytes=8 * GIB, time_limit_s=3600.0, cpus=2)
+# A call of a server may take as long as the evaluation itself.
+EVALUATION_LIMITS: Final = Limits(memory_bytes=8 * GIB, time_limit_s=3600.0, cpus=2, invoke_limit_s=3600.0)
 FAILED: Final = "Failed"
 
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """An evaluation: content of `metrics.json`, or None and the reason, and warnings of the log.
+    """An evaluation: the content of `metrics.json`, or None and the reason, and warnings about the log.
 
-    `outcome` holds its time and memory, None if it did not run.
+    `outcome` holds its time and memory, None if it did not run; `api_method` is how it was called.
     """
 
     metrics: Any = None
     problem: str | None = None
     warnings: tuple[str, ...] = ()
     outcome: RunOutcome | None = None
+    api_method: str = "exec"
 
 
 def run_evaluation(
@@ -47,7 +50,8 @@ def run_evaluation(
 ) -> EvaluationRun:
     """Run the evaluation on staged predictions and copy its `metrics.json` to `output_dir`.
 
-    Its logs go to `logs/` in `output_dir`, its temporary folders to `work_dir`.
+    The image's label decides whether a fresh process evaluates (`exec`) or a server (`invoke`). The logs go to `logs/`
+    in `output_dir`, temporary folders to `work_dir`.
     """
     call = Call(
         name=f"hecktor-rehearsal-{uuid.uuid4()}",
@@ -61,9 +65,13 @@ def run_evaluation(
     )
     call.output_dir.mkdir()
     call.tmp_dir.mkdir()
-    outcome = evaluation.run(call)
-    warnings = (*log_warnings(call.stdout), *log_warnings(call.stderr))
-    failure = run_failure(outcome, call.limits, call.stderr)
+    if evaluation.api_method == "invoke":
+        outcome, failure, server_warnings = invoke_once(evaluation, call)
+    else:
+        outcome = evaluation.run(call)
+        failure = run_failure(outcome, call.limits, call.stderr)
+        server_warnings = ()
+    warnings = (*server_warnings, *log_warnings(call.stdout), *log_warnings(call.stderr))
     if failure is not None:
         return EvaluationRun(problem=f"evaluation: {failure}", warnings=warnings)
     written = work_dir / METRICS_JSON
@@ -75,7 +83,7 @@ def run_evaluation(
         reason = f"evaluation: {problem.message}; the platform would fail the evaluation"
         return EvaluationRun(problem=reason, warnings=warnings)
     shutil.copyfile(written, output_dir / METRICS_JSON)
-    return EvaluationRun(metrics, warnings=warnings, outcome=outcome)
+    return EvaluationRun(metrics, warnings=warnings, outcome=outcome, api_method=evaluation.api_method)
 
 
 def value_at(metrics: Any, path: str) -> Any:

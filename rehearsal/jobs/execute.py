@@ -13,7 +13,7 @@ from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, OutputError
 from contract.images.volumes import read_header
 from contract.io.files import MAX_JSON_BYTES
-from contract.platform import API_METHOD_LABEL, API_METHODS
+from contract.platform import API_METHOD_LABEL, API_METHODS, ApiMethod
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
 from rehearsal.platform.outputs import CheckedOutput, CheckedOutputs, check_outputs
 from rehearsal.platform.runs import log_warnings, run_failure
@@ -26,7 +26,7 @@ INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is 
 
 
 OnFailure = Literal["abort", "mark-missing"]
-ApiMethod = Literal["auto", "exec", "invoke"]
+ChosenApiMethod = Literal["auto", "exec", "invoke"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Rehearsal:
     team: str = "team"
     parallel: int = 1
     only: tuple[str, ...] = ()
-    api_method: ApiMethod = "auto"
+    api_method: ChosenApiMethod = "auto"
 
     @property
     def log_dir(self) -> Path:

@@ -12,13 +12,14 @@ from rehearsal.jobs.cases import CohortCase, stage_job
 from rehearsal.jobs.execute import INPUT_CHANGED, Collected, JobResult, Jobs, Rehearsal, listing
 from rehearsal.platform.runs import invoke_failure, start_failure
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
-from rehearsal.runners.runner import RUN_RECORD, Call
+from rehearsal.runners.runner import RUN_RECORD, Call, Runner
 from rehearsal.runners.servers import RunningServer
 from rehearsal.runners.trees import empty_folder, remove_entry
 
 # The connection of a killed server breaks a moment before its process is seen to have ended.
 _END_SEEN_WITHIN_S: Final = 1.0
 _STREAMS: Final = ("stdout", "stderr")
+_LATE_END: Final = f"the server did not end within {GRACE_S:g} s of SIGTERM"
 
 
 def invoke_jobs(
@@ -28,9 +29,13 @@ def invoke_jobs(
 
     A case that overruns the time limit, or leaves a folder that cannot be emptied, marks the process unhealthy: it is
     ended, and the remaining cases fail, as they do if the process ends by itself or does not become ready. `on_done`
-    is called with each result as it comes. Raises EngineError if the program cannot be started or called.
+    is called with each result as it comes.
+
+    Raises:
+        EngineError: The program cannot be started or called.
     """
-    batch, jobs = _Batch(rehearsal, work_dir), []
+    batch = _Batch(rehearsal, work_dir)
+    jobs: list[JobResult] = []
     try:
         batch.start()
         for case in cases:
@@ -42,13 +47,65 @@ def invoke_jobs(
     return Jobs(tuple(jobs), tuple(batch.startup_s), tuple(batch.warnings))
 
 
+def invoke_once(program: Runner, call: Call) -> tuple[RunOutcome, str | None, tuple[str, ...]]:
+    """Start a program as a server and call it once, as the platform runs an evaluation image labelled `invoke`.
+
+    Returns:
+        The outcome, the reason why the platform would fail the call or None, and warnings about the end of the server.
+
+    Raises:
+        EngineError: The program cannot be started or called.
+    """
+    server = program.start(call)
+    warnings: tuple[str, ...] = ()
+    try:
+        outcome, failure = _wait_for_start(server, call)
+        if failure is None:
+            outcome, failure = _invoke_server(server, call)
+        if outcome.exit_code is None and not outcome.timed_out and server.stop() is None:
+            warnings = (_LATE_END,)
+    finally:
+        server.kill()
+    return outcome, failure, warnings
+
+
+def _wait_for_start(server: RunningServer, call: Call) -> tuple[RunOutcome, str | None]:
+    """Wait until a server is ready; return the time that this took, and the reason why it is not ready or None."""
+    reply = server.wait_until_ready(call.limits.health_tries, call.limits.health_apart_s)
+    exit_code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
+    server.logs.settle()
+    failure = server.disk_failure() or start_failure(reply, exit_code, call.limits, call.stderr)
+    return RunOutcome(exit_code, reply.seconds, False, None, reply.status), failure
+
+
+def _invoke_server(server: RunningServer, call: Call) -> tuple[RunOutcome, str | None]:
+    """Call a server once; return the outcome, and the reason why the platform would fail the call or None.
+
+    A server that overruns the time limit is ended.
+    """
+    reply = server.invoke(call.limits.of_case_s("invoke"))
+    peak = server.peak_memory()
+    has_no_answer = reply.status is None and not reply.timed_out
+    exit_code = server.exit_code_within(_END_SEEN_WITHIN_S) if has_no_answer else None
+    server.logs.settle()
+    failure = invoke_failure(reply, exit_code, call.limits, call.stderr)
+    if reply.timed_out:
+        server.stop()
+    server.hand_over()
+    disk_failure = server.disk_failure()
+    outcome = RunOutcome(exit_code, reply.seconds, reply.timed_out, peak, reply.status, disk_failure)
+    return outcome, disk_failure or failure
+
+
 class _Batch:
     """The one process that answers all cases, or the reason why it cannot."""
 
     def __init__(self, rehearsal: Rehearsal, work_dir: Path) -> None:
-        self._rehearsal, self._work_dir = rehearsal, work_dir
+        self._rehearsal = rehearsal
+        self._work_dir = work_dir
         self._server: RunningServer | None = None
-        name, logs = f"hecktor-rehearsal-{uuid.uuid4()}", rehearsal.log_dir / "server-1"
+        name = f"hecktor-rehearsal-{uuid.uuid4()}"
+        logs = rehearsal.log_dir / "server-1"
         self._call = Call.below(name, work_dir / "server", logs, rehearsal.limits, rehearsal.model)
         self._ended = RunOutcome(None, 0.0, False, None)
         self._refusal: str | None = None
@@ -56,16 +113,18 @@ class _Batch:
         self.warnings: list[str] = []
 
     def answer(self, case: CohortCase) -> JobResult:
-        call, folder = self._call, self._work_dir / case.case_id / "collected"
-        if (server := self._server) is None:
-            return self._unanswered(case)
+        """Answer one case with the running process, or fail it for the reason why there is none."""
+        call = self._call
+        server = self._server
+        if server is None:
+            return self._fail_case(case)
         job = stage_job(case, call.input_dir)
         before = listing(call.input_dir)
         outcome, failure = self._invoke(server, case)
         if failure is None and listing(call.input_dir) != before:
             failure = INPUT_CHANGED
-        collected = Collected.from_call(call, folder)
-        failure = self._emptied(case) or failure
+        collected = Collected.from_call(call, self._work_dir / case.case_id / "collected")
+        failure = self._empty_folders(case) or failure
         logs = [self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS]
         server.logs.cut(*logs)
         return collected.result(job, outcome, failure, self._rehearsal.task, logs, "invoke")
@@ -73,7 +132,7 @@ class _Batch:
     def end(self) -> None:
         """Send SIGTERM, as the platform does after the last case."""
         if self._server is not None and self._server.stop() is None:
-            self.warnings.append(f"the server did not end within {GRACE_S:g} s of SIGTERM")
+            self.warnings.append(_LATE_END)
         self._server = None
 
     def kill(self) -> None:
@@ -82,38 +141,26 @@ class _Batch:
         self._server = None
 
     def start(self) -> None:
+        """Start the program and wait until it is ready; the first case says why it is not."""
         self._server = server = self._rehearsal.algorithm.start(self._call)
-        limits = self._rehearsal.limits
-        reply = server.wait_until_ready(limits.health_tries, limits.health_apart_s)
-        code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
-        server.logs.settle()
-        self._refusal = server.disk_failure() or start_failure(reply, code, limits, self._call.stderr)
+        outcome, self._refusal = _wait_for_start(server, self._call)
         if self._refusal is None:
-            self.startup_s.append(reply.seconds)
+            self.startup_s.append(outcome.seconds)
         else:
             self._discard_server()
 
     def _invoke(self, server: RunningServer, case: CohortCase) -> tuple[RunOutcome, str | None]:
-        limits = self._rehearsal.limits
-        reply = server.invoke(limits.of_case_s("invoke"))
-        peak = server.peak_memory()
-        unanswered = reply.status is None and not reply.timed_out
-        code = server.exit_code_within(_END_SEEN_WITHIN_S) if unanswered else None
-        server.logs.settle()
-        failure = invoke_failure(reply, code, limits, self._call.stderr)
-        if reply.timed_out:
-            server.stop()
-        server.hand_over()
-        disk_failure = server.disk_failure()
-        if disk_failure is not None:
-            failure = disk_failure
+        outcome, failure = _invoke_server(server, self._call)
+        if outcome.disk_failure is not None:
             self._end_unhealthy(case, "the disk limit was exceeded")
-        elif reply.timed_out or code is not None:
-            self._end_unhealthy(case, "the time limit was exceeded" if reply.timed_out else "the process ended")
-        return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status, disk_failure), failure
+        elif outcome.timed_out:
+            self._end_unhealthy(case, "the time limit was exceeded")
+        elif outcome.exit_code is not None:
+            self._end_unhealthy(case, "the process ended")
+        return outcome, failure
 
-    def _emptied(self, case: CohortCase) -> str | None:
-        """Remove the outputs, the inputs and the run record; the failure if a folder cannot be emptied."""
+    def _empty_folders(self, case: CohortCase) -> str | None:
+        """Remove outputs, inputs and run record; return the failure if a folder cannot be emptied."""
         try:
             empty_folder(self._call.output_dir)
             empty_folder(self._call.input_dir)
@@ -143,8 +190,8 @@ class _Batch:
                 with contextlib.suppress(OSError):
                     empty_folder(folder)
 
-    def _unanswered(self, case: CohortCase) -> JobResult:
-        """The result of a case without a process that could answer it."""
+    def _fail_case(self, case: CohortCase) -> JobResult:
+        """Return the result of a case for which there is no process."""
         job = stage_job(case, self._work_dir / case.case_id / "input")
         for stream in _STREAMS:
             (self._rehearsal.log_dir / f"{case.case_id}.{stream}").touch()

@@ -13,13 +13,14 @@ from contract.errors import EngineError, HecktorError, printable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
 from contract.packages import edition_hint, resolve_edition
+from contract.platform import API_METHODS, ApiMethod
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
 if TYPE_CHECKING:
     from rehearsal.submission.images import BuiltImages, Torch
 
 _BUILDS: Final = ("cpu", "cuda")
-_OF_IMAGES: Final = ("engine", "revision", "level")
+_IMAGE_OPTIONS: Final = ("engine", "revision", "level", "api_method")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,11 +95,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of images that are built and saved: `--engine`, `--revision` and `--level`."""
+    """Add the options of images that are built and saved."""
     add = parser.add_argument
     add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
     label = "label of the images, any new text; the platform refuses an image that it already has"
     add("--revision", default="", metavar="TEXT", help=label)
+    way = "how the platform calls the images: a new process each time (exec), or one server (invoke) (default: exec)"
+    add("--api-method", choices=API_METHODS, help=way)
     add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")
 
 
@@ -106,7 +109,7 @@ def refuse_image_options(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, option: str, *further: str
 ) -> None:
     """End with status 2 if `option`, which makes no image, is given with an image option or one of `further`."""
-    unused = [name for name in (*further, *_OF_IMAGES) if getattr(arguments, name)]
+    unused = [name.replace("_", "-") for name in (*further, *_IMAGE_OPTIONS) if getattr(arguments, name)]
     if unused:
         parser.error(f"argument --{unused[0]}: found with {option}, expected one of them")
 
@@ -120,9 +123,10 @@ def images_or_reason(
     """
     from rehearsal.submission.images import find_images
 
-    level, revision = arguments.level or 5, arguments.revision
+    level = arguments.level or 5
+    api_method: ApiMethod = arguments.api_method or "exec"
     try:
-        return find_images(arguments.engine, torch, with_gpus, level, revision), None
+        return find_images(arguments.engine, torch, with_gpus, level, arguments.revision, api_method=api_method), None
     except EngineError as problem:
         print(f"{problem.message}: no image is made; plain processes are used instead", flush=True)
         return None, problem

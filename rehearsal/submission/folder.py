@@ -19,6 +19,7 @@ from contract.editions.answers import Direction
 from contract.errors import EngineError, HecktorError, OutputError, unwritable
 from contract.io.files import write_json, write_text
 from contract.packages import FileEntry
+from contract.platform import API_METHOD_LABEL
 from rehearsal.submission.tries import MEMORY_BYTES, RehearsedTask
 
 README: Final = "README.md"
@@ -137,7 +138,7 @@ class UploadedModel(FileEntry):
 
 
 class UploadedImage(FileEntry):
-    """A saved image; `image` is its name in the engine, `torch` its build of PyTorch."""
+    """A saved image: its name in the engine and its build of PyTorch."""
 
     file: str
     task: str
@@ -184,6 +185,7 @@ def _notes(submission: SubmissionDocument) -> list[str]:
     notes = [
         "The platform refuses an image that was uploaded before. If only the model is new, upload only the model.",
         "`hecktor submission --revision TEXT` makes new images of unchanged content.",
+        describe_api_method(submission.rehearsals[0].api_method),
     ]
     if submission.images[0].torch == "cpu":
         notes.append("These images contain the CPU build of PyTorch and do not use the platform's GPU.")
@@ -242,6 +244,15 @@ def _cases(submission: SubmissionDocument) -> str:
 
 def _slugs(sockets: Iterable[Socket]) -> str:
     return ", ".join(socket.slug for socket in sockets)
+
+
+def describe_api_method(api_method: str) -> str:
+    """Return a sentence about the API method of images, which a phase may require."""
+    other = "invoke" if api_method == "exec" else "exec"
+    return (
+        f"API method (label `{API_METHOD_LABEL}`): `{api_method}`. If the phase accepts only the other, make images "
+        f"with `--api-method {other}`."
+    )
 
 
 def size_and_sum(entry: FileEntry) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -13,6 +13,7 @@ from typing import Final, Literal
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError
 from contract.io.files import write_json
+from contract.platform import ApiMethod
 from rehearsal.platform.images import upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
@@ -20,19 +21,22 @@ from rehearsal.runners.runner import Runner, code_options
 
 SOURCE: Final = Path(__file__).resolve().parents[2]
 Torch = Literal["cpu", "cuda"]
-TAGS: Final[Mapping[Torch, str]] = {"cuda": "cuda-require-model", "cpu": "require-model"}
 _NEEDED: Final = ("scripts/build", "scripts/save", "docker/algorithm.Dockerfile", "requirements/algorithm.txt")
 _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 
 
 @dataclass(frozen=True)
 class BuiltImages:
-    """Makes the archives of images from this source tree: of algorithms, or of their evaluations.
+    """Builder of image archives from this source tree: images of algorithms, or of their evaluations.
 
-    `torch` is the algorithms' build of PyTorch, cuda or cpu; None makes evaluation images, which have none. `revision`
-    labels the images, so that they differ from earlier ones of equal content; empty for no label. `code` are folders of
-    the user's own code, each of which gets into the images of algorithms.
     The output of the scripts goes to a `log`; a script that fails raises EngineError.
+
+    Attributes:
+        torch: The algorithms' build of PyTorch; None builds evaluation images, which contain no PyTorch.
+        level: Level of gzip, from 1 to 9 (small).
+        revision: Label of the images, so that they differ from earlier images of equal content; empty for no label.
+        code: Folders of custom code, which are copied into the images of algorithms.
+        api_method: How the platform calls the images.
     """
 
     engine: ContainerEngine
@@ -42,22 +46,28 @@ class BuiltImages:
     level: int
     revision: str = ""
     code: tuple[Path, ...] = ()
+    api_method: ApiMethod = "exec"
 
     def name(self, task: Algorithm) -> str:
-        """The image's name in the engine."""
+        """Return the image's name in the engine, with the tag of `scripts/build`."""
+        parts = ["cuda"] if self.torch == "cuda" else []
+        if self.api_method == "invoke":
+            parts.append("invoke")
         if self.torch is None:
-            return f"{task.evaluation_image}:latest"
-        return "-".join((f"{task.image}:{TAGS[self.torch]}", *(folder.resolve().name for folder in self.code)))
+            return f"{task.evaluation_image}:{'-'.join(parts) or 'latest'}"
+        parts += ["require-model", *(folder.resolve().name for folder in self.code)]
+        return f"{task.image}:{'-'.join(parts)}"
 
     def build(self, edition: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
         """Run `scripts/build` for each task; images that are already built take seconds.
 
-        Algorithms refuse to answer without a model: the shipped one would answer where the upload of the model was
-        forgotten. An edition of one's own is written beside the log, for the images.
+        Algorithms refuse to answer without a model: if the upload of the model was forgotten, the shipped model would
+        answer. A custom edition is written next to the log, for the images.
         """
         images = [task.evaluation_image if self.torch is None else task.image for task in tasks]
         flags = [] if self.torch is None else ["--require-model"]
         flags += ["--cuda"] if self.torch == "cuda" else []
+        flags += ["--api-method", "invoke"] if self.api_method == "invoke" else []
         flags += ["--revision", self.revision] if self.revision else []
         custom = log.with_name("edition.json")
         if edition.content is not None:
@@ -66,15 +76,16 @@ class BuiltImages:
         self._script("build", *images, *flags, *code_options(self.code), *of_edition, log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
-        """Run `scripts/save`, which fails for an archive larger than the platform allows; returns the archive."""
+        """Run `scripts/save`, which fails for an archive larger than the platform allows; return the archive."""
         self._script("save", self.name(task), "--output", str(folder), "--level", str(self.level), log=log)
         (archive,) = folder.glob("*.tar.gz")
         return archive
 
     def load(self, archive: Path) -> Runner:
-        """Load an archive and run its image by its identity, since another build may reuse the name.
+        """Load an archive and return a runner of its image by its identity, since another build may reuse the name.
 
-        Raises EngineError if the engine cannot load it, or the platform would refuse it.
+        Raises:
+            EngineError: The engine cannot load the archive, or the platform would refuse it.
         """
         image = self.engine.load(archive)
         problems = upload_problems(replace(self.engine.image_facts(image), name=archive.name))
@@ -98,7 +109,7 @@ class BuiltImages:
 
 
 def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path) -> Runner:
-    """Save the image of a task as `archive` and load it from there."""
+    """Save the image of a task as `archive`, load it from there, and return its runner."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         images.save(task, Path(folder), log).rename(archive)
     return images.load(archive)
@@ -111,11 +122,21 @@ def find_images(
     level: int,
     revision: str = "",
     source: Path = SOURCE,
+    api_method: ApiMethod = "exec",
 ) -> BuiltImages:
-    """The image builder of this machine, with the engine's client `engine` or the first that can build.
+    """Return the image builder of this machine.
 
-    `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small); the others are those of
-    `BuiltImages`. Raises EngineError if there is no source tree, or no engine that can build.
+    Args:
+        engine: Client of the container engine; None takes the first that can build.
+        torch: See `BuiltImages`.
+        with_gpus: Whether the rehearsed images get all GPUs.
+        level: See `BuiltImages`.
+        revision: See `BuiltImages`.
+        source: Folder of the source tree.
+        api_method: See `BuiltImages`.
+
+    Raises:
+        EngineError: There is no source tree, or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
@@ -127,4 +148,5 @@ def find_images(
     if done.returncode != 0:
         tried = "docker, podman" if engine is None else engine
         raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
-    return BuiltImages(find_engine(done.stdout.strip()), source, torch, with_gpus, level, revision)
+    builder = find_engine(done.stdout.strip())
+    return BuiltImages(builder, source, torch, with_gpus, level, revision, api_method=api_method)

@@ -154,9 +154,15 @@ def _rehearsed(
             report(f"{archive_name(task)}: saving and loading")
             archive = scratch / archive_name(task)
             runner = save_and_load(images, task, archive, log)
-            name, entry = images.name(task), file_entry(archive)
-            archives.append(UploadedImage(file=archive.name, task=task.name, image=name, torch=options.torch, **entry))
-            report(f"{archive.name}: {archives[-1].size / 1e9:.2f} GB, loaded")
+            uploaded = UploadedImage(
+                file=archive.name,
+                task=task.name,
+                image=images.name(task),
+                torch=options.torch,
+                **file_entry(archive),
+            )
+            archives.append(uploaded)
+            report(f"{archive.name}: {uploaded.size / 1e9:.2f} GB, loaded, API method {runner.api_method}")
         report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
         tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name, report))
         longest_s, limit_s = tried[-1].longest_s, tried[-1].time_limit_s

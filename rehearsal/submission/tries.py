@@ -116,7 +116,7 @@ def try_task(
         how="container" if runner.is_isolated else "process",
         api_method=result.api_method,
         memory_bytes=MEMORY_BYTES,
-        time_limit_s=task.time_limit_s,
+        time_limit_s=result.limits.time_limit_s,
         longest_s=max(case.seconds for case in cases),
         cases=cases,
     )

@@ -129,9 +129,9 @@ def images(engine: ContainerEngine) -> ContainerEngine:
 
 @pytest.fixture(scope="session")
 def server_images(images: ContainerEngine) -> ContainerEngine:
-    """The engine, with the algorithm of HECKTOR 2026 as a server beside the others."""
+    """The engine, with the algorithm and the evaluation of HECKTOR 2026 as servers beside the others."""
     with one_at_a_time():
-        build("2026", "--api-method", "invoke")
+        build("2026", "evaluation-2026", "--api-method", "invoke")
     return images
 
 

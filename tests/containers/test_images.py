@@ -33,7 +33,8 @@ COMBINED = load_edition("hecktor2026").algorithm()
 EDITIONS = [edition for edition in map(load_edition, list_editions()) if edition.algorithms_of is None]
 ALGORITHMS = [task for edition in EDITIONS for task in edition.algorithms]
 NAMES = [*(task.image for task in ALGORITHMS), *(task.evaluation_image for task in ALGORITHMS)]
-# The images of a kind differ in the last layer alone, a script of one line, so what lies below it is tested on one of each.
+# The images of a kind differ only in the last layer, which checks the edition, and in their variables, so the layers below
+# are tested on one of each.
 ONE_OF_EACH = [COMBINED.image, COMBINED.evaluation_image]
 
 
@@ -52,7 +53,10 @@ def test_the_platform_accepts_the_image(images: ContainerEngine, name):
     assert facts.api_method == "exec"
     assert facts.stripped_variables == ()
     config = json.loads(images.command("image", "inspect", "--format", "{{json .Config}}", f"{name}:latest"))
-    assert config["Entrypoint"] == ["/opt/app/evaluate" if "evaluation" in name else "/opt/app/answer"]
+    module = "evaluation" if "evaluation" in name else "algorithm"
+    assert config["Entrypoint"] == ["/opt/venv/bin/python", "-m", module]
+    (task,) = (task for task in ALGORITHMS if name in (task.image, task.evaluation_image))
+    assert {f"HECKTOR_TASK={task.name}", "HECKTOR_API_METHOD=exec"} <= set(config["Env"])
     for key in ("version", "revision", "licenses"):
         assert config["Labels"][f"org.opencontainers.image.{key}"]
 
@@ -70,11 +74,12 @@ def test_images_of_a_kind_differ_in_the_last_layer_alone(images: ContainerEngine
 
 
 def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine):
-    """The label says invoke, and the image of the other kind keeps its name and its label."""
-    facts = server_images.image_facts(f"{COMBINED.image}:invoke")
-    assert upload_problems(facts) == []
-    assert facts.api_method == "invoke"
-    assert server_images.image_facts(f"{COMBINED.image}:latest").api_method == "exec"
+    """The label says invoke, and the image of the other API method keeps its name and its label."""
+    for name in ONE_OF_EACH:
+        facts = server_images.image_facts(f"{name}:invoke")
+        assert upload_problems(facts) == []
+        assert facts.api_method == "invoke"
+        assert server_images.image_facts(f"{name}:latest").api_method == "exec"
 
 
 @pytest.mark.slow
@@ -183,7 +188,7 @@ def rehearsed(
             output_dir=output,
             algorithm=ContainerRunner(engine, f"{task.image}:{tag}", arguments),
             limits=Limits(16 * GIB, task.time_limit_s),
-            evaluation=ContainerRunner(engine, f"{task.evaluation_image}:latest") if scored else None,
+            evaluation=ContainerRunner(engine, f"{task.evaluation_image}:{tag}") if scored else None,
             ground_truth_dir=cohort / "ground_truth" if scored else None,
             only=only,
             model=model,
@@ -216,8 +221,10 @@ def test_four_answers_of_2026_are_scored_and_those_of_a_server_are_the_same(
     aggregates = json.loads((executed / "metrics.json").read_text())["aggregates"]
     assert 0.5 < aggregates["dsc_mean"]["value"] <= 1
     assert aggregates["c_index"]["value"] in (0.0, 0.5, 1.0)  # of one pair of patients
-    result = rehearsed(server_images, COMBINED, phantoms_2026, served, tag="invoke", arguments=ONE_PASS)
-    assert result.succeeded, (result.refusals, result.failures)
+    result = rehearsed(server_images, COMBINED, phantoms_2026, served, scored=True, tag="invoke", arguments=ONE_PASS)
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
+    assert result.evaluation_api_method == "invoke"
+    assert json.loads((served / "metrics.json").read_text())["aggregates"] == aggregates
     assert [case.http_status for case in result.cases] == [201, 201]
     assert len(result.startup_s) == 1
     answers = [path.relative_to(executed) for path in (executed / "predictions").rglob("*.*")]

@@ -132,6 +132,8 @@ def test_files_of_a_phase(table: Path, tmp_path: Path) -> None:
     assert "| aggregates.c_index.value | 1.0000 | 0.5000 | 0.8750 |" in readme
     assert "| optional input | `rt-dose` | RT Dose | Image | `images/rt-dose` |" in readme
     assert "The reference has 4 cases." in readme
+    assert "- API method (label `org.grand-challenge.api-method`): `exec`." in readme
+    assert any(line.endswith(" GB, loaded, API method exec") for line in lines)
     assert read_json(output / "phase.json")["score_error_jsonpath"] == "aggregates.c_index.ci95_half_width"
     assert "predictions submission: aggregates.c_index.value 0.8750" in lines
 
@@ -368,3 +370,6 @@ def test_without_an_engine_only_the_ground_truth_is_made(
     with pytest.raises(SystemExit):
         main([*options, "--no-image", "--level", "3"])
     assert "argument --level: found with --no-image" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*options, "--no-image", "--api-method", "invoke"])
+    assert "argument --api-method: found with --no-image" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,8 @@ import pytest
 
 from contract.errors import EngineError
 from contract.io.files import read_json
+from rehearsal.jobs import evaluation as evaluation_jobs
+from rehearsal.jobs.evaluation import EVALUATION_LIMITS
 from rehearsal.jobs.execute import choose_api_method
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.runner import GIB, Limits, ProcessRunner
@@ -182,11 +185,41 @@ def test_a_server_image_can_be_called_by_exec():
     assert choose_api_method(server, "auto", 1) == ("invoke", ())
 
 
-def test_an_evaluation_is_no_server(rehearse_toy, monkeypatch: pytest.MonkeyPatch):
-    """The label of an evaluation's image may say exec alone; the algorithm before it chooses its own method."""
+@pytest.fixture
+def rehearse_evaluation(rehearse_toy, monkeypatch: pytest.MonkeyPatch):
+    """Rehearse the toy evaluation as a server after an algorithm called by exec."""
     monkeypatch.setattr(ProcessRunner, "api_method", "invoke")
-    with pytest.raises(EngineError, match="an evaluation is called by exec"):
-        rehearse_toy(evaluation="well")
+    limits = replace(EVALUATION_LIMITS, invoke_limit_s=2.0, health_tries=100, health_apart_s=0.1)
+    monkeypatch.setattr(evaluation_jobs, "EVALUATION_LIMITS", limits)
+    return lambda behaviour: rehearse_toy(evaluation=behaviour, api_method="exec")
+
+
+def test_an_evaluation_may_be_a_server(rehearse_evaluation, tmp_path: Path):
+    """Both of the two cases have an answer, so every metric of the toy is 2 / 2."""
+    result = rehearse_evaluation("well")
+    assert result.succeeded, (result.failures, result.problems)
+    assert set(result.ranked.values()) == {1.0}
+    assert (result.api_method, result.evaluation_api_method) == ("exec", "invoke")
+    assert (tmp_path / "out" / "metrics.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "problem"),
+    [
+        ("200", r"evaluation: POST /invoke: 200 \(\), expected 201"),
+        ("500", r"evaluation: POST /invoke: 500 .* its last line on stderr: the reference was off$"),
+        ("die", r"evaluation: the server ended during the case: exit status 3; .*: the reference was off$"),
+        ("die-at-start", r"evaluation: the server ended before it was ready: exit status 1; .*: error: no reference$"),
+        ("sleep", r"evaluation: Invoke time limit exceeded: still running after 2 s"),
+        ("missing", r"evaluation: metrics\.json: .*the platform would fail the evaluation$"),
+        ("NaN", r"metrics\.json: found nothing at aggregates\.gtvn_f1_agg\.value, expected a number"),
+    ],
+)
+def test_an_evaluation_server_that_fails(rehearse_evaluation, tmp_path: Path, behaviour: str, problem: str):
+    result = rehearse_evaluation(behaviour)
+    assert not result.succeeded
+    assert re.search(problem, result.problems[0]), result.problems
+    assert (tmp_path / "out" / "metrics.json").exists() == (behaviour == "NaN")
 
 
 def test_a_server_takes_one_case_at_a_time(rehearse_toy):

@@ -358,6 +358,12 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
         "toy-client hecktor-segmentation hecktor-rfs --require-model --cuda --revision third try --edition hecktor2025"
     )
     assert images.name(HPV) == "hecktor-hpv:cuda-require-model"
+    server = replace(images, api_method="invoke")
+    assert server.name(HPV) == "hecktor-hpv:cuda-invoke-require-model"
+    assert replace(server, torch=None).name(HPV) == "hecktor-evaluation-hpv:invoke"
+    with pytest.raises(EngineError):
+        server.build(load_edition(), (HPV,), tmp_path / "log")
+    assert "hecktor-hpv --require-model --cuda --api-method invoke --revision" in (tmp_path / "log").read_text()
     with_code = replace(images, code=(tmp_path / "my_model", tmp_path / "forest"))
     assert with_code.name(HPV) == "hecktor-hpv:cuda-require-model-my_model-forest"
     with pytest.raises(EngineError):
