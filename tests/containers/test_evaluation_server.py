@@ -35,7 +35,7 @@ def phase(tmp_path: Path) -> Path:
     (answer,) = HPV.answer_specs
     jobs = []
     for number, case in enumerate(("P1", "P2"), start=1):
-        image = [socket_entry(HPV.inputs[HPV.scan], 1, image=(f"image-{number}", f"{case}.mha"))]
+        image = [socket_entry(HPV.scan, 1, image=(f"image-{number}", f"{case}.mha"))]
         output = [socket_entry(answer.socket, 2, value=True)]
         jobs.append(job_entry(f"job-{number}", image, output, algorithm_image="toy"))
         write_json(answer.socket.path_under(tmp_path / "input" / f"job-{number}" / "output"), True)
