@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from contract.errors import HecktorError
+from evaluation.pipeline import _record_error
+
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="changes the user")
 
 # Modules are imported first: another user may not be able to read this Python.
@@ -85,3 +88,11 @@ def test_the_folder_of_an_output_must_be_writable(closed: Path, code: str, mode:
     expected = f"error: {closed}: user 1000 has no permission (owner 0, mode {mode:o}), "
     expected += f"expected access for this user: chmod a+rwX {closed}\n"
     assert error_of(code, closed) == (1, expected)
+
+
+def test_a_closed_submission_names_path_and_command(closed: Path) -> None:
+    """In the evaluation, which records the error of each team."""
+    errors: dict[str, HecktorError] = {}
+    with _record_error("team", errors):
+        raise PermissionError(13, "Permission denied", str(closed))
+    assert errors["team"].message.startswith(f"{closed}: user 0 has no permission")
