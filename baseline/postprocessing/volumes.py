@@ -6,7 +6,7 @@ The lesions of the out-of-fold masks are measured once, so that their removal ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -278,7 +278,9 @@ def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, RuleGain]:
         name: RuleGain(
             unfiltered=float(before[name](everyone)[0]),
             filtered=float(after[name](everyone)[0]),
-            difference=GainInterval(**asdict(drawn[name])),
+            difference=GainInterval(
+                value=float(metric(everyone)[0]), ci95_low=drawn[name].ci95_low, ci95_high=drawn[name].ci95_high
+            ),
         )
-        for name in known
+        for name, metric in known.items()
     }

@@ -141,7 +141,13 @@ def _on_references(
     rows = [Row([title, *(one[name] for one in estimates.values())]) for name, title in MASK_KINDS.items()]
     caption = f"{METRIC_TITLES[target.metric].capitalize()} of the same {patients} patients, with 95% intervals"
     listing = page.listing("Reference masks", table(caption, ["Heads on", *(KINDS[kind] for kind in estimates)], rows))
-    values = {kind: {name: vars(value) for name, value in one.items()} for kind, one in estimates.items()}
+    values = {
+        kind: {
+            name: {"value": value.value, "ci95_low": value.ci95_low, "ci95_high": value.ci95_high}
+            for name, value in by_masks.items()
+        }
+        for kind, by_masks in estimates.items()
+    }
     return [listing], {"reference_masks": values}
 
 

@@ -137,7 +137,7 @@ def test_each_mask_has_the_rules_that_were_found_without_its_fold(
     no_nodes = PostprocessingRules(gtvn_volume_ml=1e5)
     by_fold = {"fold 0": no_nodes, "fold 1": no_nodes, "fold 2": NO_RULES}
     found = {"why_not": "", "rules": package, "rules_by_group": {"folds": by_fold}}
-    monkeypatch.setattr(step, "fitted_volumes", lambda *_: found)
+    monkeypatch.setattr(step, "fit_volumes", lambda *_: found)
     features = postprocess(work, measured)
     for number, fold in enumerate(read_splits(work).folds):
         for name in fold:
