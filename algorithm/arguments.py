@@ -23,7 +23,7 @@ from contract import platform
 from contract.editions import Algorithm, Edition, list_editions, load_edition
 from contract.errors import HecktorError, InputError
 from contract.options import find_algorithm, require_files, require_folders, require_paths
-from contract.packages import edition_hint, resolve_edition
+from contract.packages import chosen_edition, edition_hint
 
 _IMAGES: Final = "images"
 
@@ -57,7 +57,7 @@ def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> P
     edition = _known_edition(arguments)
     _remove_earlier(arguments, edition, probabilities)
     _require_paths(arguments)
-    edition = edition or resolve_edition(arguments.edition, arguments.model)  # raises what is wrong with the package
+    edition = edition or chosen_edition(arguments.edition, arguments.model)  # raises what is wrong with the package
     algorithm = _algorithm(parser, arguments, edition, mask_path)
     source = _source(parser, arguments, algorithm)
     return PredictArguments(edition, algorithm, source, output_dir, mask_path, probabilities)
@@ -95,7 +95,7 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Path]:
 def _known_edition(arguments: argparse.Namespace) -> Edition | None:
     """The edition of `--edition` or of the package; None if neither can be read."""
     with suppress(HecktorError):
-        return resolve_edition(arguments.edition, arguments.model)
+        return chosen_edition(arguments.edition, arguments.model)
     return None
 
 

@@ -177,7 +177,7 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         passes_done=0 if network is None else network.passes_done,
         passes_planned=0 if network is None else network.passes_planned,
         plan=None if network is None else network.plan,
-        answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answer_specs},
+        answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
         fallbacks=tuple(answers.fallbacks),
         notices=tuple(run.notices.findings),
         seconds=dict(list(run.stages.seconds.items())),

@@ -28,7 +28,7 @@ def is_mask_file(output: Path) -> bool:
 
 def answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
     """The file of each answer, by its name."""
-    paths = {answer.name: answer.socket.path_under(output_dir) for answer in algorithm.answer_specs}
+    paths = {answer.name: answer.socket.path_under(output_dir) for answer in algorithm.answers}
     if (mask := algorithm.mask_spec) is not None:
         paths[mask.name] /= platform.MASK_FILE_NAME
     return paths

@@ -19,7 +19,7 @@ from contract.editions import Algorithm
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import resolve_edition
+from contract.packages import chosen_edition
 
 
 class Predictor:
@@ -52,7 +52,7 @@ class Predictor:
         Raises:
             HecktorError: edition, task, package or device is unknown or unusable.
         """
-        self.edition = resolve_edition(edition, None if package is None else Path(package))
+        self.edition = chosen_edition(edition, None if package is None else Path(package))
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.algorithm(task)
         given = find_uploaded_package() if package is None else Path(package)
         self._request = PredictRequest(

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from contract import labels
+from contract.archives import read_member, unpack
 from contract.code import Code
 from contract.documents import Document, Text, check_texts, parse_document
 from contract.editions import (
@@ -29,7 +30,6 @@ from contract.editions import (
 )
 from contract.editions.inputs import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError, unreadable
-from contract.io.archives import read_member, unpack
 from contract.io.files import (
     MAX_JSON_BYTES,
     decode_text,
@@ -298,7 +298,7 @@ def package_identity(package: Path) -> PackageIdentity:
     )
 
 
-def resolve_edition(name_or_file: str | None, package: Path | None) -> Edition:
+def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
     """The edition that `--edition` names, else that of the package, a folder or a `.tar.gz`, else the default one.
 
     Raises:

@@ -126,7 +126,7 @@ def _rehearse(demo: Demo, task: Algorithm, team: str, package: Path) -> None:
 
 def _model(task: Algorithm, team: str, package: Path) -> tuple[object, ...]:
     """The shipped package by name, as an entrant gives a package; a PET threshold alone answers with a mask."""
-    is_used = team != "pet-threshold" or len(task.answer_specs) > 1
+    is_used = team != "pet-threshold" or len(task.answers) > 1
     return ("--model", package) if is_used else ()
 
 

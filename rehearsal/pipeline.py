@@ -125,7 +125,7 @@ def _result(
         problems=(*images.hidden, *mistaken, *_failed_batch(cases, api_method), *unresolved),
         warnings=(*warnings, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings),
         ranked=ranked,
-        answers=rehearsed_answers([one.name for one in rehearsal.task.answer_specs], records_of(cases)),
+        answers=rehearsed_answers([one.name for one in rehearsal.task.answers], records_of(cases)),
         cases=cases,
     )
 

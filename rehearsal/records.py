@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pydantic import Field, computed_field
 
+from contract.archives import unpack
 from contract.documents import Document, PlatformDocument, read_document
 from contract.errors import Finding, HecktorError, ModelPackageError, sentence
-from contract.io.archives import unpack
 from contract.packages import MANIFEST, PackageIdentity, package_identity
 
 # Cases that a message names; rehearsal.json names all of them.

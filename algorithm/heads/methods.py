@@ -44,7 +44,7 @@ class Method:
         inputs = algorithm.registered if algorithm.modality == MR else algorithm.inputs
         if self.needs is not None and not any(one.modality == self.needs for one in inputs.values()):
             return False
-        return all(answer.kind in self.kinds or self._has_fallback(answer) for answer in algorithm.answer_specs)
+        return all(answer.kind in self.kinds or self._has_fallback(answer) for answer in algorithm.answers)
 
     def _has_fallback(self, answer: AnswerSpec) -> bool:
         return self.segmenter is not None and answer.fallback is not None

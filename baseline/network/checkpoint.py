@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from algorithm.network.networks import own_tensors
 from algorithm.network.package import load_package
+from contract.archives import SUFFIX, unpack
 from contract.errors import HecktorError, InputError, ModelPackageError
-from contract.io.archives import SUFFIX, unpack
 
 # nnU-Net's log holds NumPy numbers, whose constructor moved between NumPy 1 and 2. None of these runs code.
 _SCALAR: Final = np.float32(0).__reduce__()[0]

@@ -12,8 +12,8 @@ import numpy as np
 from algorithm.network.package import ModelPackage, load_package
 from baseline.preparation import read_preparation
 from baseline.work import WorkFolders
+from contract.archives import unpack
 from contract.errors import HecktorError
-from contract.io.archives import unpack
 from contract.packages import MANIFEST, check_is_package, file_entry
 
 # Differences in mm below this come from rounding.

@@ -23,9 +23,9 @@ from algorithm.network.package import CARD, ModelPackage, load_package
 from algorithm.network.preprocessing import normalise
 from baseline.package.members import CustomMember, EnsembleMember, copy_networks, write_networks
 from contract import labels
+from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, unwritable
-from contract.io.archives import SUFFIX, pack, unpack
 from contract.io.files import atomic_path, replace_path, write_json, write_text
 from contract.packages import CHANNELS, FORMAT_VERSION, HEADS, MANIFEST, file_entry
 

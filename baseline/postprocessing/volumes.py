@@ -136,7 +136,7 @@ def mask_task(edition: Edition) -> str:
 def mask_metric_titles(edition: Edition) -> dict[str, str]:
     """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
     task = build_profile(edition).task(mask_task(edition))
-    profiles = [task.answers[answer.name] for answer in task.algorithm.answer_specs if answer.kind == "mask"]
+    profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
     names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
     return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}
 

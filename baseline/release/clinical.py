@@ -70,7 +70,7 @@ def _check_follow_up(row: Row, values: Values, patient: str, table: ReleaseTable
             values.pop(given, None)
             continue
         kind = "days-without-event" if given == time else "event-without-days"
-        others = len(algorithm.answer_specs) > 1
+        others = len(algorithm.answers) > 1
         severity = WARNING if others else ERROR
         found = f"{given} {row[given]} without {missing}" + (", counted as missing" if others else "")
         table.report(severity, kind, patient, found, "both or neither")

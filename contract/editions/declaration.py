@@ -25,12 +25,12 @@ class Algorithm(Document):
     input_names: Annotated[UniqueTexts, Field(alias="inputs", min_length=1)]
     optional_input_names: UniqueTexts = Field(default=(), alias="optional_inputs")
     time_limit_s: Annotated[float, Field(gt=0)]
-    answer_specs: Annotated[tuple[AnswerSpec, ...], Field(alias="answers", min_length=1)]
+    answers: Annotated[tuple[AnswerSpec, ...], Field(min_length=1)]
     image: Name = Field(default_factory=lambda fields: f"{IMAGE_PREFIX}{fields.get('name', '')}")
     _number: int = PrivateAttr(1)
     _sockets: Mapping[str, Input] = PrivateAttr(default_factory=dict)
 
-    @field_validator("answer_specs")
+    @field_validator("answers")
     @classmethod
     def _check_answers(cls, answers: tuple[AnswerSpec, ...]) -> tuple[AnswerSpec, ...]:
         unique(answer.name for answer in answers)
@@ -130,12 +130,12 @@ class Algorithm(Document):
     @property
     def mask_spec(self) -> MaskSpec | None:
         """The mask among the answers, or None."""
-        return next((answer for answer in self.answer_specs if answer.kind == "mask"), None)
+        return next((answer for answer in self.answers if answer.kind == "mask"), None)
 
     @property
     def head_specs(self) -> tuple[RiskSpec | ClassSpec, ...]:
         """Answers of a prediction head: risks and classes."""
-        return tuple(answer for answer in self.answer_specs if answer.kind != "mask")
+        return tuple(answer for answer in self.answers if answer.kind != "mask")
 
     @property
     def always_answers(self) -> bool:
@@ -148,4 +148,4 @@ class Algorithm(Document):
         Raises:
             KeyError: no answer has that name.
         """
-        return {answer.name: answer for answer in self.answer_specs}[name]
+        return {answer.name: answer for answer in self.answers}[name]

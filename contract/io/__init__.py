@@ -1,1 +1,1 @@
-"""Files in and out: atomic writing, strict JSON and CSV, archives, locks."""
+"""Files in and out: atomic writing, strict JSON and CSV, tables, locks."""

@@ -236,11 +236,11 @@ def _build_task(edition: Edition, task: TaskScoring, algorithm: Algorithm, where
 
 
 def _build_answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
-    names = [answer.name for answer in algorithm.answer_specs]
+    names = [answer.name for answer in algorithm.answers]
     if set(names) != set(entries):
         raise HecktorError(f"{where}.answers", f"found {', '.join(entries)}", f"exactly {', '.join(names)}")
     answers = {}
-    for answer in algorithm.answer_specs:
+    for answer in algorithm.answers:
         entry = entries[answer.name]
         rules: Rules = entry.rules
         if not isinstance(rules, RULES_OF_KIND[answer.kind]):

@@ -208,7 +208,7 @@ def _make_job_answer(case: str, job: Job, input_dir: Path, algorithm: Algorithm,
 
 def _find_undeclared_outputs(job: Job, algorithm: Algorithm, socket: Socket) -> list[str]:
     """Return the outputs of a job that the algorithm does not declare: images for an image, JSON files for a value."""
-    declared = {name for answer in algorithm.answer_specs for name in (answer.socket.slug, answer.socket.relative_path)}
+    declared = {name for answer in algorithm.answers for name in (answer.socket.slug, answer.socket.relative_path)}
     names = [
         output.relative_path or output.slug
         for output in job.outputs

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contract.archives import pack, unpack
 from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.clinical import CENTRE
 from contract.errors import GroundTruthError, HecktorError
-from contract.io.archives import pack, unpack
 from contract.io.files import write_csv
 from contract.patient import format_names
 from contract.processes import usable_cpus

@@ -52,7 +52,7 @@ def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: boo
     case with an unusable answer.
     """
     by_case: dict[str, list[tuple[AnswerSpec, SubmittedAnswer]]] = {}
-    for answer in task.algorithm.answer_specs:
+    for answer in task.algorithm.answers:
         for one in answers[answer.name]:
             if one.is_submitted:
                 by_case.setdefault(one.case, []).append((answer, one))

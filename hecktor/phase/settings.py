@@ -163,7 +163,7 @@ def _sockets(algorithm: Algorithm) -> str:
     sockets = [
         *(("input", one) for one in algorithm.inputs.values()),
         *(("optional input", one) for one in algorithm.optional_inputs.values()),
-        *(("output", answer.socket) for answer in algorithm.answer_specs),
+        *(("output", answer.socket) for answer in algorithm.answers),
     ]
     rows = [[what, f"`{one.slug}`", one.title, one.kind, f"`{one.relative_path}`"] for what, one in sockets]
     return table(["Socket", "Slug", "Title", "Kind", "Path"], rows)

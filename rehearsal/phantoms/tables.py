@@ -53,9 +53,7 @@ _VOLUME_ML, _VOLUME_SPREAD, _CLASS_NOISE = 15.0, 0.76, 0.3
 def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict[str, Cell]:
     """One row of the release's table for an algorithm; None is missing."""
     outcomes = {
-        answer.columns[role]: value
-        for answer in algorithm.answer_specs
-        for role, value in _outcomes(case, answer).items()
+        answer.columns[role]: value for answer in algorithm.answers for role, value in _outcomes(case, answer).items()
     }
     return {PATIENT_ID: case.patient_id, **_centre(case, edition), **_clinical(case, edition), **outcomes}
 

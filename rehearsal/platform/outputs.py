@@ -68,9 +68,9 @@ def check_outputs(
     outputs: list[CheckedOutput] = []
     warnings: list[str] = []
     reasons = _first_of(faults)
-    surplus = _surplus_files(output_dir, task.answer_specs)
+    surplus = _surplus_files(output_dir, task.answers)
     others = [f"{', '.join(surplus[:3])}: no output of this task"] if surplus else []
-    for answer in task.answer_specs:
+    for answer in task.answers:
         if is_partial and not answer.socket.path_under(output_dir).exists():
             continue
         try:

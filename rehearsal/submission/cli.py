@@ -12,7 +12,7 @@ from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError, printable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
-from contract.packages import edition_hint, resolve_edition
+from contract.packages import chosen_edition, edition_hint
 from contract.platform import API_METHODS, ApiMethod
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     require_paths(arguments, "--package")
     require_folders(arguments, "--code")
-    edition = resolve_edition(arguments.edition, arguments.package)
+    edition = chosen_edition(arguments.edition, arguments.package)
     if arguments.model_only:
         refuse_image_options(parser, arguments, "--model-only", "images", "gpus")
     from rehearsal.submission.folder import MODEL, without_archives  # after --help and a wrong package: takes seconds

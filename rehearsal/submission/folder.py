@@ -198,7 +198,7 @@ def _sockets(tasks: Sequence[Algorithm]) -> str:
             f"{task.number}, {task.title}",
             _slugs(task.inputs.values()),
             _slugs(task.optional_inputs.values()) or "-",
-            _slugs(answer.socket for answer in task.answer_specs),
+            _slugs(answer.socket for answer in task.answers),
         ]
         for task in tasks
     ]
@@ -207,7 +207,7 @@ def _sockets(tasks: Sequence[Algorithm]) -> str:
 
 def _directions(tasks: Sequence[Algorithm]) -> list[str]:
     """The meaning of a higher value of each risk: editions differ in it."""
-    risks = [answer for task in tasks for answer in task.answer_specs if answer.kind == "risk"]
+    risks = [answer for task in tasks for answer in task.answers if answer.kind == "risk"]
     return [f"`{answer.socket.relative_path}` is {_DIRECTIONS[answer.direction]}." for answer in risks]
 
 

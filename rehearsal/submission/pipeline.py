@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from contract.archives import pack, unpack
 from contract.code import Code
 from contract.editions import Algorithm, AnswerSpec, Edition, load_edition
 from contract.errors import ModelPackageError
-from contract.io.archives import pack, unpack
 from contract.packages import (
     Manifest,
     check_code,

@@ -33,7 +33,7 @@ def analyse_task(results: TaskResults) -> list[Analysis]:
         *analyse_ranked_metrics(results),
         *analyse_stability(results),
         *analyse_significance(results),
-        *(analysis for answer in results.task.answer_specs for analysis in analyse_answer(results, answer)),
+        *(analysis for answer in results.task.answers for analysis in analyse_answer(results, answer)),
         *analyse_groups(results),
         *analyse_unranked_metrics(results),
     ]

@@ -62,7 +62,7 @@ def get_answer_title(answer: AnswerSpec) -> str:
 
 
 def _find_metric(name: str, results: TaskResults) -> tuple[AnswerSpec, Metric] | None:
-    for answer in results.task.answer_specs:
+    for answer in results.task.answers:
         prefix = _get_prefix(results, answer)
         for metric in _list_metrics(answer):
             if f"{prefix}{metric.name}" == name:

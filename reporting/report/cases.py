@@ -82,7 +82,7 @@ def case_table(results: Sequence[TaskResults]) -> CaseTable:
     Headings begin with the task's number where two tasks have one name, such as the two survival tasks of 2021.
     """
     teams = tuple(list_teams(results))
-    parts = [(result.task, answer, _rows(result, answer)) for result in results for answer in result.task.answer_specs]
+    parts = [(result.task, answer, _rows(result, answer)) for result in results for answer in result.task.answers]
     cases = tuple(sorted({case for *_, rows in parts for of_team in rows.values() for case in of_team}))
     facts: dict[str, tuple[Value, ...]] = {}
     columns: list[AnswerColumn] = []

@@ -122,10 +122,10 @@ def _answers_of_task(results: TaskResults, content: PageContent) -> str:
     analyses = [
         one for one in content.analyses_of(results.key) if one.name not in _OF_RANKING and "case" not in one.columns
     ]
-    if len(results.task.answer_specs) == 1:
+    if len(results.task.answers) == 1:
         return _group(_title(results), results.key, analyses, opened=True)
     html = ""
-    for answer in results.task.answer_specs:
+    for answer in results.task.answers:
         own = [one for one in analyses if one.name.startswith(f"{answer.name}-")]
         html += _group(get_answer_title(answer), results.key, own, opened=True)
         analyses = [one for one in analyses if one not in own]

@@ -88,7 +88,7 @@ def find_answer(
     """
     task = find_algorithm(parser, load_edition(options.edition).algorithm, options.task)
     name = options.answer
-    answer_of = {answer.name: answer for answer in task.answer_specs if answer.kind in kinds}
+    answer_of = {answer.name: answer for answer in task.answers if answer.kind in kinds}
     if not answer_of:
         raise HecktorError(f"task {task.name}", f"no answer of kind {' or '.join(kinds)}", "a task with one")
     if name is None and len(answer_of) == 1:

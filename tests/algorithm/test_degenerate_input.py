@@ -23,7 +23,7 @@ from rehearsal.phantoms.scanner import Rendered, render
 from tests.algorithm.edition import SEGMENTATION
 from tests.conftest import but_of_toys
 
-MASK = f"{SEGMENTATION.answer_specs[0].socket.relative_path}/{platform.MASK_FILE_NAME}"
+MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/{platform.MASK_FILE_NAME}"
 
 
 def alter(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], None]:

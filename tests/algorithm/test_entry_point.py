@@ -50,7 +50,7 @@ def test_each_task_writes_its_socket_and_nothing_else(forks: Forks, case_folder:
     files = sorted(
         path.relative_to(case_folder.output).as_posix() for path in case_folder.output.rglob("*") if path.is_file()
     )
-    mask_path = f"{SEGMENTATION.answer_specs[0].socket.relative_path}/output.mha"
+    mask_path = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
     assert files == ["hpv-status.json", mask_path, "rfs.json"]
     mask = read_volume(case_folder.output / mask_path)
     assert mask.array.dtype == np.uint8

@@ -61,7 +61,7 @@ def answer(case: Path, output: Path, model: Path) -> Path:
     """Run the pipeline over a case on disk; returns the mask's file."""
     request = PredictRequest(EDITION, SEGMENTATION, METHODS["baseline"], case, output, "cpu", 600.0)
     predict(request, LoadedPackage(model, "cpu"))
-    return SEGMENTATION.answer_specs[0].socket.path_under(output) / platform.MASK_FILE_NAME
+    return SEGMENTATION.answers[0].socket.path_under(output) / platform.MASK_FILE_NAME
 
 
 # nnU-Net's own answer

@@ -92,7 +92,7 @@ def test_a_missing_head_without_a_fallback_is_an_error(
 ) -> None:
     (package / "heads" / "t_stage.json").unlink()
     sign_package(package, edition=EDITION.name)
-    answers = tuple(answer.model_copy(update={"fallback": None}) for answer in request_of.algorithm.answer_specs)
+    answers = tuple(answer.model_copy(update={"fallback": None}) for answer in request_of.algorithm.answers)
     request = replace(request_of, algorithm=request_of.algorithm.model_copy(update={"answers": answers}))
     with pytest.raises(ModelPackageError, match="no head 't_stage'"):
         predict(request, LoadedPackage(package, "cpu"))

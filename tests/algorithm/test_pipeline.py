@@ -26,7 +26,7 @@ from contract.editions import Algorithm
 from contract.images.volumes import Volume, read_volume
 from tests.algorithm.edition import EDITION, RFS, SEGMENTATION, TASKS
 
-MASK = f"{SEGMENTATION.answer_specs[0].socket.relative_path}/output.mha"
+MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_network_that_hangs_before_its_first_pass(
         == 1
     )
     assert ", no pass, by PET threshold, " in record.summary()
-    assert task.answer_specs[0].socket.path_under(request.output_dir).exists()
+    assert task.answers[0].socket.path_under(request.output_dir).exists()
 
 
 def test_no_pass_fits(

@@ -11,9 +11,9 @@ import pytest
 import SimpleITK as sitk
 
 from algorithm.cli import main
+from contract.archives import pack
 from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import Volume, read_volume, to_sitk, write_volume
-from contract.io.archives import pack
 from tests.algorithm.edition import SEGMENTATION
 
 CT, PET = "B7_0000.nii.gz", "B7_0001.nii.gz"
@@ -38,7 +38,7 @@ def test_the_mask_is_that_of_the_platforms_layout(
 ) -> None:
     """The two inputs differ in their files' formats alone."""
     assert run(tiny_package, "--task", "1", "--input", case_folder.input, "--output", case_folder.output) == 0
-    expected = read_volume(SEGMENTATION.answer_specs[0].socket.path_under(case_folder.output) / "output.mha")
+    expected = read_volume(SEGMENTATION.answers[0].socket.path_under(case_folder.output) / "output.mha")
     ehr = case_folder.ehr_path
     output = tmp_path / "masks" / name
     assert run(tiny_package, "--ct", files / CT, "--pet", files / PET, "--ehr", ehr, "--output", output) == 0

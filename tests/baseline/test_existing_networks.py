@@ -9,8 +9,8 @@ import pytest
 
 from algorithm.network.package import load_package
 from baseline.cli import main
+from contract.archives import pack, unpack
 from contract.errors import HecktorError
-from contract.io.archives import pack, unpack
 from contract.io.files import read_json
 from contract.packages import file_entry
 from tests.baseline.conftest import TinyRelease

@@ -32,7 +32,7 @@ def evaluation(engine: ContainerEngine) -> ContainerRunner:
 @pytest.fixture
 def phase(tmp_path: Path) -> Path:
     """Two patients who are answered as positive; the second one is negative."""
-    (answer,) = HPV.answer_specs
+    (answer,) = HPV.answers
     jobs = []
     for number, case in enumerate(("P1", "P2"), start=1):
         image = [socket_entry(HPV.scan, 1, image=(f"image-{number}", f"{case}.mha"))]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from contract.archives import pack
 from contract.editions import Algorithm, list_editions, load_edition
 from contract.editions.inputs import CT, EHR, PET
 from contract.images.volumes import read_header, read_volume, write_volume
-from contract.io.archives import pack
 from contract.io.files import read_json, write_json
 from contract.packages import package_identity
 from rehearsal.jobs.execute import Rehearsal

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contract.archives import pack
 from contract.editions import load_edition
 from contract.editions.inputs import CT, EHR, PET
 from contract.errors import EngineError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.io.archives import pack
 from contract.io.files import write_json
 from rehearsal.cli import main as rehearse_command
 from rehearsal.jobs.execute import Rehearsal

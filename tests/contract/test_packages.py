@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from contract.archives import pack, unpack
 from contract.errors import ModelPackageError
-from contract.io.archives import pack, unpack
 from contract.io.files import MAX_JSON_BYTES
 from contract.packages import (
     Manifest,
     check_is_package,
+    chosen_edition,
     file_entry,
     package_folder,
     package_identity,
     read_manifest,
-    resolve_edition,
     verify_files,
 )
 
@@ -178,15 +178,15 @@ def test_the_edition_of_a_folder_and_of_its_archive(package: Path, tmp_path: Pat
     (package / "manifest.json").write_text(manifest)
     pack(package, tmp_path / "model.tar.gz")
     for path in (package, tmp_path / "model.tar.gz"):
-        assert resolve_edition(None, path).name == edition
-        assert resolve_edition("hntsmrg2024", path).name == "hntsmrg2024"
-    assert resolve_edition(None, None).name == "hecktor2025"
+        assert chosen_edition(None, path).name == edition
+        assert chosen_edition("hntsmrg2024", path).name == "hntsmrg2024"
+    assert chosen_edition(None, None).name == "hecktor2025"
 
 
 def test_an_edition_that_needs_its_declaration(package: Path) -> None:
     (package / "manifest.json").write_text('{"edition": "mine"}')
     with pytest.raises(ModelPackageError, match=r"found edition 'mine'"):
-        resolve_edition(None, package)
+        chosen_edition(None, package)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_an_edition_that_needs_its_declaration(package: Path) -> None:
 def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: str, value: object) -> None:
     """By each reader of a manifest: of the whole one, of the name and of the edition."""
     (package / "manifest.json").write_text(json.dumps(manifest_of(**{key: value})))
-    for read in (read_manifest, package_identity, lambda path: resolve_edition(None, path)):
+    for read in (read_manifest, package_identity, lambda path: chosen_edition(None, path)):
         with pytest.raises(ModelPackageError, match=rf"^manifest\.json\.?{key}?|^manifest\.json: ") as problem:
             read(package)
         assert problem.value.message.isprintable()
@@ -226,7 +226,7 @@ def test_folds_are_distinct_and_bounded(package: Path) -> None:
 
 
 def test_each_reader_of_a_manifest_bounds_its_size_and_accepts_a_byte_order_mark(package: Path) -> None:
-    readers = (read_manifest, package_identity, lambda path: resolve_edition(None, path))
+    readers = (read_manifest, package_identity, lambda path: chosen_edition(None, path))
     text = json.dumps(manifest_of())
     (package / "manifest.json").write_text(text, encoding="utf-8-sig")
     manifest, identity, edition = (read(package) for read in readers)

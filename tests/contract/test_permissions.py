@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="changes the user")
 AS_USER_1000 = """
 import os, sys
 from pathlib import Path
-from contract.io.archives import pack
+from contract.archives import pack
 from contract.errors import InputError, run_main
 from contract.io.files import find_files, read_json, whole_folder, write_text
 from contract.images.volumes import list_images

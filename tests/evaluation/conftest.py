@@ -48,7 +48,7 @@ class Phase:
         """Add a job; returns the path of its output (an image's folder, or a JSON file)."""
         pk = f"job-{len(self.jobs)}"
         ct = socket_entry(self.task.inputs["ct"], 1, image=("pk", ct_name or f"{case}.mha"))
-        output = self.task.answer_specs[0].socket
+        output = self.task.answers[0].socket
         answer = socket_entry(output, 2)
         self.jobs.append(job_entry(pk, [ct], [answer], algorithm_image="", exec_duration_s=1, status=status))
         path = output.path_under(self.input_dir / pk / "output")

@@ -85,7 +85,7 @@ def write_jobs(
         if case in masks:
             write_mask(COMBINED.answer_spec("segmentation").socket.path_under(output) / "output.mha", masks[case], grid)
         ct = socket_entry(EDITION.inputs["ct"], 1, image=("pk", f"{case}__CT.nii.gz"))
-        entries = [socket_entry(answer.socket, 2) for answer in COMBINED.answer_specs]
+        entries = [socket_entry(answer.socket, 2) for answer in COMBINED.answers]
         jobs.append(job_entry(f"job-{case}", [ct], entries, algorithm_image="", exec_duration_s=1))
     (root / "predictions.json").write_text(json.dumps(jobs))
     return root

@@ -3,4 +3,4 @@
 from contract.editions import load_edition
 
 SEGMENTATION, RFS, HPV = load_edition().algorithms
-(MASK,), (RISK,), (STATUS,) = (task.answer_specs for task in (SEGMENTATION, RFS, HPV))
+(MASK,), (RISK,), (STATUS,) = (task.answers for task in (SEGMENTATION, RFS, HPV))

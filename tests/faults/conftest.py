@@ -63,7 +63,7 @@ def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds:
         checked = check_outputs(case.output, task, case.ct.geometry)
         assert checked.warnings == (), ended
         assert ended.files == sorted(o.path.relative_to(case.output).as_posix() for o in checked.outputs), ended
-        for answer, output in zip(task.answer_specs, checked.outputs, strict=True):
+        for answer, output in zip(task.answers, checked.outputs, strict=True):
             check_value(answer, output.value, ended)
     return ended
 

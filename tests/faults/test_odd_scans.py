@@ -112,7 +112,7 @@ def run(case: CaseFolder) -> Run:
     record = case.root / "record.json"
     folders = ["--input", str(case.input), "--output", str(case.output), "--record", str(record)]
     status = run_main(main, ["--task", "1", "--method", "threshold", *folders])
-    path = SEGMENTATION.answer_specs[0].socket.path_under(case.output) / platform.MASK_FILE_NAME
+    path = SEGMENTATION.answers[0].socket.path_under(case.output) / platform.MASK_FILE_NAME
     answered = path.is_file()
     return Run(status, read_json(record) if record.is_file() else None, read_volume(path) if answered else None)
 
@@ -160,7 +160,7 @@ def nothing(tmp_path: Path) -> CaseFolder:
 
 def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
     """The answer below the case's output folder without a body or uptake, and the warning in the log."""
-    (socket,) = (answer.socket for answer in EDITION.algorithm(task).answer_specs)
+    (socket,) = (answer.socket for answer in EDITION.algorithm(task).answers)
     assert log.count(f"*** WARNING *** {EMPTY}") == 1
     assert "*** FALLBACK ***" not in log
     path = socket.path_under(case.output)

@@ -18,13 +18,13 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import read_head
+from contract.archives import pack, unpack
 from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.io.archives import pack, unpack
 from contract.io.files import read_json
-from contract.packages import MANIFEST, read_manifest, resolve_edition
+from contract.packages import MANIFEST, chosen_edition, read_manifest
 from contract.patient import read_ehr
 from contract.predictions import job_entry, read_inputs, read_predictions, socket_entry
 from contract.servers import RequestHandler
@@ -94,13 +94,13 @@ def _read_mask(path: Path) -> None:
 
 
 def _read_manifest(path: Path) -> None:
-    resolve_edition(None, path.parent)
+    chosen_edition(None, path.parent)
     read_manifest(path.parent)
 
 
 def _job() -> dict[str, Any]:
     ct = socket_entry(EDITION.inputs["ct"], 1, image=("0a", "A.mha"))
-    return job_entry("0b", [ct], [socket_entry(RFS.answer_specs[0].socket, 2, value=0.5)], algorithm_image="image")
+    return job_entry("0b", [ct], [socket_entry(RFS.answers[0].socket, 2, value=0.5)], algorithm_image="image")
 
 
 def _read_request(path: Path) -> None:
@@ -180,7 +180,7 @@ READERS: Final[dict[str, FuzzedReader]] = {
     ),
     "risks": FuzzedReader(
         "risks.csv",
-        lambda path: read_risk_table(path, RFS.answer_specs[0], "risk", ["A", "B"], []),
+        lambda path: read_risk_table(path, RFS.answers[0], "risk", ["A", "B"], []),
         _text("PatientID,risk\nA,0.5\nB,1e3\n"),
     ),
     "boxes": FuzzedReader(

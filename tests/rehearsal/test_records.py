@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from contract.archives import pack
 from contract.errors import Finding, ModelPackageError
-from contract.io.archives import pack
 from contract.io.files import read_json
 from rehearsal.cli import main
 from rehearsal.records import RecordedRun, named_cases, notice_lines, rehearsed_answers

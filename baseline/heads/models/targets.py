@@ -87,7 +87,7 @@ def _target(edition: Edition, algorithm: Algorithm, answer: AnswerSpec) -> Targe
     kind = _kind(answer)
     return _TARGETS[kind](
         answer,
-        algorithm.title if len(algorithm.answer_specs) == 1 else answer.socket.title,
+        algorithm.title if len(algorithm.answers) == 1 else answer.socket.title,
         _FAMILIES[kind],
         _comparators(kind, unchanged(clinical_names(edition.clinical))),
         edition.clinical,

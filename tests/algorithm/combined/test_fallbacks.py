@@ -60,7 +60,7 @@ def test_no_fallback_contradicts_the_mask(
 ) -> None:
     """Without the head, the first of rule, training and declaration that is not N0 where the mask has a node."""
     write_heads(package, sign_package, n_stage=None, fallbacks={"n_stage": training})
-    monkeypatch.setattr(answers, "staged", lambda *_: rule)
+    monkeypatch.setattr(answers, "derive_stage", lambda *_: rule)
     record = answered(with_node(case), package).record
     assert (values(case)["n-stage"], record.fallback_by["n_stage"]) == (expected, by)
     case.pet.array[NODE] = 1.0
@@ -94,7 +94,7 @@ def test_the_first_possible_fallback_of_a_class(
     by: str,
 ) -> None:
     write_heads(package, sign_package, t_stage=None, fallbacks=fallbacks)
-    monkeypatch.setattr(answers, "staged", lambda *_: rule)
+    monkeypatch.setattr(answers, "derive_stage", lambda *_: rule)
     record = answered(case, package).record
     assert values(case)["t-stage"] == expected
     assert (record.fallbacks, record.fallback_by) == (("t_stage",), {"t_stage": by})

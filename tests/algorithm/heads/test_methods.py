@@ -29,8 +29,8 @@ def test_methods_of_an_algorithm(algorithm: Algorithm, names: set[str]) -> None:
 
 
 def test_each_method_reads_its_own_heads() -> None:
-    assert METHODS["baseline"].head_name(RFS.answer_specs[0]) == "rfs"
-    assert METHODS["clinical"].head_name(HPV.answer_specs[0]) == "hpv_clinical"
+    assert METHODS["baseline"].head_name(RFS.answers[0]) == "rfs"
+    assert METHODS["clinical"].head_name(HPV.answers[0]) == "hpv_clinical"
 
 
 def test_the_threshold_gives_fallbacks_for_heads() -> None:

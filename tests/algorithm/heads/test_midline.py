@@ -58,9 +58,7 @@ def test_a_region_widened_to_one_side_gives_the_same_n_stage(columns: tuple[int,
     mask = np.zeros(BODY.array_shape, np.uint8)
     mask[ball(BODY, LEFT_NODE_MM, 6)] = labels.GTVN
     mask[ball(BODY, PRIMARY_MM, 8)] = labels.GTVP
-    rule = next(
-        answer.rule for answer in load_edition("hecktor2026").algorithms[0].answer_specs if answer.name == "n_stage"
-    )
+    rule = next(answer.rule for answer in load_edition("hecktor2026").algorithms[0].answers if answer.name == "n_stage")
     assert rule is not None
     stages = []
     for part in (EVEN, columns):

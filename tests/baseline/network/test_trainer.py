@@ -20,8 +20,8 @@ from baseline.network.checkpoint import load_starting_weights
 from baseline.network.nnunet import check_trainer, set_environment
 from baseline.network.planning import write_plans
 from baseline.work import WorkFolders
+from contract.archives import pack
 from contract.errors import HecktorError, OutputError
-from contract.io.archives import pack
 from contract.io.files import read_json
 from tests.baseline.network.conftest import UNET, MakeTrainer
 from tests.baseline.network.test_nnunet import PLAN

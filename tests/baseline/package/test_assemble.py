@@ -16,8 +16,8 @@ import torch
 from algorithm.cli import main as predict_main
 from algorithm.network import tiles
 from algorithm.network.package import load_package
+from contract.archives import unpack
 from contract.errors import run_main
-from contract.io.archives import unpack
 from contract.packages import PostprocessingRules
 from tests.baseline.package.nnunet_results import CPU, DATASET, SPACING, TRANSPOSE, our_logits, package
 from tests.baseline.postprocessing.patients import record_json

@@ -13,8 +13,8 @@ from algorithm.network.package import load_package
 from baseline.package.existing import CONDITION, existing_networks, networks_record, use_networks
 from baseline.package.export import PackageContents, export_folder
 from baseline.work import WorkFolders
+from contract.archives import pack
 from contract.errors import HecktorError, ModelPackageError
-from contract.io.archives import pack
 from contract.io.files import write_json, write_text
 from contract.packages import MANIFEST, file_entry
 

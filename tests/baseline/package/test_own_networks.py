@@ -18,10 +18,10 @@ from algorithm.network import tiles
 from algorithm.network.package import ONE_IMAGE, load_package
 from algorithm.network.preprocessing import normalise
 from baseline.package.cli import main as package_main
+from contract.archives import unpack
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError, run_main
-from contract.io.archives import unpack
 from contract.io.files import write_json
 from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import CHANNEL, SPACING

@@ -27,24 +27,24 @@ def test_hecktor_2025_has_three_algorithms_with_one_answer_each() -> None:
     """Paths and time limits as in the challenge's description: 600, 900 and 600 s per case."""
     edition = load_edition()
     assert edition.name == "hecktor2025"
-    rows = [(one.number, one.name, one.time_limit_s, one.answer_specs[0].kind) for one in edition.algorithms]
+    rows = [(one.number, one.name, one.time_limit_s, one.answers[0].kind) for one in edition.algorithms]
     assert rows == [(1, "segmentation", 600.0, "mask"), (2, "rfs", 900.0, "risk"), (3, "hpv", 600.0, "class")]
     assert edition.algorithm("2") is edition.algorithm("RFS ")
     assert list(edition.algorithm("rfs").optional_inputs) == ["ct_planning", "rt_dose"]
-    paths = [answer.socket.relative_path for one in edition.algorithms for answer in one.answer_specs]
+    paths = [answer.socket.relative_path for one in edition.algorithms for answer in one.answers]
     assert paths == ["images/tumor-lymph-node-segmentation", "rfs.json", "hpv-status.json"]
     paths = [socket.relative_path for socket in edition.algorithm("1").inputs.values()]
     assert paths == ["images/ct", "images/pet", "ehr.json"]
-    kinds = [answer.socket.kind for one in edition.algorithms for answer in one.answer_specs]
+    kinds = [answer.socket.kind for one in edition.algorithms for answer in one.answers]
     assert kinds == ["Segmentation", "Float", "Bool"]
-    assert edition.algorithm("hpv").answer_specs[0].is_binary
+    assert edition.algorithm("hpv").answers[0].is_binary
 
 
 def test_load_an_edition_from_a_file() -> None:
     edition = load_edition(str(FOUR))
     algorithm = edition.algorithm()
-    assert [answer.kind for answer in algorithm.answer_specs] == ["mask", "class", "class", "risk"]
-    assert algorithm.mask_spec is algorithm.answer_specs[0]
+    assert [answer.kind for answer in algorithm.answers] == ["mask", "class", "class", "risk"]
+    assert algorithm.mask_spec is algorithm.answers[0]
     assert algorithm.answer_spec("survival").direction == "time"
     assert [answer.socket.kind for answer in algorithm.head_specs] == ["String", "String", "Float"]
     assert edition.source == str(FOUR)
@@ -187,7 +187,7 @@ def test_socket_kind_follows_the_type_of_the_classes(
     content["algorithms"][0]["answers"][1] |= {"classes": classes, "fallback": fallback}
     path = tmp_path / "classes.json"
     path.write_text(json.dumps(content))
-    answer = load_edition(str(path)).algorithm().answer_specs[1]
+    answer = load_edition(str(path)).algorithm().answers[1]
     assert (answer.socket.kind, list(answer.classes), answer.fallback) == (kind, classes, fallback)
     assert [type(value) for value in answer.classes] == [type(value) for value in classes]
 

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[3] / "contract" / "editions" / "hecktor2026.json
 def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
     edition = load_edition("hecktor2026")
     algorithm = edition.algorithm()
-    assert [answer.socket.relative_path for answer in algorithm.answer_specs] == [
+    assert [answer.socket.relative_path for answer in algorithm.answers] == [
         "images/head-neck-tumor-segmentation",
         "t-stage.json",
         "n-stage.json",

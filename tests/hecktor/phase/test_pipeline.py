@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from contract.archives import unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask, write_volume
-from contract.io.archives import unpack
 from contract.io.files import read_json, write_json
 from contract.predictions import read_predictions
 from evaluation.editions.profile import load_profile

@@ -181,7 +181,7 @@ def test_the_input_is_laid_out_as_on_the_platform(rehearse_toy, tmp_path: Path, 
 
 def test_more_than_a_thousand_files_fail(tmp_path: Path):
     segmentation, rfs = (load_edition().algorithm(name) for name in ("segmentation", "rfs"))
-    folder = segmentation.answer_specs[0].socket.path_under(tmp_path)
+    folder = segmentation.answers[0].socket.path_under(tmp_path)
     folder.mkdir(parents=True)
     for number in range(1001):
         (folder / f"{number}.txt").touch()

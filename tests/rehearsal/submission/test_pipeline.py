@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from algorithm.network.package import load_package
+from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
-from contract.io.archives import pack, unpack
 from contract.io.files import read_json
 from contract.packages import package_identity, read_manifest
 from rehearsal.runners.engines import ContainerEngine

@@ -28,7 +28,7 @@ def table() -> Callable[..., AnswerRows]:
     """Make the rows of one answer from each team's rows."""
 
     def make(teams: Mapping[str, Rows], answer: AnswerSpec = MASK, task: Algorithm = SEGMENTATION) -> AnswerRows:
-        edition = "hecktor2026" if len(task.answer_specs) > 1 else "hecktor2025"
+        edition = "hecktor2026" if len(task.answers) > 1 else "hecktor2025"
         of_teams = {name: metrics_of(rows=rows) for name, rows in teams.items()}
         return collect_rows(results_of(of_teams, task, edition), answer)
 

@@ -9,7 +9,7 @@ from reporting.analyses.classes import analyse_calibration, analyse_confusion
 from tests.evaluation.tasks import HPV, STATUS
 
 COMBINED = load_edition("hecktor2026").algorithms[0]
-T_STAGE = next(answer for answer in COMBINED.answer_specs if answer.name == "t_stage")
+T_STAGE = next(answer for answer in COMBINED.answers if answer.name == "t_stage")
 
 
 def row(actual: bool, predicted: bool | None, probability: float | None = None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ ANSWERS = [
     pytest.param(name, answer, id=f"{name}-{answer.name}")
     for name in list_editions()
     for task in load_profile(name).tasks.values()
-    for answer in task.algorithm.answer_specs
+    for answer in task.algorithm.answers
 ]
 
 
@@ -29,7 +29,7 @@ def study(out, *arguments):
 
 def task_of(edition, answer):
     """The options that name the answer."""
-    (task,) = [one for one in load_edition(edition).algorithms if answer in one.answer_specs]
+    (task,) = [one for one in load_edition(edition).algorithms if answer in one.answers]
     return ["--edition", edition, "--task", task.name, "--answer", answer.name]
 
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from contract.archives import pack, read_member, unpack
 from contract.errors import HecktorError, ModelPackageError
-from contract.io.archives import pack, read_member, unpack
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", **fields: object) -> tarfile.TarInfo:
@@ -196,13 +196,13 @@ def test_a_manifest_s_size_and_all_bytes_are_bounded_while_reading(
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
-    monkeypatch.setattr("contract.io.archives.MAX_UNPACKED_BYTES", 10**6)
+    monkeypatch.setattr("contract.archives.MAX_UNPACKED_BYTES", 10**6)
     with pytest.raises(ModelPackageError, match="more than 1000000 bytes unpacked"):
         unpack(path, tmp_path / "out")
 
 
 def test_the_number_of_members_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contract.io.archives.MAX_MEMBERS", 2)
+    monkeypatch.setattr("contract.archives.MAX_MEMBERS", 2)
     with pytest.raises(ModelPackageError, match=r"cannot be unpacked \(more than 2 members\)"):
         unpack(archive_of(tmp_path / "m.tar.gz", *(member(name) for name in "abc")), tmp_path / "out")
     unpack(archive_of(tmp_path / "m.tar.gz", *(member(name) for name in "ab")), tmp_path / "two")
