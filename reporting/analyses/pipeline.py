@@ -5,6 +5,7 @@ from __future__ import annotations
 from contract.editions import AnswerSpec
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
+from reporting.analyses.case_ranks import analyse_case_ranks
 from reporting.analyses.classes import analyse_confusion
 from reporting.analyses.groups import analyse_groups
 from reporting.analyses.leaderboards import (
@@ -33,6 +34,7 @@ def analyse_task(results: TaskResults) -> list[Analysis]:
         *analyse_ranked_metrics(results),
         *analyse_stability(results),
         *analyse_significance(results),
+        *analyse_case_ranks(results),
         *(analysis for answer in results.task.answers for analysis in analyse_answer(results, answer)),
         *analyse_groups(results),
         *analyse_unranked_metrics(results),

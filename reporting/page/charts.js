@@ -3,7 +3,7 @@
 
 const PAPER_PX = 686;
 const GAP_PX = 26;
-const KINDS = { bars, blobs, boxes, intervals, lines, matrix, points };
+const KINDS = { bars, blobs, boxes, intervals, lines, matrix, podium, points };
 const charts = new Map(); // by the element in which they are drawn
 const inView = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => draw(charts.get(entry.target))), { rootMargin: "300px" });
 

@@ -112,7 +112,7 @@ function wholeTicks(last, width) {
 }
 
 // A plan of panels with numbers along both axes. `sizes` are the least and the largest width of a panel, and its height.
-function planOfNumbers(data, chart, xs, ys, sizes, marks) {
+function planOfNumbers(data, chart, xs, ys, sizes, marks, axis = {}) {
   return {
     labels: NUMBERS_PX,
     ...sizes,
@@ -123,7 +123,7 @@ function planOfNumbers(data, chart, xs, ys, sizes, marks) {
         x: { domain: xs },
         y: { domain: ys },
         marks: [
-          ...bottomAxis(space, titleOf(data, chart.x)),
+          ...bottomAxis(space, titleOf(data, chart.x), axis),
           ...leftAxis(space.hasLabels ? shorten(titleOf(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
           ...marks(space),
         ],
@@ -154,6 +154,29 @@ function lineMarks(space, chart, series) {
       chart.step ? null : Plot.dot(group, { x: chart.x, y: chart.y, r: colour === COLOURS.neutral ? 1.5 : 3.5, symbol: symbolOf(group[0], chart.series, series), fill: colour, fillOpacity: opacity, render: tagged(group) }),
     ];
   });
+}
+
+// Each team's value at its place of each case; a line joins the values of one case. Within a place the teams lie side by
+// side in the order of the legend.
+function podium(data, rows, chart) {
+  const series = unique(rows.map((row) => row[chart.series]));
+  const count = series.length;
+  const at = (row) => row[chart.place] + 0.8 * ((series.indexOf(row[chart.series]) + 0.5) / count - 0.5);
+  const ys = chart.domain ?? domainOf(valuesOf(rows, [chart.y]));
+  const marks = (space) => {
+    const shown = selectedLast(space.rows.filter((row) => has(row, chart.place, chart.y)));
+    const joined = [...shown].sort((a, b) => at(a) - at(b));
+    const fill = (row) => seriesColour(row, chart.series, series);
+    return [
+      Plot.ruleX(d3.range(1.5, count), { stroke: "var(--line)" }),
+      Plot.line(joined, { x: at, y: chart.y, z: chart.line, stroke: "var(--soft)", strokeOpacity: 0.2, strokeWidth: 0.7, pointerEvents: "none" }),
+      Plot.dot(shown, { x: at, y: chart.y, r: shown.length > 400 ? 2 : 3, fill, fillOpacity: emphasis, render: tagged(shown) }),
+    ];
+  };
+  const sizes = { min: 240, max: 900, height: () => 330 };
+  const axis = { ticks: d3.range(1, count + 1), tickFormat: "d" };
+  const plan = planOfNumbers(data, { ...chart, x: chart.place }, [0.5, count + 0.5], ys, sizes, marks, axis);
+  return { ...plan, legend: legendOf(rows, chart.series) };
 }
 
 function points(data, rows, chart) {

@@ -43,6 +43,7 @@ def _report(options: argparse.Namespace) -> int:
     # Not for `--help` and a wrong folder: these load scipy and SimpleITK.
     from contract.io.files import write_text
     from reporting.analyses.analysis import write_analyses
+    from reporting.analyses.case_ranks import compare_two, find_pair
     from reporting.analyses.groups import add_groups
     from reporting.analyses.pipeline import analyse_task
     from reporting.analyses.sources import find_results, list_teams, load_results_profile
@@ -60,12 +61,18 @@ def _report(options: argparse.Namespace) -> int:
     results = add_groups(find_results(options.results, profile, same_rules=options.edition is not None), options.groups)
     sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
     colours = colours_of(list_teams(results))
-    analyses: dict[str, list[Analysis]] = {one.key: analyse_task(one) for one in results}
+    pair = find_pair(results, options.compare)
+    analyses: dict[str, list[Analysis]] = {task.key: [*compare_two(task, pair), *analyse_task(task)] for task in results}
     analyses[BETWEEN_TASKS] = compare_tasks(results)
     pictures, notes = _pictures(options, profile, results, masks, page)
     if options.figures is not None:
         shown = {key: select_analyses(of, with_cases=options.cases) for key, of in analyses.items()}
+        from reporting.report.figures import (
+            write_figures,
+        )  # takes matplotlib, which a page without pictures never needs
+
         write_analyses(options.figures, shown)
+        write_figures(options.figures, shown, colours)
         print(f"written: {options.figures}")
     content = PageContent(
         title=options.title or f"{profile.edition.title} results",
@@ -110,7 +117,8 @@ def _pictures(
 
 
 def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
-    for option, value in (("--cohort", options.cohort), ("--viewer", options.viewer)):
+    of_patients = {"--cohort": options.cohort, "--viewer": options.viewer, "--compare": options.compare or None}
+    for option, value in of_patients.items():
         if value is not None and not options.cases:
             raise HecktorError(option, "found without --cases", "both: it shows individual patients")
     for option, needs_scans in (("--masks", bool(masks)), ("--viewer", options.viewer is not None)):
@@ -181,11 +189,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TABLE:COLUMN[,COLUMN]",
         help=f"{groups}; may be repeated",
     )
+    compare = (
+        "two teams whose cases the page shows side by side (needs --cases; default: the winner and the second of each "
+        "task)"
+    )
+    add("--compare", nargs=2, default=[], metavar=("TEAM", "TEAM"), help=compare)
     add("--output", type=Path, required=True, help="folder for index.html, or an HTML file")
     add("--title", help="heading of the page (default: the edition's title and `results`)")
     add("--note", default="", help="one line under the heading")
     add("--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)")
-    add("--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files")
+    add(
+        "--figures",
+        type=Path,
+        metavar="FOLDER",
+        help="also write every figure as SVG and PDF, its data as JSON and CSV",
+    )
     page = "also write a viewer page of a few cases: a folder for index.html, or an HTML file (needs --cases)"
     add("--viewer", type=Path, metavar="PAGE", help=page)
     number = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"

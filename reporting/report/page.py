@@ -21,7 +21,7 @@ from reporting.report.leaderboard import leaderboard, winner_in_words
 
 BETWEEN_TASKS: Final = "between-tasks"
 # Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
-_OF_RANKING: Final = ("rank-stability", "significance", "rank-correlation")
+_OF_RANKING: Final = ("rank-stability", "significance", "ranks-over-cases", "rank-correlation")
 # A map of more teams than these fills the screen.
 _FEW_TEAMS: Final = 12
 NOT_CHECKED: Final = "made from leaderboard.json alone, so its values cannot be checked"

@@ -1,0 +1,300 @@
+"""Teams case by case: how often each team had each rank, a podium plot, and the cases of two teams side by side.
+
+Source: challengeR (Wiesenfarth et al. 2021, Sci Rep 11:2369), ranking heat map and podium plot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy.stats import rankdata
+
+from contract.errors import HecktorError
+from evaluation.metrics.concordance import comparable_pairs
+from evaluation.metrics.overlap import Floats
+from evaluation.results.board import TeamPair
+from evaluation.results.task import TaskResults
+from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
+from reporting.analyses.masks.cases import LABELS
+from reporting.analyses.rankings import TESTS
+from reporting.analyses.tables import AnswerRows, answer_rows, answer_title, rounded
+
+CHALLENGE_R: Final = "Wiesenfarth et al. 2021 (challengeR)"
+# A podium of more teams cannot be read; these are the teams with a colour of their own.
+MAX_PODIUM_TEAMS: Final = 10
+_HD95_WORST: Final = np.inf
+
+
+@dataclass(frozen=True)
+class CaseScores:
+    """One value of each team and case, shape (teams, cases); NaN where a team has none.
+
+    Attributes:
+        table: the rows from which the values come.
+        name: stands in names of analyses.
+        title: heading of the values, with their unit.
+        values: an infinite value is the worst one of a distance.
+        higher_is_better: the direction.
+        about: how a value is computed; a sentence.
+    """
+
+    table: AnswerRows
+    name: str
+    title: str
+    values: Floats
+    higher_is_better: bool
+    about: str
+
+    @property
+    def merits(self) -> Floats:
+        """The values, turned so that higher is better."""
+        return self.values if self.higher_is_better else -self.values
+
+
+def case_scores(results: TaskResults) -> list[CaseScores]:
+    """Return the values of single cases: DSC and HD95 of masks, correct classes, concordant pairs of risks."""
+    scores: list[CaseScores] = []
+    for answer in results.task.answer_specs:
+        table = answer_rows(results, answer)
+        if not table.names:
+            continue
+        if answer.kind == "mask":
+            scores += _mask_scores(table)
+        elif answer.kind == "risk":
+            about = "Fraction of the patients comparable with this one whose order the team's risks have right."
+            values = _concordant_fractions(table)
+            scores.append(CaseScores(table, "pairs", table.title("Concordant pairs"), values, True, about))
+        else:
+            title = f"{answer_title(answer)} correct"
+            scores.append(CaseScores(table, "correct", title, _correct(table), True, "1 for the right class, else 0."))
+    return [score for score in scores if not np.isnan(score.values).all()]
+
+
+def _mask_scores(table: AnswerRows) -> list[CaseScores]:
+    scores = []
+    for label, name in LABELS.items():
+        dsc = table.numbers(f"{label}_dsc")
+        dsc[:, ~(table.reference(f"{label}_reference_voxels") > 0)] = np.nan
+        about = f"DSC of the cases with a {name}."
+        scores.append(CaseScores(table, f"{label}-dsc", table.title(f"{name} DSC"), dsc, True, about))
+        distances = table.numbers(f"{label}_hd95_mm")
+        if not np.isnan(distances).all():
+            is_missed = np.isnan(distances) & ~np.isnan(dsc)
+            distances[is_missed] = _HD95_WORST
+            about = f"HD95 of the {name} in mm; infinite where a team misses it."
+            scores.append(CaseScores(table, f"{label}-hd95", table.title(f"{name} HD95 (mm)"), distances, False, about))
+    return scores
+
+
+def _correct(table: AnswerRows) -> Floats:
+    """Return 1 for a right class, 0 for a wrong or a missing one, and NaN without a row; shape (teams, cases)."""
+    key = table.answer.row_key
+    values = [
+        [np.nan if row is None else float(row[f"predicted_{key}"] == row[key]) for row in rows] for rows in table.rows
+    ]
+    return np.array(values, dtype=np.float64).reshape(len(table.names), len(table.cases))
+
+
+def _concordant_fractions(table: AnswerRows) -> Floats:
+    """Return the fraction of each patient's comparable pairs that each team orders rightly, shape (teams, cases).
+
+    A tie of risks counts as half a pair. The fraction is NaN without a risk or without a comparable patient.
+    """
+    days, events = table.reference("rfs_days"), table.reference("relapse") == 1.0
+    risks = table.numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
+    fractions = np.full(risks.shape, np.nan)
+    for place, of_team in enumerate(risks):
+        known = np.flatnonzero(~np.isnan(of_team) & ~np.isnan(days))
+        pairs = comparable_pairs(days[known], events[known], np.arange(known.size))
+        risk = of_team[known]
+        is_right = (risk[:, None] > risk[None, :]) + 0.5 * (risk[:, None] == risk[None, :])
+        rights, counts = pairs * is_right, pairs.sum(axis=1) + pairs.sum(axis=0)
+        sums = rights.sum(axis=1) + rights.sum(axis=0)
+        fractions[place, known] = np.divide(sums, counts, out=np.full(known.size, np.nan), where=counts > 0)
+    return fractions
+
+
+def rank_within_cases(scores: CaseScores) -> Floats:
+    """Return each team's rank in each case, 1 for the best and tied teams at the better rank; NaN without a value."""
+    ranks = np.full(scores.values.shape, np.nan)
+    for case in range(len(scores.table.cases)):
+        known = ~np.isnan(scores.values[:, case])
+        ranks[known, case] = rankdata(-scores.merits[known, case], method="min")
+    return ranks
+
+
+def analyse_case_ranks(results: TaskResults) -> list[Analysis]:
+    """Return the heat map of ranks over the cases and the podium plot of each value; none for a single team."""
+    continuous = [score for score in case_scores(results) if score.name != "correct" and len(score.table.names) > 1]
+    heat_maps = [_heat_map(continuous)] if continuous else []
+    return [*heat_maps, *(_podium(score) for score in continuous)]
+
+
+def _heat_map(scores: Sequence[CaseScores]) -> Analysis:
+    rows: list[dict[str, Any]] = []
+    for score in scores:
+        for team, ranks in zip(score.table.names, rank_within_cases(score), strict=True):
+            count = int((~np.isnan(ranks)).sum())
+            for rank in range(1, len(score.table.names) + 1):
+                cases = int((ranks == rank).sum())
+                fraction = rounded(cases / count) if count else None
+                rows.append({"value": score.title, "team": team, "rank": rank, "cases": cases, "fraction": fraction})
+    return Analysis(
+        name="ranks-over-cases",
+        title="Ranks over the cases",
+        caption="In how many cases each team had each rank; tied teams share the better rank.",
+        columns={"value": "Value", "team": "Team", "rank": "Rank", "cases": "Cases", "fraction": "Fraction of cases"},
+        rows=rows,
+        chart={
+            "kind": "matrix",
+            "x": "rank",
+            "y": "team",
+            "value": "fraction",
+            "text": "cases",
+            "facet": "value",
+            "pick": True,
+            "scale": "sequential",
+        },
+        source=CHALLENGE_R,
+    )
+
+
+def _podium(scores: CaseScores) -> Analysis:
+    table = scores.table
+    count = min(len(table.names), MAX_PODIUM_TEAMS)
+    leading = CaseScores(table, scores.name, scores.title, scores.values[:count], scores.higher_is_better, "")
+    ranks = rank_within_cases(leading)
+    rows = [
+        {**table.keys_of(case), "team": team, "rank": int(rank), "value": rounded(float(value))}
+        for place, case in enumerate(table.cases)
+        for team, rank, value in zip(table.names, ranks[:, place], leading.values[:, place], strict=False)
+        if not np.isnan(rank)
+    ]
+    first = f" of the first {count} teams" if count < len(table.names) else ""
+    return Analysis(
+        name=f"{scores.name}-podium" if not table.heading else table.name(f"{scores.name}-podium"),
+        title=f"Podium of the {scores.title}",
+        caption=(
+            f"The ranks{first} within each case, tied teams at the better one: a dot for each team and case, and a "
+            f"grey line for each case. {scores.about}"
+        ),
+        columns={**table.case_heads, "team": "Team", "rank": "Rank within the case", "value": scores.title},
+        rows=rows,
+        chart={
+            "kind": "podium",
+            "place": "rank",
+            "y": "value",
+            "series": "team",
+            "line": "case",
+            **({"domain": [0, 1]} if scores.higher_is_better else {}),
+        },
+        source=CHALLENGE_R,
+    )
+
+
+def find_pair(results: Sequence[TaskResults], teams: Sequence[str]) -> tuple[str, str] | None:
+    """Return the two teams that `--compare` names; None without the option, for the first two of each task.
+
+    Raises:
+        HecktorError: A team is unknown, or no task ranks both.
+    """
+    if not teams:
+        return None
+    first, second = teams
+    known = dict.fromkeys(team for task in results for team in task.teams)
+    for team in teams:
+        if team not in known:
+            raise HecktorError("--compare", f"found the unknown team {team!r}", f"one of {', '.join(known)}")
+    if first == second:
+        raise HecktorError("--compare", f"found {first!r} twice", "two teams")
+    if not any(first in task.teams and second in task.teams for task in results):
+        raise HecktorError("--compare", f"found no task with both {first!r} and {second!r}", "two teams of one task")
+    return first, second
+
+
+def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> list[Analysis]:
+    """Return who wins which case of two teams; by default of the winner and the second.
+
+    Nothing is returned for a task that lacks one of the teams or their rows.
+    """
+    names = pair or tuple(results.board.order[:2])
+    if len(names) < 2 or not all(name in results.teams for name in names):
+        return []
+    first, second = names
+    rows: list[dict[str, Any]] = []
+    counts: list[str] = []
+    for score in case_scores(results):
+        table = score.table
+        if not {first, second} <= set(table.names):
+            continue
+        places = [table.names.index(name) for name in names]
+        (a, b), merits = score.values[places], score.merits[places]
+        known = np.flatnonzero(~np.isnan(merits).any(axis=0))
+        gain = np.zeros(len(table.cases))
+        is_equal = merits[0] == merits[1]
+        gain[~is_equal] = merits[0, ~is_equal] - merits[1, ~is_equal]
+        wins, losses = int((gain[known] > 0).sum()), int((gain[known] < 0).sum())
+        ties = known.size - wins - losses
+        counts.append(f"{score.title}: {first} wins {wins} cases, {second} {losses}, {ties} equal. {score.about}")
+        for place in sorted(known, key=lambda place: (gain[place], table.cases[place])):
+            winner = first if gain[place] > 0 else second if gain[place] < 0 else None
+            values = {"first": rounded(float(a[place])), "second": rounded(float(b[place]))}
+            difference = rounded(float(gain[place]))
+            row = {"value": score.title, **table.keys_of(table.cases[place]), **values, "difference": difference}
+            rows.append({**row, "team": winner})
+    if not rows:
+        return []
+    centres = {"centre": "Centre"} if any("centre" in row for row in rows) else {}
+    return [
+        Analysis(
+            name="two-teams",
+            title=f"{first} against {second}, case by case",
+            caption=(
+                f"How much better {first} is than {second} in each case, from the cases that {second} wins to those "
+                f"that {first} wins; bars have the winner's colour."
+            ),
+            columns={
+                "value": "Value",
+                "case": "Case",
+                **centres,
+                "first": first,
+                "second": second,
+                "difference": f"Advantage of {_short(first)}",
+                "team": "Better team",
+            },
+            rows=rows,
+            chart={"kind": "bars", "y": "case", "x": "difference", "facet": "value", "pick": True},
+            notes=(*counts, *_test_lines(results, first, second)),
+            source=NOT_IN_OVERVIEWS,
+        )
+    ]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{name[:23]}\u2026"
+
+
+def _test_lines(results: TaskResults, first: str, second: str) -> list[str]:
+    """Return a line on the test of each ranked metric between two teams."""
+    lines = []
+    for name, title in results.board.metrics.items():
+        tests = (results.board.comparisons or {}).get(name)
+        pairs = [] if tests is None else [pair for pair in tests.pairs if (pair.team, pair.than) == (first, second)]
+        if tests is not None and pairs:
+            lines.append(f"{title}: {_test_text(pairs[0])} ({TESTS.get(tests.test, tests.test)}).")
+    return lines or ["The leaderboard has no tests between these teams."]
+
+
+def _test_text(pair: TeamPair) -> str:
+    """Return the difference of a metric with its interval and the p of the first team being better."""
+    text = (
+        "no difference known" if pair.difference is None else f"{pair.team} minus {pair.than} is {pair.difference:z.4f}"
+    )
+    if pair.ci95_low is not None and pair.ci95_high is not None:
+        text += f" (95% interval {pair.ci95_low:z.4f} to {pair.ci95_high:z.4f})"
+    if pair.p_holm is None:
+        return f"{text}, not tested{': ' * bool(pair.without_p)}{pair.without_p}"
+    return f"{text}, one-sided p {pair.p_holm:.2g} after Holm"
