@@ -100,8 +100,9 @@ class Chart:
     def number(self, row: Row, role: str) -> float | None:
         """Return the finite number that a row has in the column with a role; None if there is no such number."""
         value = row.get(self.key(role))
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and math.isfinite(value) else None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            return None
+        return float(value)
 
     def numbers(self, row: Row, *roles: str) -> list[float]:
         """Return the numbers of a row in the columns with these roles; empty if one of them is absent."""
