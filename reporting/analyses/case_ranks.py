@@ -18,9 +18,9 @@ from evaluation.metrics.overlap import Floats
 from evaluation.results.board import TeamPair
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
-from reporting.analyses.masks.cases import LABELS
-from reporting.analyses.rankings import TESTS
-from reporting.analyses.tables import AnswerRows, answer_rows, answer_title, rounded
+from reporting.analyses.leaderboards import TESTS
+from reporting.analyses.masks import LABELS
+from reporting.analyses.tables import AnswerRows, collect_rows, get_answer_title, round_figure
 
 CHALLENGE_R: Final = "Wiesenfarth et al. 2021 (challengeR)"
 # A podium of more teams cannot be read; these are the teams with a colour of their own.
@@ -58,7 +58,7 @@ def case_scores(results: TaskResults) -> list[CaseScores]:
     """Return the values of single cases: DSC and HD95 of masks, correct classes, concordant pairs of risks."""
     scores: list[CaseScores] = []
     for answer in results.task.answer_specs:
-        table = answer_rows(results, answer)
+        table = collect_rows(results, answer)
         if not table.names:
             continue
         if answer.kind == "mask":
@@ -68,7 +68,7 @@ def case_scores(results: TaskResults) -> list[CaseScores]:
             values = _concordant_fractions(table)
             scores.append(CaseScores(table, "pairs", table.title("Concordant pairs"), values, True, about))
         else:
-            title = f"{answer_title(answer)} correct"
+            title = f"{get_answer_title(answer)} correct"
             scores.append(CaseScores(table, "correct", title, _correct(table), True, "1 for the right class, else 0."))
     return [score for score in scores if not np.isnan(score.values).all()]
 
@@ -140,7 +140,7 @@ def _heat_map(scores: Sequence[CaseScores]) -> Analysis:
             count = int((~np.isnan(ranks)).sum())
             for rank in range(1, len(score.table.names) + 1):
                 cases = int((ranks == rank).sum())
-                fraction = rounded(cases / count) if count else None
+                fraction = round_figure(cases / count) if count else None
                 rows.append({"value": score.title, "team": team, "rank": rank, "cases": cases, "fraction": fraction})
     return Analysis(
         name="ranks-over-cases",
@@ -168,7 +168,7 @@ def _podium(scores: CaseScores) -> Analysis:
     leading = CaseScores(table, scores.name, scores.title, scores.values[:count], scores.higher_is_better, "")
     ranks = rank_within_cases(leading)
     rows = [
-        {**table.keys_of(case), "team": team, "rank": int(rank), "value": rounded(float(value))}
+        {**table.keys_of(case), "team": team, "rank": int(rank), "value": round_figure(float(value))}
         for place, case in enumerate(table.cases)
         for team, rank, value in zip(table.names, ranks[:, place], leading.values[:, place], strict=False)
         if not np.isnan(rank)
@@ -241,8 +241,8 @@ def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> li
         counts.append(f"{score.title}: {first} wins {wins} cases, {second} {losses}, {ties} equal. {score.about}")
         for place in sorted(known, key=lambda place: (gain[place], table.cases[place])):
             winner = first if gain[place] > 0 else second if gain[place] < 0 else None
-            values = {"first": rounded(float(a[place])), "second": rounded(float(b[place]))}
-            difference = rounded(float(gain[place]))
+            values = {"first": round_figure(float(a[place])), "second": round_figure(float(b[place]))}
+            difference = round_figure(float(gain[place]))
             row = {"value": score.title, **table.keys_of(table.cases[place]), **values, "difference": difference}
             rows.append({**row, "team": winner})
     if not rows:

@@ -62,7 +62,9 @@ def _report(options: argparse.Namespace) -> int:
     sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
     colours = colours_of(list_teams(results))
     pair = find_pair(results, options.compare)
-    analyses: dict[str, list[Analysis]] = {task.key: [*compare_two(task, pair), *analyse_task(task)] for task in results}
+    analyses: dict[str, list[Analysis]] = {
+        task.key: [*compare_two(task, pair), *analyse_task(task)] for task in results
+    }
     analyses[BETWEEN_TASKS] = compare_tasks(results)
     pictures, notes = _pictures(options, profile, results, masks, page)
     if options.figures is not None:

@@ -22,6 +22,7 @@ CHANNELS = {
     "lines": ({"x", "y", "series"}, {"low", "high", "facet"}),
     "points": ({"x", "y"}, {"series", "facet"}),
     "bars": ({"y", "x"}, {"series", "facet"}),
+    "podium": ({"place", "y", "series", "line"}, set()),
 }
 SETTINGS = {"kind", "domain", "orientation", "scale", "step", "diagonal", "pick"}
 

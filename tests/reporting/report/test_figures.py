@@ -11,7 +11,7 @@ from contract.editions import list_editions
 from evaluation.editions.profile import load_profile
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.case_ranks import compare_two
-from reporting.analyses.pipeline import task_analyses
+from reporting.analyses.pipeline import analyse_task
 from reporting.analyses.sources import find_results
 from reporting.analyses.tasks import compare_tasks
 from reporting.report.figures import KINDS, Chart, draw_chart, write_figures
@@ -45,7 +45,7 @@ def test_every_kind_of_every_edition_is_drawn(tmp_path, edition):
     results = find_results(tmp_path / "board", load_profile(edition))
     analyses = compare_tasks(results)
     for task in results:
-        of_task = [*compare_two(task), *task_analyses(task)]
+        of_task = [*compare_two(task), *analyse_task(task)]
         analyses += {analysis.chart.get("kind"): analysis for analysis in reversed(of_task)}.values()
     charts = [Chart(analysis, {}) for analysis in analyses if analysis.chart]
     for chart in charts:
