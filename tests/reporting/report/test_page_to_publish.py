@@ -107,7 +107,13 @@ def test_a_page_without_cases_tells_nothing_of_a_patient(results, tmp_path: Path
     assert WITH_CASES not in text
     assert "Behind: 1 case without a prediction" in text
     assert "1 warning that names patients" in text  # of the centres that are not known
-    data = "".join(path.read_text(encoding="utf-8") for path in figures.rglob("*.*") if path.suffix != ".pdf")
+    data = "".join(
+        path.read_text(encoding="utf-8") for path in figures.rglob("*.*") if path.suffix in (".json", ".csv")
+    )
+    # Of a drawing only its texts are read: its coordinates are numbers, too. The PDF is drawn from the same rows.
+    drawings = [path.read_text(encoding="utf-8") for path in figures.rglob("*.svg")]
+    assert drawings
+    data += "\n".join(text for drawing in drawings for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawing))
     assert data
     assert told_by(data) == set()
     # The ranking, its stability and its tests are there, and the centres' two patients are groups that are too small.
