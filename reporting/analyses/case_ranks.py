@@ -57,7 +57,7 @@ class CaseScores:
 def case_scores(results: TaskResults) -> list[CaseScores]:
     """Return the values of single cases: DSC and HD95 of masks, correct classes, concordant pairs of risks."""
     scores: list[CaseScores] = []
-    for answer in results.task.answer_specs:
+    for answer in results.task.answers:
         table = collect_rows(results, answer)
         if not table.names:
             continue
