@@ -327,18 +327,6 @@ def test_of_several_files_none_is_replaced_if_one_cannot_be(tmp_path: Path) -> N
     assert (names(tmp_path), (tmp_path / "a.json").read_text()) == (["a.json", "c.json"], "earlier")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *({}, [], 3, "é\n", {"a": []}, {"a": {}, "b": (1, [2])}, [[], {}], [1, [2, {"a": None}]]),
-        *({1: 2, False: {None: [1]}, 2.5: {"x": {"y": 1}}}, {'é"\n': {"ü": [{"a": 1.5, "b": "x,\n"}]}}),
-    ],
-)
-def test_indented_json_equals_python_s_own(value):
-    assert files.json_text(value) == json.dumps(value, indent=2) + "\n"
-    assert files.json_text(value, indent=1) == json.dumps(value, indent=1) + "\n"
-
-
 def test_numbers_beyond_a_double_are_refused_wherever_they_stand():
     for number in ("1e400", "-1E+0400", "9" * 400, "1.5e999"):
         for text in (number, f"[{number}]", f'{{"sha256": "3e123", "a": {number} }}', f"[1,\n{number}\n]"):
