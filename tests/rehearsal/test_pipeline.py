@@ -51,6 +51,7 @@ def test_commands_name_an_edition_other_than_the_default(
 ) -> None:
     """The task may be left out where the edition has only one."""
     task = [] if edition else ["--task", "3"]
+    (tmp_path / "reference.csv").write_text("PatientID\n")
     options = [*task, *edition, "--cases", str(tmp_path), "--process", "--ground-truth", str(tmp_path)]
     rehearsal = requested(monkeypatch, options)
     assert rehearsal.algorithm.description.split(" ", 1)[1] == algorithm
