@@ -28,7 +28,7 @@ _SHOWN: Final = 80  # characters of a name in a message
 
 
 @dataclass(frozen=True)
-class Entry:
+class FolderEntry:
     """A file or folder below a root; `fault` says why it is not copied, empty if it may be."""
 
     path: str
@@ -40,7 +40,7 @@ class Entry:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def entries_below(root: Path) -> Iterator[Entry]:
+def entries_below(root: Path) -> Iterator[FolderEntry]:
     """Each entry below `root`, a folder before its content; not what is in a folder with a fault.
 
     No more than MAX_ENTRIES are listed; then the last one has a fault.
@@ -48,7 +48,7 @@ def entries_below(root: Path) -> Iterator[Entry]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened_folder(root) as folder:
         for number, (entry, _) in enumerate(_walk(folder, ""), start=1):
             if number > MAX_ENTRIES:
-                yield Entry(entry.path, entry.status, f"more than {MAX_ENTRIES} files and folders")
+                yield FolderEntry(entry.path, entry.status, f"more than {MAX_ENTRIES} files and folders")
                 return
             yield entry
 
@@ -130,7 +130,7 @@ def shown(path: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _walk(folder: int, prefix: str) -> Iterator[tuple[Entry, int]]:
+def _walk(folder: int, prefix: str) -> Iterator[tuple[FolderEntry, int]]:
     """Each entry with its folder's descriptor. The depth of the recursion is bounded by the faults of `_fault`."""
     for name in sorted(os.listdir(folder)):
         try:
@@ -138,14 +138,14 @@ def _walk(folder: int, prefix: str) -> Iterator[tuple[Entry, int]]:
         except FileNotFoundError:
             continue
         path = prefix + name
-        entry = Entry(path, status, _fault(path, status))
+        entry = FolderEntry(path, status, _fault(path, status))
         if entry.fault or not entry.is_folder:
             yield entry, folder
             continue
         try:
             inner = os.open(name, _FOLDER, dir_fd=folder)
         except OSError as problem:
-            yield Entry(path, status, f"cannot be opened ({problem.strerror})"), folder
+            yield FolderEntry(path, status, f"cannot be opened ({problem.strerror})"), folder
             continue
         try:
             yield entry, folder
