@@ -24,9 +24,6 @@ Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 
 
-_MAX_SURFACE_VALUES: Final = {metric.key: metric.bounds[1] for metric in surfaces.SURFACE_METRICS}
-
-
 class LesionPair(Document):
     """A pair of lesions that overlap, and its IoU; lesions are numbered from 0 in the order of their first voxels."""
 
@@ -79,11 +76,12 @@ class SurfaceRow(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.values.keys() != _MAX_SURFACE_VALUES.keys():
-            raise ValueError(f"a value for each of {', '.join(_MAX_SURFACE_VALUES)}")
+        maxima = {metric.key: metric.bounds[1] for metric in surfaces.SURFACE_METRICS}
+        if self.values.keys() != maxima.keys():
+            raise ValueError(f"a value for each of {', '.join(maxima)}")
         for key, value in self.values.items():
-            if value is not None and value > _MAX_SURFACE_VALUES[key]:
-                raise ValueError(f"{key} of at most {_MAX_SURFACE_VALUES[key]:g}")
+            if value is not None and value > maxima[key]:
+                raise ValueError(f"{key} of at most {maxima[key]:g}")
         return self
 
     @classmethod
