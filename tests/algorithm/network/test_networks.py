@@ -245,7 +245,7 @@ import sys
 from algorithm.network.package import load_package
 from algorithm.network.resident import DEFAULT_PACKAGE
 from algorithm.network.networks import build_network
-from algorithm import cli, pipeline, serve
+from algorithm import cli, command, pipeline
 from algorithm.network import passes
 build_network(load_package(DEFAULT_PACKAGE))
 assert "torch" in sys.modules
