@@ -12,7 +12,7 @@ from typing import Final
 from rehearsal.runners.monitor import Stopper
 
 _LOOK_S: Final = 0.5
-_MEASURE_S: Final = 60.0
+MAX_MEASURE_S: Final = 60.0
 
 
 class DiskWatch:
@@ -30,7 +30,7 @@ class DiskWatch:
     ) -> None:
         self._folders, self._max_bytes, self._stop, self._layer_bytes = folders, max_bytes, stop, layer_bytes
         self._ended = threading.Event()
-        self._excess_bytes: int | None = None
+        self._failure: str | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
@@ -43,18 +43,23 @@ class DiskWatch:
     @property
     def failure(self) -> str | None:
         """The reason why the program failed; None if its files fit."""
-        if self._excess_bytes is None:
-            return None
-        return (
-            f"disk limit exceeded: its files take {self._excess_bytes / 1e9:.3g} GB, "
-            f"expected at most {self._max_bytes / 1e9:.3g} GB in /output and /tmp together; it was killed"
-        )
+        return self._failure
 
     def measure(self) -> None:
         """Measure once more, for files that were written shortly before the end or could not be seen until then."""
-        size = used_bytes(self._folders) + (self._layer_bytes() or 0)
-        if size > self._max_bytes and self._excess_bytes is None:
-            self._excess_bytes = size
+        if self._failure is not None:
+            return
+        try:
+            size = used_bytes(self._folders) + (self._layer_bytes() or 0)
+        except subprocess.TimeoutExpired:
+            self._fail(f"its files cannot be measured within {MAX_MEASURE_S:g} s")
+            return
+        if size > self._max_bytes:
+            self._fail(f"its files take {size / 1e9:.3g} GB")
+
+    def _fail(self, found: str) -> None:
+        limit = f"at most {self._max_bytes / 1e9:.3g} GB in /output and /tmp together"
+        self._failure = f"disk limit exceeded: {found}, expected {limit}; it was killed"
 
     def close(self) -> None:
         """End the thread."""
@@ -64,7 +69,7 @@ class DiskWatch:
     def _follow(self) -> None:
         while not self._ended.wait(_LOOK_S):
             self.measure()
-            if self._excess_bytes is not None:
+            if self._failure is not None:
                 # Again and again: the client of an engine may not have made its container yet.
                 self._stop(True)
 
@@ -73,11 +78,11 @@ def used_bytes(folders: Sequence[Path]) -> int:
     """Return the disk space of all files below some folders, whatever their depth; holes of sparse files take none.
 
     Folders that this user cannot open count as empty.
+
+    Raises:
+        subprocess.TimeoutExpired: There are so many files that measuring them takes more than `MAX_MEASURE_S` seconds.
     """
     command = ["du", "--summarize", "--total", "--block-size=1", "--", *map(str, folders)]
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, timeout=_MEASURE_S)
-    except subprocess.TimeoutExpired:
-        return 0
+    done = subprocess.run(command, check=False, capture_output=True, timeout=MAX_MEASURE_S)
     total = re.search(rb"^(\d+)\ttotal\n\Z", done.stdout, re.MULTILINE)
     return int(total[1]) if total else 0
