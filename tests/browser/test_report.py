@@ -179,7 +179,7 @@ def test_a_case_is_chosen_by_keyboard_and_shows_its_picture_and_answers(page: Pa
     expect(card).to_be_visible()
     expect(card.locator("tbody tr")).to_have_count(40)
     card.scroll_into_view_if_needed()
-    page.wait_for_function("document.querySelector('.card[open] img').naturalWidth === 30")
+    expect(page.locator(".card[open] img")).to_have_js_property("naturalWidth", 30)
     expect(page.locator("#selection a")).to_have_text("Show CHUM-003")
 
 

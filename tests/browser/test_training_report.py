@@ -98,7 +98,7 @@ def test_the_picture_of_a_selected_patient_is_loaded(page: Page, report: Path) -
     page.goto(f"{report.as_uri()}#case=P0")
     expect(page.locator("#selection")).to_contain_text("case P0")
     page.locator("#selection a", has_text="Show P0").click()
-    page.wait_for_function("document.querySelector('[id=\"case-P0\"] img').naturalWidth === 30")
+    expect(page.locator('[id="case-P0"] img')).to_have_js_property("naturalWidth", 30)
 
 
 @pytest.mark.parametrize(("scheme", "only"), [("light", ""), ("dark", "color-contrast")])
