@@ -11,7 +11,7 @@ from typing import Final
 from contract import platform
 from contract.editions import Algorithm
 from contract.errors import OutputError
-from contract.images.volumes import image_suffix
+from contract.images.volumes import find_image_suffix
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 PROBABILITIES: Final = "probabilities.npz"
@@ -20,7 +20,7 @@ _MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 def is_mask_file(output: Path) -> bool:
     """True for the name of an image: only the mask is written, to this file. Raises `OutputError`."""
-    suffix = None if output.is_dir() else image_suffix(output, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
+    suffix = None if output.is_dir() else find_image_suffix(output, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if suffix is not None and suffix not in _MASK_SUFFIXES:
         raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
     return suffix is not None

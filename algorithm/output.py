@@ -20,7 +20,7 @@ from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract import platform
 from contract.editions import AnswerSpec
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
-from contract.images.metaimage import unpacked
+from contract.images.metaimage import unpack_mask
 from contract.images.volumes import encode_mask, write_mask
 from contract.io.files import json_text, write_files
 from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
@@ -106,7 +106,7 @@ class AnswerFiles:
         with self._lock:
             self._closed = True
             if self._answers is not None and self._packed_mask is not None:
-                mask = unpacked(self._packed_mask, self._answers.geometry)
+                mask = unpack_mask(self._packed_mask, self._answers.geometry)
                 self._answers, self._packed_mask = replace(self._answers, mask=mask), None
             return self._answers
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationErr
 from contract.documents import PlatformDocument, document_error
 from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
-from contract.images.volumes import image_suffix
+from contract.images.volumes import find_image_suffix
 from contract.io.files import read_json
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES, compose
 
@@ -100,7 +100,7 @@ def case_of(image_name: str) -> str:
     Letters are composed, since a file's name may have passed through macOS.
     """
     name = Path(image_name).name
-    suffix = image_suffix(Path(name), _NAMED_SUFFIXES)
+    suffix = find_image_suffix(Path(name), _NAMED_SUFFIXES)
     stem = name[: -len(suffix)] if suffix else name
     return compose(stem.removesuffix(_CT_MARK))
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from contract.editions import Socket
 from contract.errors import Finding, InputError
-from contract.images.volumes import find_single_image, image_suffix, list_images
+from contract.images.volumes import find_image_suffix, find_single_image, list_images
 from contract.platform import NAMED_IMAGE_SUFFIXES
 from contract.predictions import read_inputs
 
@@ -40,7 +40,7 @@ def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
     for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
         if not path.is_file():
             raise InputError(option, f"no file {path}", "an existing file")
-        if option != "--ehr" and image_suffix(path, NAMED_IMAGE_SUFFIXES) is None:
+        if option != "--ehr" and find_image_suffix(path, NAMED_IMAGE_SUFFIXES) is None:
             raise InputError(option, f"{path.name}", f"an image in {', '.join(NAMED_IMAGE_SUFFIXES)}")
     if files.ct.samefile(files.pet):
         raise InputError("--pet", f"the file of --ct, {ct.name}", "another file")
@@ -49,7 +49,7 @@ def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
 
 def pet_beside(ct: Path) -> Path:
     """The PET CASE_0001 beside a CT with nnU-Net's name CASE_0000. Raises `InputError` for another name."""
-    suffix = image_suffix(ct, NAMED_IMAGE_SUFFIXES) or ""
+    suffix = find_image_suffix(ct, NAMED_IMAGE_SUFFIXES) or ""
     stem = ct.name[: len(ct.name) - len(suffix)]
     if not suffix or not stem.endswith(_NNUNET_CT):
         expected = f"the PET's file, or a CT with nnU-Net's name CASE{_NNUNET_CT}.nii.gz"
@@ -100,7 +100,7 @@ def _listed_paths(root: Path, socket: Socket, notices: Notices) -> Iterator[str]
 def _holds_input(path: Path, socket: Socket) -> bool:
     if not socket.is_image:
         return path.is_file()
-    return bool(list_images(path)) if path.is_dir() else path.is_file() and image_suffix(path) is not None
+    return bool(list_images(path)) if path.is_dir() else path.is_file() and find_image_suffix(path) is not None
 
 
 @dataclass

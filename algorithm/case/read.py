@@ -22,7 +22,14 @@ from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, find_single_image, finite, read_header, read_label_array, read_volume
+from contract.images.volumes import (
+    Volume,
+    convert_to_labels,
+    find_single_image,
+    read_header,
+    read_volume,
+    replace_nonfinite,
+)
 from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 from contract.platform import is_system_name
 
@@ -151,7 +158,7 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
         if name in channels:
             registered.append(_clean_mr(image, path.name, notices))
             continue
-        earlier = read_label_array(image, path.name)
+        earlier = convert_to_labels(image, path.name)
         parts = [(earlier.array == label).astype(np.uint8) for label in labels.FOREGROUND]
         registered += [Volume(part, image.geometry) for part in parts]
     return Case(scan, None, Patient(), is_mr=True, registered=tuple(registered), earlier=earlier)
@@ -221,9 +228,9 @@ class _Reader:
         with self._or_without(_WITHOUT_CONTOURS):
             if (path := given or self._contours_path(source)) is not None:
                 mask = read_volume(path)
-                if differences := mask.geometry.differences(ct):
+                if differences := mask.geometry.find_differences(ct):
                     raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
-                contours = read_label_array(mask, path.name)
+                contours = convert_to_labels(mask, path.name)
         return contours
 
     def _contours_path(self, source: CaseSource) -> Path | None:
@@ -358,7 +365,7 @@ def _checked(volume: Volume, name: str) -> Volume:
 
 
 def _finite(image: Volume, fill: float, name: str, fill_name: str, notices: Notices) -> Volume:
-    cleaned, count = finite(image, fill)
+    cleaned, count = replace_nonfinite(image, fill)
     if count:
         notices.note(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))
     return cleaned

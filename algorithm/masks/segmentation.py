@@ -217,7 +217,7 @@ def segment_by_contours(
     if (marked := np.argwhere(contours.array > 0)[:, ::-1]).size:
         first, last = marked.min(0), marked.max(0)
         size = (last - first + 1).tolist()
-        corners = contours.geometry.cropped(tuple(first.tolist()), (size[0], size[1], size[2])).corners_mm()
+        corners = contours.geometry.crop(tuple(first.tolist()), (size[0], size[1], size[2])).corners_mm()
         low, high = np.minimum(low, corners.min(0)), np.maximum(high, corners.max(0))
     grid = upright_grid(case.scan.geometry, grids.triple(low), grids.triple(high), spacing_mm)
     ct = grids.resample(case.scan, grid, PADDING_HU)

@@ -266,7 +266,7 @@ def _nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
     def has_values(axis: int, number: int) -> bool:
         start, size = [0, 0, 0], list(scan.size)
         start[axis], size[axis] = number, 1
-        plane = scan.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2]))
+        plane = scan.crop((start[0], start[1], start[2]), (size[0], size[1], size[2]))
         return any(bool(read(plane).any()) for read in readers)
 
     low, high = [0, 0, 0], list(scan.size)
@@ -274,7 +274,7 @@ def _nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
         low[axis] = next((number for number in range(n) if has_values(axis, number)), 0)
         high[axis] = next((number + 1 for number in range(n - 1, low[axis] - 1, -1) if has_values(axis, number)), n)
     size = [stop - start for start, stop in zip(low, high, strict=True)]
-    return scan.cropped((low[0], low[1], low[2]), (size[0], size[1], size[2]))
+    return scan.crop((low[0], low[1], low[2]), (size[0], size[1], size[2]))
 
 
 def _scale_of(read: _Reader, scan: Geometry) -> Scale:
@@ -292,4 +292,4 @@ def _slabs(scan: Geometry) -> Iterator[Geometry]:
     x, y, z = scan.size
     step = max(_AT_ONCE // (x * y), 1)
     for start in range(0, z, step):
-        yield scan.cropped((0, 0, start), (x, y, min(step, z - start)))
+        yield scan.crop((0, 0, start), (x, y, min(step, z - start)))

@@ -52,7 +52,7 @@ def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
     window = _window(volume.geometry, target)
     if window is None:
         return np.full(target.array_shape, outside, dtype=np.float32)
-    source = _shrink(Volume(volume.array[slices(*window)], volume.geometry.cropped(*window)), target)
+    source = _shrink(Volume(volume.array[slices(*window)], volume.geometry.crop(*window)), target)
     return sampled(to_sitk(source), target, outside)
 
 
@@ -88,7 +88,7 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
     window = None if around is None else _window(ct, around)
     if window is None:
         return result
-    part = ct.cropped(*window)
+    part = ct.crop(*window)
     background = resample(Volume(logits[0], grid), part, -OUTSIDE_LOGIT)
     values = (resample(Volume(of_label, grid), part, OUTSIDE_LOGIT) for of_label in logits[1:])
     result[slices(*window)] = winner_of(background, enumerate(values, start=1))
@@ -108,7 +108,7 @@ def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry
     margin = _factors(grid, ct)
     low = np.maximum(labelled.min(0) - margin, 0)
     high = np.minimum(labelled.max(0) + 1 + margin, grid.size)
-    return grid.cropped(voxels(low), voxels(high - low))
+    return grid.crop(voxels(low), voxels(high - low))
 
 
 def _window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | None:
@@ -190,7 +190,7 @@ def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike
     last = np.asarray(grid.size) - 1
     start = np.clip(np.floor(index.min(0) + _FACE_TOLERANCE), 0, last)
     stop = np.clip(np.ceil(index.max(0) - _FACE_TOLERANCE), start + 1, last + 1)
-    return grid.cropped(voxels(start), voxels(stop - start))
+    return grid.crop(voxels(start), voxels(stop - start))
 
 
 def upright_grid(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:

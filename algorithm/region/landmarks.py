@@ -197,7 +197,7 @@ def _brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
     box = ndimage.find_objects(mask.astype(np.uint8))[0]
     z, y, x = (cut.start for cut in box)
     depth, rows, columns = mask[box].shape
-    grid = coarse.grid.cropped((x, y, z), (columns, rows, depth))
+    grid = coarse.grid.crop((x, y, z), (columns, rows, depth))
     return Brain(part.centre_mm, lower_mm, found_by, Volume(mask[box].astype(np.uint8), grid), shows_uptake)
 
 

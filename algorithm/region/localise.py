@@ -146,7 +146,7 @@ def _with_values(mr: Volume) -> Region:
         corners = geometry.corners_mm()
         return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN, is_empty=True)
     start, size = [part.start for part in box[::-1]], [part.stop - part.start for part in box[::-1]]
-    corners = geometry.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2])).corners_mm()
+    corners = geometry.crop((start[0], start[1], start[2]), (size[0], size[1], size[2])).corners_mm()
     return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
 
 

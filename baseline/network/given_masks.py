@@ -21,7 +21,7 @@ from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import HecktorError, InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, image_suffix, list_images, read_header, read_volume, write_mask
+from contract.images.volumes import Volume, find_image_suffix, list_images, read_header, read_volume, write_mask
 from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose
 
@@ -103,7 +103,7 @@ def _foreground(training: WorkFolders, case: ReleaseCase, grid: Geometry) -> npt
     if not path.is_file():
         found = f"no out-of-fold probabilities of {case.patient_id}"
         raise HecktorError(training.root.name, found, "`hecktor train heads` with its networks before")
-    if differences := _grid(training, case).differences(grid):
+    if differences := _grid(training, case).find_differences(grid):
         found = f"{case.patient_id} on another grid ({differences[0]})"
         raise HecktorError(training.root.name, found, "the same release and spacing in all working directories")
     with np.load(path) as stored:
@@ -136,7 +136,7 @@ def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, P
     paths: dict[str, Path] = {}
     wanted, others = {case.patient_id for case in cases}, []
     for path in list_images(folder, ONE_FILE_SUFFIXES):
-        name = compose(path.name[: -len(image_suffix(path, ONE_FILE_SUFFIXES) or "")])
+        name = compose(path.name[: -len(find_image_suffix(path, ONE_FILE_SUFFIXES) or "")])
         if name in paths:
             raise InputError("--masks", f"{paths[name].name} and {path.name}", "one mask of each patient")
         if name in wanted:
@@ -151,7 +151,7 @@ def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, P
 
 
 def _check_grid(path: Path, case: ReleaseCase) -> None:
-    differences = read_header(path).geometry.differences(read_header(case.ct).geometry)
+    differences = read_header(path).geometry.find_differences(read_header(case.ct).geometry)
     if differences:
         raise InputError(path.name, f"not on the grid of {case.ct.name} ({differences[0]})", "the CT's grid")
 

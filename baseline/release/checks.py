@@ -25,7 +25,7 @@ from baseline.release.problems import ProblemReporter
 from contract import labels
 from contract.errors import Finding, HecktorError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, finite, read_volume
+from contract.images.volumes import Volume, read_volume, replace_nonfinite
 from contract.release.factors import read_suv_factors
 from contract.release.tables import Problem, ReleaseTable
 
@@ -207,7 +207,7 @@ def _check_dose(dose: Volume, report: ProblemReporter) -> Iterator[Problem]:
 
 def _check_position(role: str, grid: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
     """The mask is on the scan's grid; other images overlap it, and a dose that does not is ignored."""
-    if role == "mask" and (differences := grid.differences(ct)):
+    if role == "mask" and (differences := grid.find_differences(ct)):
         yield report.error("geometry", "; ".join(differences), "the CT's grid")
     elif role not in {"CT", "MR", "mask", "planning CT"} and not overlap(grid, ct):
         problem = report.warning if role == "dose" else report.error
@@ -218,7 +218,7 @@ def _finite(role: str, volume: Volume, case: ReleaseCase, report: ProblemReporte
     """An image as preparation reads it, with a problem for NaN and infinities; of a mask they are labels."""
     if role == "mask" or (role in case.registered and role not in case.channels):
         return volume, []
-    cleaned, count = finite(volume, PADDING_HU if role == "CT" else 0)
+    cleaned, count = replace_nonfinite(volume, PADDING_HU if role == "CT" else 0)
     if count == volume.array.size:
         return cleaned, [report.error("not-finite", "all voxels are NaN or infinite", "numbers")]
     found = f"{count} voxels are NaN or infinite, read as {'air' if role == 'CT' else 'zero'}"
@@ -258,7 +258,7 @@ def scale_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name: 
     """
     if factor is None:
         return pet, None
-    known = finite(pet, 0.0)[0]
+    known = replace_nonfinite(pet, 0.0)[0]
     highest = float(known.array.max())
     if highest <= LARGEST_PLAUSIBLE_SUV:
         return pet, Finding(

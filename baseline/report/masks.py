@@ -15,7 +15,7 @@ from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.editions import AnswerSpec, Edition, parse_edition, write_edition_file
 from contract.errors import HecktorError
-from contract.images.volumes import image_suffix
+from contract.images.volumes import find_image_suffix
 from contract.io.files import write_csv
 from evaluation.editions.profile import build_profile
 from evaluation.options import EvaluationRequest
@@ -84,7 +84,7 @@ def write_references(
     folder.mkdir(parents=True)
     for case in cases:
         if case.mask is not None:
-            link(case.mask, folder / f"{case.patient_id}{image_suffix(case.mask)}")
+            link(case.mask, folder / f"{case.patient_id}{find_image_suffix(case.mask)}")
     rows = []
     for case in cases:
         known = [answer for answer in heads if answered is not None and case.patient_id in answered[answer.name]]

@@ -33,7 +33,7 @@ class Geometry:
     direction: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 
     @classmethod
-    def of(cls, image: Any) -> Geometry:
+    def from_image(cls, image: Any) -> Geometry:
         """Geometry of a three-dimensional SimpleITK image or image reader."""
         size, spacing = image.GetSize(), image.GetSpacing()
         origin, direction = image.GetOrigin(), image.GetDirection()
@@ -82,7 +82,7 @@ class Geometry:
         matrix = self.index_to_physical_matrix()
         return np.asarray(index @ matrix[:3, :3].T + matrix[:3, 3], dtype=np.float64)
 
-    def cropped(self, start: tuple[int, int, int], size: tuple[int, int, int]) -> Geometry:
+    def crop(self, start: tuple[int, int, int], size: tuple[int, int, int]) -> Geometry:
         """The sub-grid of `size` voxels from voxel `start`, both (x, y, z). A `start` outside the grid is allowed."""
         matrix = self.index_to_physical_matrix()
         origin = matrix[:3, :3] @ np.asarray(start, dtype=np.float64) + matrix[:3, 3]
@@ -107,7 +107,7 @@ class Geometry:
             found = f"direction {_numbers(self.direction)} is not orthonormal"
             raise error(name, found, "perpendicular unit vectors (resample it, or correct its header)")
 
-    def differences(self, other: Geometry) -> list[str]:
+    def find_differences(self, other: Geometry) -> list[str]:
         """Differences from `other` in words; empty if both grids are the same.
 
         Sizes must be equal. Tolerances: 1e-3 of the spacing for spacing and origin, 1e-3 for direction cosines.

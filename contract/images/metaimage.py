@@ -136,7 +136,7 @@ def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> None:
         raise truncated(size, target.size)
 
 
-def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
+def pack_mask(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
     """Content of a compressed `.mha` file of a uint8 image of shape `geometry.array_shape`, with the exact geometry."""
     pixels = zlib_ng.compress(np.ascontiguousarray(voxels).data, 1)
     # Axes are rows of the file's matrix but columns of ITK's.
@@ -160,8 +160,8 @@ def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
     return "".join(f"{key} = {value}\n" for key, value in fields.items()).encode("ascii") + pixels
 
 
-def unpacked(content: bytes, geometry: Geometry) -> npt.NDArray[np.uint8]:
-    """The voxels (z, y, x) of a file that `packed` made on this grid."""
+def unpack_mask(content: bytes, geometry: Geometry) -> npt.NDArray[np.uint8]:
+    """The voxels (z, y, x) of a file that `pack_mask` made on this grid."""
     pixels = zlib_ng.decompress(content.partition(_LAST_LINE)[2])
     return np.frombuffer(pixels, dtype=np.uint8).reshape(geometry.array_shape).copy()
 

@@ -85,7 +85,7 @@ class ImageHeader:
         return np.dtype(f"{kind[0]}{int(bits) // 8}".replace("s", "i"))
 
 
-def image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str | None:
+def find_image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str | None:
     """Image suffix of a file name (by default `.mha`, `.tif`, `.tiff` or `.nii.gz`) in lower case, or None."""
     name = path.name.lower()
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
@@ -94,7 +94,7 @@ def image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str |
 def list_images(folder: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> list[Path]:
     """Images directly in `folder`, sorted by name, without hidden files."""
     visible = (path for path in folder.iterdir() if not is_system_name(path.name))
-    return sorted(path for path in visible if image_suffix(path, suffixes) is not None)
+    return sorted(path for path in visible if find_image_suffix(path, suffixes) is not None)
 
 
 def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -> Path:
@@ -164,7 +164,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     return Volume(array, header.geometry)
 
 
-def finite(volume: Volume, fill: float) -> tuple[Volume, int]:
+def replace_nonfinite(volume: Volume, fill: float) -> tuple[Volume, int]:
     """The volume with `fill` in place of NaN and infinities, and their number."""
     count = _not_finite(volume.array) if volume.array.dtype.kind == "f" else 0
     if not count:
@@ -193,7 +193,7 @@ def _read_voxels(path: Path, header: ImageHeader) -> _Array:
 
 
 def _is_nifti(path: Path) -> bool:
-    return image_suffix(path, _NIFTI_SUFFIXES) is not None
+    return find_image_suffix(path, _NIFTI_SUFFIXES) is not None
 
 
 def to_sitk(volume: Volume) -> sitk.Image:
@@ -213,7 +213,7 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
     Raises:
         OutputError: unknown suffix, or the file cannot be written.
     """
-    if image_suffix(path, ONE_FILE_SUFFIXES) is None:
+    if find_image_suffix(path, ONE_FILE_SUFFIXES) is None:
         raise OutputError(path.name, "unknown image suffix", f"{', '.join(ONE_FILE_SUFFIXES)}")
     try:
         with atomic_path(path) as partial:
@@ -235,7 +235,7 @@ def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
         raise RuntimeError(fault.found) from None
 
 
-def read_label_array(mask: Volume, name: str) -> Volume:
+def convert_to_labels(mask: Volume, name: str) -> Volume:
     """A mask that was read, as uint8; `name` is its file's. Raises `InputError` for a label that is unknown."""
     if others := [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]:
         raise InputError(name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
@@ -253,7 +253,7 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
     Raises:
         OutputError: another shape, another label, or the file cannot be written.
     """
-    if image_suffix(path) == ".mha":
+    if find_image_suffix(path) == ".mha":
         write_bytes(path, encode_mask(path.name, mask, geometry))
     else:
         write_volume(path, Volume(_compact(path.name, mask, geometry), geometry))
@@ -261,7 +261,7 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
 
 def encode_mask(name: str, mask: _Array, geometry: Geometry) -> bytes:
     """Content of an `.mha` file with a label mask, as `write_mask` writes it; `name` is for errors (`OutputError`)."""
-    return metaimage.packed(_compact(name, mask, geometry), geometry)
+    return metaimage.pack_mask(_compact(name, mask, geometry), geometry)
 
 
 def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint8]:
@@ -280,7 +280,7 @@ def _opened(path: Path, error: type[HecktorError]) -> ImageHeader:
 
     A NIfTI whose axes ITK finds too far from perpendicular, but `Geometry.check` does not, gives its own header.
     """
-    name, suffix = utf8_path(path, error), image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
+    name, suffix = utf8_path(path, error), find_image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if not path.exists():
         raise error(path.name, f"not found in {path.parent.name}", "an image")
     if not path.is_file():
@@ -321,7 +321,7 @@ def _header_of(reader: sitk.ImageFileReader, path: Path, error: type[HecktorErro
     pixel_type = sitk.GetPixelIDValueAsString(reader.GetPixelID())
     if "complex" in pixel_type.lower():
         raise error(path.name, "complex pixels", "real numbers")
-    return ImageHeader(Geometry.of(reader), pixel_type)
+    return ImageHeader(Geometry.from_image(reader), pixel_type)
 
 
 def _itk_reason(problem: BaseException, path: Path) -> str:

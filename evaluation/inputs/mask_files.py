@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from contract.errors import GroundTruthError, HecktorError, PredictionError, printable
-from contract.images.volumes import image_suffix, list_images, read_header
+from contract.images.volumes import find_image_suffix, list_images, read_header
 from contract.patient import format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_added_by_system, is_system_name
 from contract.predictions import case_of
@@ -53,7 +53,7 @@ def list_masks(folder: Path) -> MaskFolder:
         if not is_system_name(path.name)
         and not path.is_dir()
         and path.suffix.lower() not in _IGNORED_SUFFIXES
-        and image_suffix(path, ONE_FILE_SUFFIXES) is None
+        and find_image_suffix(path, ONE_FILE_SUFFIXES) is None
     ]
     return MaskFolder(tuple(list_images(folder, ONE_FILE_SUFFIXES)), tuple(unread))
 
@@ -164,7 +164,7 @@ def _select_masks(archive_name: str, members: Sequence[zipfile.ZipInfo]) -> list
     for member in members:
         path = PurePosixPath(member.filename)
         is_of_system = is_system_name(path.name) or any(map(is_added_by_system, path.parts))
-        if member.is_dir() or is_of_system or image_suffix(Path(path.name), ONE_FILE_SUFFIXES) is None:
+        if member.is_dir() or is_of_system or find_image_suffix(Path(path.name), ONE_FILE_SUFFIXES) is None:
             continue
         mask = compose(path.name)
         if mask in masks:

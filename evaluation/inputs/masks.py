@@ -170,7 +170,7 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> Predicted
     # The grid is compared before any pixel is read, so that a header that announces terabytes uses no memory.
     with catch_file_errors(path.name):
         geometry = read_header(path, error=PredictionError).geometry
-    if not geometry.differences(grid):
+    if not geometry.find_differences(grid):
         return PredictedMask(_read_predicted_labels(path).array)
     if geometry_rule == EXACT or (geometry_rule == EQUAL_SPACING and not _has_equal_spacing(geometry, grid)):
         raise PredictionError(path.name, describe_grids(geometry, grid))

@@ -14,7 +14,7 @@ from typing import Final
 from contract.editions import AnswerSpec
 from contract.editions.clinical import normalise_key
 from contract.errors import Finding, GroundTruthError, PredictionError
-from contract.images.volumes import image_suffix
+from contract.images.volumes import find_image_suffix
 from contract.io.files import utf8_path
 from contract.io.tables import cell_meaning
 from contract.patient import difference_of_ids, format_names
@@ -74,7 +74,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
 
 
 def _make_mask_answer(case: str, path: Path) -> SubmittedAnswer:
-    if image_suffix(path, ONE_FILE_SUFFIXES) is None:
+    if find_image_suffix(path, ONE_FILE_SUFFIXES) is None:
         return make_unusable_answer(
             case, f"{path.name} is in no format that is read, expected {', '.join(ONE_FILE_SUFFIXES)}"
         )

@@ -17,7 +17,7 @@ from contract.documents import is_member, is_number
 from contract.editions import Algorithm, AnswerSpec, Socket
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, PredictionError, printable
-from contract.images.volumes import find_single_image, image_suffix
+from contract.images.volumes import find_image_suffix, find_single_image
 from contract.io.files import read_json, utf8_path
 from contract.patient import difference_of_ids, format_names
 from contract.platform import ONE_FILE_SUFFIXES, TIFF_SUFFIXES
@@ -223,7 +223,7 @@ def find_answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path
     with catch_file_errors(path.name):
-        if is_image and image_suffix(path, (*ONE_FILE_SUFFIXES, *TIFF_SUFFIXES)) is None:
+        if is_image and find_image_suffix(path, (*ONE_FILE_SUFFIXES, *TIFF_SUFFIXES)) is None:
             path = find_single_image(path, error=PredictionError)
         is_regular = path.is_file() and not path.is_symlink()
     if not path.name.isprintable():

@@ -12,7 +12,7 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Socket
 from contract.errors import InputError
-from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
+from contract.images.volumes import find_image_suffix, find_single_image, read_volume, write_volume
 from contract.io.files import folder_nearby, list_folder, read_json, write_json
 from contract.platform import compose, is_system_name
 from contract.predictions import read_inputs, socket_entry
@@ -112,7 +112,7 @@ def place(source: Path, target: Path) -> None:
 
 
 def _place_image(source: Path, target: Path) -> None:
-    if image_suffix(source) == ".mha":
+    if find_image_suffix(source) == ".mha":
         place(source, target)
         return
     write_volume(target, read_volume(source))

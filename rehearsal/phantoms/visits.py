@@ -108,7 +108,7 @@ def _grid(case: PhantomCase, coarsening: int) -> Geometry:
 def _padded(grid: Geometry) -> Geometry:
     x, y, z = (int(np.ceil(_PADDING_MM / step)) for step in grid.spacing_mm)
     columns, rows, slices = grid.size
-    return grid.cropped((-x, -y, -z), (columns + 2 * x, rows + 2 * y, slices + 2 * z))
+    return grid.crop((-x, -y, -z), (columns + 2 * x, rows + 2 * y, slices + 2 * z))
 
 
 def _cropped(volume: Volume, grid: Geometry) -> Volume:

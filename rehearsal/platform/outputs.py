@@ -114,7 +114,7 @@ def _unscored(path: Path, answer: AnswerSpec, ct_geometry: Geometry | None) -> s
         return "a TIFF"
     header = read_header(path, error=OutputError)
     _check_pixel_type(path, header)
-    differences = [] if ct_geometry is None else ct_geometry.differences(header.geometry)
+    differences = [] if ct_geometry is None else ct_geometry.find_differences(header.geometry)
     if not differences or math.prod(header.geometry.size) <= _CHEAP_VOXELS:
         _check_labels(path, answer)
     return f"its grid is not the CT's ({'; '.join(differences)}, CT against mask)" if differences else ""

@@ -10,7 +10,7 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
-from contract.images.volumes import find_single_image, image_suffix, list_images
+from contract.images.volumes import find_image_suffix, find_single_image, list_images
 from contract.io.files import folder_nearby, remove_apostrophe
 from contract.platform import compose, is_system_name
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
@@ -81,7 +81,7 @@ def _find_platform_files(inputs: Path, case: str, reference: Path, edition: Edit
 
 
 def _find_release_images(folder: Path) -> dict[str, Path]:
-    by_stem = {compose(path.name[: -len(image_suffix(path) or "")]): path for path in list_images(folder)}
+    by_stem = {compose(path.name[: -len(find_image_suffix(path) or "")]): path for path in list_images(folder)}
     stems = {kind: f"{compose(folder.name)}{mark}" for kind, mark in _RELEASE_MARKS.items()}
     return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
 

@@ -19,7 +19,7 @@ from matplotlib.patheffects import withStroke
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, finite, read_volume
+from contract.images.volumes import Volume, read_volume, replace_nonfinite
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.overlap import Floats
 from evaluation.results.task import TaskResults
@@ -173,8 +173,8 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     reference = read_labels(files.reference, HecktorError)
     if request.scored is not None:
         request.scored.check_reference(reference, files.reference.name)
-    ct = finite(read_volume(files.ct), 0.0)[0]
-    pet = finite(read_volume(files.pet), 0.0)[0] if request.pet is None else request.pet
+    ct = replace_nonfinite(read_volume(files.ct), 0.0)[0]
+    pet = replace_nonfinite(read_volume(files.pet), 0.0)[0] if request.pet is None else request.pet
     drawn = {REFERENCE: reference}
     notes = []
     for team, path in files.predictions.items():

@@ -228,7 +228,7 @@ def compare_case(item: ObservedCase, rules: MaskRules) -> list[Agreement]:
     compact = []
     for name, path in item.masks.items():
         volume = read_labels(path, GroundTruthError)
-        if volume.geometry.differences(grid):
+        if volume.geometry.find_differences(grid):
             mismatch = f"its grid is {volume.geometry.describe()}; expected the first one's: {grid.describe()}"
             raise GroundTruthError(f"{item.case} of {name}", mismatch)
         compact.append(CompactMask.from_mask(volume.array))

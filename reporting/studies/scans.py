@@ -51,7 +51,7 @@ class Tumour:
 def crop_grid(grid: Geometry, region: Box) -> Geometry:
     """Return the sub-grid of a (z, y, x) region that is not empty."""
     z, y, x = region
-    return grid.cropped((x.start, y.start, z.start), (x.stop - x.start, y.stop - y.start, z.stop - z.start))
+    return grid.crop((x.start, y.start, z.start), (x.stop - x.start, y.stop - y.start, z.stop - z.start))
 
 
 def resample_uptake(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:

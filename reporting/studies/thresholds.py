@@ -124,7 +124,7 @@ def _assign_labels(
 def _find_tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Booleans:
     """Return True where the CT shows no air; raise GroundTruthError if the CT is not on the mask's grid."""
     ct = read_volume(scans.ct, error=GroundTruthError)
-    if ct.geometry.differences(grid):
+    if ct.geometry.find_differences(grid):
         raise GroundTruthError(scans.ct.name, f"its grid is {ct.geometry.describe()}; the mask's: {grid.describe()}")
     return np.asarray(ct.array[region] >= MIN_TISSUE_HU)
 

@@ -233,7 +233,7 @@ def _encode_mask(mask: NamedMask, grid: Geometry) -> Json:
     )
     inside = array[z, y, x]
     depth, height, width = inside.shape
-    cropped = grid.cropped((x.start, y.start, z.start), (width, height, depth))
+    cropped = grid.crop((x.start, y.start, z.start), (width, height, depth))
     volume = encode_nifti(inside, cropped, intent=LABEL_INTENT)
     return {"name": mask.name, "colour": mask.colour, "is_reference": mask.is_reference, "volume": volume}
 
@@ -260,7 +260,7 @@ def _crop_to_lesions(mask: LesionVoxels) -> Volume:
     x, y, z = (mask.index - first).T
     array[z, y, x] = mask.labels
     x0, y0, z0 = first.tolist()
-    return Volume(array, mask.geometry.cropped((x0, y0, z0), (width, height, depth)))
+    return Volume(array, mask.geometry.crop((x0, y0, z0), (width, height, depth)))
 
 
 def encode_nifti(array: npt.NDArray[Any], geometry: Geometry, *, step: float = 1.0, intent: int = 0) -> str:

@@ -79,7 +79,7 @@ def resample_volume(
     (x, y, z), (width, height, depth) = region
     part = volume.array[z : z + depth, y : y + height, x : x + width]
     shown = np.ascontiguousarray(part) if label is None else (part == label).astype(np.float32)
-    image = to_sitk(Volume(shown, volume.geometry.cropped(*region)))
+    image = to_sitk(Volume(shown, volume.geometry.crop(*region)))
     placement = (grid.origin_mm, grid.spacing_mm, grid.direction)
     resampled = sitk.Resample(image, grid.size, sitk.Transform(), interpolator, *placement, outside, sitk.sitkFloat32)
     return np.asarray(sitk.GetArrayFromImage(resampled), dtype=np.float32)

@@ -93,7 +93,7 @@ def test_masks_of_degenerate_cases(case_folder: Any, predict: Any, name: str, me
     answer = predict("1", "--method", method)
     assert (answer.status, answer.files) == (0, [MASK])
     mask = read_volume(case_folder.output / MASK)
-    assert mask.geometry.differences(case_folder.ct.geometry) == []
+    assert mask.geometry.find_differences(case_folder.ct.geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}
 
 

@@ -55,7 +55,7 @@ def test_each_task_writes_its_socket_and_nothing_else(forks: Forks, case_folder:
     mask = read_volume(case_folder.output / mask_path)
     assert mask.array.dtype == np.uint8
     assert set(np.unique(mask.array)) <= {0, 1, 2}
-    assert mask.geometry.differences(case_folder.ct.geometry) == []
+    assert mask.geometry.find_differences(case_folder.ct.geometry) == []
     risk = json.loads((case_folder.output / "rfs.json").read_text())
     assert isinstance(risk, float)
     assert math.isfinite(risk)

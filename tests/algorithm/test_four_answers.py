@@ -74,7 +74,7 @@ def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger:
     assert run_main(main, options) == 0
     assert sorted(p.relative_to(case.output).as_posix() for p in case.output.rglob("*") if p.is_file()) == FILES
     mask = read_volume(case.output / FILES[0])
-    assert mask.geometry.differences(case.ct.geometry) == []
+    assert mask.geometry.find_differences(case.ct.geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}
     ratio = math.exp(1.5)
     days = pytest.approx(1000 * (1 - math.exp(-ratio)) / ratio)

@@ -46,7 +46,7 @@ def test_the_mask_is_that_of_the_platforms_layout(
     assert expected.array.any()
     np.testing.assert_array_equal(mask.array, expected.array)
     assert mask.array.dtype == np.uint8
-    assert mask.geometry.differences(case_folder.ct.geometry) == []
+    assert mask.geometry.find_differences(case_folder.ct.geometry) == []
     assert list(output.parent.iterdir()) == [output]
 
 
@@ -159,7 +159,7 @@ def test_a_ct_on_an_oblique_grid_keeps_its_geometry(case_folder: Any, files: Pat
     turned = type(grid)(grid.size, grid.spacing_mm, (-92.0, 92.0, -85.0), (0, 1, 0, -1, 0, 0, 0, 0, 1))
     write_volume(files / "T_0000.nii.gz", Volume(case_folder.ct.array, turned))
     assert run(tiny_package, "--ct", files / "T_0000.nii.gz", "--pet", files / PET, "--output", files / "t.nii.gz") == 0
-    assert read_volume(files / "t.nii.gz").geometry.differences(turned) == []
+    assert read_volume(files / "t.nii.gz").geometry.find_differences(turned) == []
 
 
 def test_a_packed_model_gives_the_same_mask_and_its_folder_is_removed(

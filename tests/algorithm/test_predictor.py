@@ -30,7 +30,7 @@ def test_a_mask_is_that_of_the_command_line(case_folder: Any, predict: Any, tiny
     predictor = Predictor(tiny_package, device="cpu")
     for prediction in (predictor.predict(case_folder.input), from_arrays(predictor, case_folder)):
         np.testing.assert_array_equal(prediction.mask, mask)
-        assert prediction.geometry.differences(case_folder.ct.geometry) == []
+        assert prediction.geometry.find_differences(case_folder.ct.geometry) == []
         assert (prediction.risks, prediction.classes, prediction.record.passes_done) == ({}, {}, 4)
 
 

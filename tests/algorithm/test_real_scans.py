@@ -48,5 +48,5 @@ def test_segmentation(real_case: Path) -> None:
     run(real_case, "segmentation")
     mask = read_volume(SEGMENTATION.answers[0].socket.path_under(real_case / "output") / platform.MASK_FILE_NAME)
     ct = read_header(EDITION.inputs["ct"].path_under(real_case / "input") / "scan.nii.gz")
-    assert mask.geometry.differences(ct.geometry) == []
+    assert mask.geometry.find_differences(ct.geometry) == []
     assert mask.array.dtype == np.uint8

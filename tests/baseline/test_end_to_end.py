@@ -155,7 +155,7 @@ def check_heads(work: Path, release: Path) -> None:
     for folder in sorted(path for path in (release / "Task 1").iterdir() if path.is_dir()):
         mask = read_volume(work / "out_of_fold" / "masks" / f"{folder.name}.nii.gz")
         ct = read_volume(folder / f"{folder.name}__CT.nii.gz")
-        assert mask.geometry.differences(ct.geometry) == []
+        assert mask.geometry.find_differences(ct.geometry) == []
         assert set(np.unique(mask.array)) <= {0, 1, 2}
     document = read_json(work / "cross_validation.json")
     assert document["no_head"] == {}
@@ -200,7 +200,7 @@ def check_mask(package: Path, platform_input: Path, output: Path) -> None:
     answer("segmentation", "baseline", package, platform_input, output)
     mask = read_volume(_output("segmentation", output) / platform.MASK_FILE_NAME)
     (ct,) = EDITION.inputs["ct"].path_under(platform_input).iterdir()
-    assert mask.geometry.differences(read_volume(ct).geometry) == []
+    assert mask.geometry.find_differences(read_volume(ct).geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}
 
 

@@ -242,7 +242,7 @@ def check_four_answers(predictions: Path, cohort: Path, answered: Sequence[str])
         assert answers["rfs"] > 0
         ct = next(COMBINED.inputs[CT].path_under(cohort / patient / "input").iterdir())
         mask = read_header(predictions / "segmentation" / f"{patient}.mha")
-        assert mask.geometry.differences(read_header(ct).geometry) == []
+        assert mask.geometry.find_differences(read_header(ct).geometry) == []
 
 
 @pytest.fixture(scope="session")
@@ -269,7 +269,7 @@ def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path:
     assert [path.stem for path in answers] == ["STS_001", "STS_035"]
     for path in answers:
         ct = SOCKETS[CT].path_under(scans / path.stem / "input") / "scan.mha"
-        assert read_header(path).geometry.differences(read_header(ct).geometry) == []
+        assert read_header(path).geometry.find_differences(read_header(ct).geometry) == []
 
 
 def test_the_script_saves(images: ContainerEngine, toy_image: str, tmp_path: Path):

@@ -102,8 +102,8 @@ def test_phantom_through_dicom_into_the_algorithm(study: StudyFolder, tmp_path: 
     ct = read_volume(find_single_image(case / "images" / "ct"))
     pet = read_volume(find_single_image(case / "images" / "pet"))
     np.testing.assert_array_equal(ct.array, phantom.ct.array)
-    assert ct.geometry.differences(phantom.ct.geometry) == []
-    assert pet.geometry.differences(phantom.pet.geometry) == []
+    assert ct.geometry.find_differences(phantom.ct.geometry) == []
+    assert pet.geometry.find_differences(phantom.pet.geometry) == []
     steps = phantom.pet.array.max(axis=(1, 2), keepdims=True) / 32767
     assert (np.abs(pet.array - phantom.pet.array) <= 0.51 * np.maximum(steps, HOUR_FACTOR)).all()
 
@@ -113,5 +113,5 @@ def test_phantom_through_dicom_into_the_algorithm(study: StudyFolder, tmp_path: 
     )
     assert done.returncode == 0, done.stderr
     mask = read_volume(output / "images" / "tumor-lymph-node-segmentation" / "output.mha")
-    assert mask.geometry.differences(phantom.ct.geometry) == []
+    assert mask.geometry.find_differences(phantom.ct.geometry) == []
     assert set(np.unique(mask.array)) >= {0, 1}

@@ -80,7 +80,7 @@ def _between(volume: Volume, low_mm: float, high_mm: float) -> Volume:
     z = grid.origin_mm[2] + grid.spacing_mm[2] * np.arange(grid.size[2])
     inside = np.flatnonzero((z >= low_mm) & (z <= high_mm))
     first, count = int(inside[0]), len(inside)
-    part = grid.cropped((0, 0, first), (grid.size[0], grid.size[1], count))
+    part = grid.crop((0, 0, first), (grid.size[0], grid.size[1], count))
     return Volume(volume.array[first : first + count].copy(), part)
 
 

@@ -133,7 +133,7 @@ def test_an_odd_scan(name: str, tmp_path: Path) -> None:
     assert (region["found_by"], region["sure"]) == (expected.found_by, expected.sure)
     unsure = (NO_LANDMARK,) if expected.found_by == OUTLINE else ()
     assert tuple(str(Finding(**notice)) for notice in answer.record["notices"]) == (*expected.warnings, *unsure)
-    assert answer.mask.geometry.differences(scan.ct.geometry) == []
+    assert answer.mask.geometry.find_differences(scan.ct.geometry) == []
     assert where(answer.mask.array, scan.mask.array) == expected.mask
 
 
@@ -166,7 +166,7 @@ def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
     path = socket.path_under(case.output)
     if NEUTRAL[task] is None:
         mask = read_volume(path / platform.MASK_FILE_NAME)
-        assert mask.geometry.differences(case.ct.geometry) == []
+        assert mask.geometry.find_differences(case.ct.geometry) == []
         assert not mask.array.any()
     else:
         assert json.loads(path.read_text()) == pytest.approx(NEUTRAL[task])

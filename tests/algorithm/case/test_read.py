@@ -150,7 +150,7 @@ def test_a_sound_case(case_folder: Any, notices: Notices) -> None:
     case = read_case(case_folder.write().input, EDITION, SEGMENTATION, notices)
     assert case.pet is not None
     assert case.patient.values["age_years"] == 61
-    assert case.scan.geometry.differences(case_folder.ct.geometry) == []
+    assert case.scan.geometry.find_differences(case_folder.ct.geometry) == []
     assert notices.findings == []
 
 

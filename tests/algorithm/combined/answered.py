@@ -41,7 +41,7 @@ def answered(case: CaseFolder, package: Path, *code: Path, **changes: Any) -> Pr
 def values(case: CaseFolder) -> dict[str, Any]:
     """The written values; the mask is on the CT's grid."""
     assert files_below(case.output) == FILES
-    assert read_volume(case.output / MASK).geometry.differences(case.ct.geometry) == []
+    assert read_volume(case.output / MASK).geometry.find_differences(case.ct.geometry) == []
     return {path.stem: read_json(path) for path in case.output.glob("*.json")}
 
 

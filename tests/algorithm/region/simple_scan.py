@@ -57,7 +57,7 @@ class Scan:
 
     def case(self, *, pet: bool = True, top_mm: float = 400.0) -> Case:
         slices = int((top_mm - GRID.origin_mm[2]) / 4) + 1
-        grid = GRID.cropped((0, 0, 0), (GRID.size[0], GRID.size[1], min(slices, GRID.size[2])))
+        grid = GRID.crop((0, 0, 0), (GRID.size[0], GRID.size[1], min(slices, GRID.size[2])))
         ct = Volume(self.ct[: grid.size[2]].astype(np.int16), grid)
         return Case(ct, Volume(self.suv[: grid.size[2]], grid) if pet else None, Patient())
 

@@ -111,7 +111,7 @@ def test_a_pet_that_ends_below_the_head_does_not_speak_against_a_brain(padded: b
     scan = Scan().with_brain()
     scan.suv[150:] = 0.0
     slices = 200 if padded else 150
-    pet = Volume(scan.suv[:slices], GRID.cropped((0, 0, 0), (*GRID.size[:2], slices)))
+    pet = Volume(scan.suv[:slices], GRID.crop((0, 0, 0), (*GRID.size[:2], slices)))
     brain = brain_of(coarse_picture(Case(scan.case().scan, pet, Patient())))
     assert brain.found_by == "brain case"
     np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=2.0)
@@ -155,7 +155,7 @@ def test_a_solid_table_larger_than_the_patient_is_not_the_patient() -> None:
     x, y, _ = coordinates()
     table = (np.abs(x) < 190) & (y > 96) & np.ones(GRID.array_shape, dtype=bool)
     scan.fill(table, 100, 0.0)
-    grid = GRID.cropped((0, 0, 150), (100, 80, 50))
+    grid = GRID.crop((0, 0, 150), (100, 80, 50))
     case = Case(Volume(scan.ct[150:].astype(np.int16), grid), Volume(scan.suv[150:], grid), Patient())
     body = coarse_picture(case).body
     assert not (body & table[150:]).any()

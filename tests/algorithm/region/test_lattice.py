@@ -110,4 +110,4 @@ def test_an_oriented_scan_has_the_same_values_in_the_same_places(scan: Geometry)
 
 def test_the_first_voxel_of_a_part() -> None:
     scan = Geometry((9, 8, 7), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), direction_of((0, 1, 2), (1.0, 1.0, 1.0), (0.3, 0.1)))
-    assert first_voxel(scan.cropped((2, 3, 1), (4, 4, 4)), scan) == (1, 3, 2)
+    assert first_voxel(scan.crop((2, 3, 1), (4, 4, 4)), scan) == (1, 3, 2)

@@ -30,7 +30,7 @@ def pet_elsewhere(release: Release, p: str) -> list[Expected]:
 
 def pet_of_few_voxels(release: Release, p: str) -> list[Expected]:
     grid = release.read(p, "__PT").geometry
-    part = grid.cropped((28, 28, 0), (8, 8, grid.size[2]))
+    part = grid.crop((28, 28, 0), (8, 8, grid.size[2]))
     release.change(p, "__PT", lambda pet: pet[:, 28:36, 28:36], size=part.size, origin_mm=part.origin_mm)
     return error("geometry", p, image(p, "__PT"), r"size \(8, 8, \d+\)$")
 

@@ -62,7 +62,7 @@ def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixtu
     ct, pet = (read_volume(data(release) / "imagesTr" / f"MDA-003_000{channel}.nii.gz") for channel in (0, 1))
     mask = read_volume(data(release) / "labelsTr" / "MDA-003.nii.gz")
     assert ct.geometry == pet.geometry
-    assert not ct.geometry.differences(mask.geometry)
+    assert not ct.geometry.find_differences(mask.geometry)
     # nnU-Net's lattice divides the scan's field into whole voxels of about 3 mm.
     assert ct.geometry.spacing_mm == pytest.approx((3, 3, 3), abs=0.05)
     assert set(np.unique(mask.array)) == {0, 1, 2}

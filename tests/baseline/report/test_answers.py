@@ -135,7 +135,7 @@ def test_probabilities_on_the_networks_grid(tmp_path: Path) -> None:
         write_probabilities(work.probabilities(case.patient_id), shares, np.zeros(coarse.array_shape, np.uint8))
     output = answers_of(work, tmp_path / "out", "--probabilities")
     gtvp = read_volume(output / "probabilities" / "A-1__gtvp.nii.gz", "float32")
-    assert gtvp.geometry.differences(coarse) == []
+    assert gtvp.geometry.find_differences(coarse) == []
     np.testing.assert_allclose(gtvp.array, 0.2, atol=1e-7)
 
 

@@ -57,7 +57,7 @@ def test_agrees_with_simpleitk(geometry: Geometry, index: tuple[int, int, int]) 
     point = geometry.index_to_physical_matrix() @ [*index, 1]
     np.testing.assert_allclose(point[:3], image.TransformIndexToPhysicalPoint(index), atol=1e-9)
     np.testing.assert_allclose(geometry.physical_to_index_matrix() @ point, [*index, 1], atol=1e-6)
-    assert Geometry.of(image).differences(geometry) == []
+    assert Geometry.from_image(image).find_differences(geometry) == []
     assert geometry.array_shape == sitk.GetArrayViewFromImage(image).shape
     geometry.check("image")
 
@@ -79,7 +79,7 @@ def test_corners_lie_half_a_voxel_beyond_the_centres() -> None:
 
 @given(GEOMETRIES, st.tuples(*[st.integers(0, 10)] * 3))
 def test_cropping_keeps_the_position_of_voxels(geometry: Geometry, start: tuple[int, int, int]) -> None:
-    part = geometry.cropped(start, (1, 1, 1))
+    part = geometry.crop(start, (1, 1, 1))
     np.testing.assert_allclose(part.origin_mm, (geometry.index_to_physical_matrix() @ [*start, 1])[:3], atol=1e-9)
     assert part.direction == geometry.direction
 
@@ -98,13 +98,13 @@ BASE = Geometry((4, 5, 6), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
 )
 def test_differences_are_named(change: dict[str, tuple[float, ...]], field: str) -> None:
     other = dataclasses.replace(BASE, **change)
-    (difference,) = BASE.differences(other)
+    (difference,) = BASE.find_differences(other)
     assert difference.startswith(field)
 
 
 def test_differences_below_a_thousandth_of_the_spacing_are_ignored() -> None:
     other = Geometry((4, 5, 6), (1.0009, 2.0019, 3.0029), (10.0009, 19.9981, 30.0029))
-    assert BASE.differences(other) == []
+    assert BASE.find_differences(other) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import SimpleITK as sitk
 
 from contract.errors import InputError
 from contract.images.geometry import Geometry
-from contract.images.metaimage import packed, read_voxels
+from contract.images.metaimage import pack_mask, read_voxels
 from contract.images.nifti import ImageFault
 from contract.images.volumes import read_volume
 
@@ -78,10 +78,10 @@ def test_itk_reads_a_packed_mask(tmp_path):
     geometry = Geometry((5, 4, 3), (1 / 3, 0.9765625, 3.27), (-249.51171875, 1e-7, 1234.5), oblique())
     voxels = np.random.default_rng(2).integers(0, 3, (3, 4, 5), dtype=np.uint8)
     path = tmp_path / "a.mha"
-    path.write_bytes(packed(voxels, geometry))
+    path.write_bytes(pack_mask(voxels, geometry))
     image = sitk.ReadImage(str(path))
     np.testing.assert_array_equal(sitk.GetArrayFromImage(image), voxels)
-    assert Geometry.of(image) == geometry
+    assert Geometry.from_image(image) == geometry
     np.testing.assert_array_equal(read_voxels(path, voxels.shape, voxels.dtype), voxels)
 
 

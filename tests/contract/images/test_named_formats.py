@@ -25,7 +25,7 @@ def test_voxels_and_geometry(tmp_path: Path, suffix: str, compress: bool) -> Non
     path = written(tmp_path / f"scan{suffix.lower()}", compress=compress).rename(tmp_path / f"scan{suffix}")
     volume = read_volume(path)
     np.testing.assert_array_equal(volume.array, noise(OBLIQUE).array)
-    assert volume.geometry.differences(OBLIQUE) == []
+    assert volume.geometry.find_differences(OBLIQUE) == []
     assert read_header(path).geometry == volume.geometry
 
 
@@ -74,7 +74,7 @@ def test_a_folder_of_images_leaves_them_out(tmp_path: Path) -> None:
 
 def test_only_formats_of_one_file_are_written(tmp_path: Path) -> None:
     write_volume(tmp_path / "scan.nii", noise(OBLIQUE))
-    assert read_volume(tmp_path / "scan.nii").geometry.differences(OBLIQUE) == []
+    assert read_volume(tmp_path / "scan.nii").geometry.find_differences(OBLIQUE) == []
     with pytest.raises(OutputError, match=r"^scan\.mhd: unknown image suffix"):
         write_volume(tmp_path / "scan.mhd", noise(OBLIQUE))
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii"]

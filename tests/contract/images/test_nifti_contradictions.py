@@ -86,7 +86,7 @@ def test_oblique_images_of_itk_hold_no_contradiction(tmp_path, seed):
     axes[:, 2] *= np.linalg.det(axes) * (-1) ** seed  # left-handed, too
     grid = Geometry(SIZE, (0.7, 1.9, 3.3), (-310.5, 20.25, 1700.0), tuple(axes.ravel()))
     write_volume(tmp_path / "a.nii.gz", Volume(np.zeros(grid.array_shape, np.uint8), grid))
-    assert not read_header(tmp_path / "a.nii.gz").geometry.differences(grid)
+    assert not read_header(tmp_path / "a.nii.gz").geometry.find_differences(grid)
 
 
 @pytest.mark.parametrize(("cosine", "is_accepted"), [(1e-4, True), (5e-4, True), (9.9e-4, True), (1.5e-3, False)])

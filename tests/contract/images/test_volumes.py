@@ -40,7 +40,7 @@ def test_round_trip(tmp_path: Path, suffix: str, compress: bool, dtype: type) ->
     volume_read = read_volume(tmp_path / f"a{suffix}")
     np.testing.assert_array_equal(volume_read.array, volume.array)
     assert volume_read.array.dtype == dtype
-    assert volume_read.geometry.differences(OBLIQUE) == []
+    assert volume_read.geometry.find_differences(OBLIQUE) == []
     assert [path.name for path in tmp_path.iterdir()] == [f"a{suffix}"]
 
 
@@ -95,7 +95,7 @@ def test_round_trip_of_any_orientation(
     path = tmp_path_factory.mktemp("orientation") / "a.mha"
     write_volume(path, noise(geometry))
     volume_read = read_volume(path)
-    assert volume_read.geometry.differences(geometry) == []
+    assert volume_read.geometry.find_differences(geometry) == []
     np.testing.assert_array_equal(volume_read.array, noise(geometry).array)
 
 
@@ -129,7 +129,7 @@ def test_a_mask_has_the_reference_geometry(tmp_path: Path) -> None:
     volume_read = read_volume(tmp_path / "output.mha")
     assert volume_read.array.dtype == np.uint8
     np.testing.assert_array_equal(volume_read.array, mask)
-    assert volume_read.geometry.differences(OBLIQUE) == []
+    assert volume_read.geometry.find_differences(OBLIQUE) == []
 
 
 @pytest.mark.parametrize("value", [3, -1, 256, 257])

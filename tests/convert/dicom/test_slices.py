@@ -26,7 +26,7 @@ def test_orientation_is_kept_in_lps(study: StudyFolder, convert: Convert, direct
     study.ct(Volume(ct_volume().array, grid))
     study.pet()
     ct = convert().image("ct")
-    assert ct.geometry.differences(grid) == []
+    assert ct.geometry.find_differences(grid) == []
     np.testing.assert_allclose(ct.geometry.direction, direction, atol=1e-9)
     np.testing.assert_array_equal(ct.array, ct_volume().array)
 

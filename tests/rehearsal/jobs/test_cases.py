@@ -42,7 +42,7 @@ def test_other_formats_are_converted_to_mha(cohort: Path, tmp_path: Path):
     (staged,) = (tmp_path / "job" / "images" / "ct").iterdir()
     assert staged.name == f"{job.entries[0]['image']['pk']}.mha"
     again = read_volume(staged)
-    assert again.geometry.differences(volume.geometry) == []
+    assert again.geometry.find_differences(volume.geometry) == []
     assert again.array[1, 2, 3] == 77
 
 

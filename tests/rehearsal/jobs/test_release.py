@@ -109,7 +109,7 @@ def test_images_keep_grid_values_and_type(tmp_path: Path) -> None:
         source = read_volume(root / "Task 2" / "C-3" / f"C-3{suffix}.nii.gz")
         (path,) = E2025.inputs[name].path_under(job.input_dir).glob("*.mha")
         staged = read_volume(path)
-        assert staged.geometry.differences(source.geometry) == []
+        assert staged.geometry.find_differences(source.geometry) == []
         assert np.allclose(staged.geometry.direction, source.geometry.direction, rtol=0, atol=1e-12)
         assert np.allclose(staged.geometry.origin_mm, source.geometry.origin_mm, rtol=0, atol=1e-9)
         assert np.array_equal(staged.array, source.array)

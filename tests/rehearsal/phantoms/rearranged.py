@@ -197,4 +197,4 @@ def _oblique(volume: Volume, rotation: NDArray[np.float64], outside: float, inte
     origin = rotation @ ((low + high) / 2 - (count - 1) / 2 * spacing)
     placement = origin.tolist(), spacing.tolist(), rotation.ravel().tolist()
     image = sitk.Resample(to_sitk(volume), count.tolist(), sitk.Transform(), interpolator, *placement, float(outside))
-    return Volume(sitk.GetArrayFromImage(image), Geometry.of(image))
+    return Volume(sitk.GetArrayFromImage(image), Geometry.from_image(image))

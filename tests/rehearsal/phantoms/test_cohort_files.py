@@ -118,7 +118,7 @@ def test_release_layout(tmp_path: Path) -> None:
         ct = images.read_volume(tmp_path / "Task 1" / name / f"{name}__CT.nii.gz")
         mask = images.read_volume(tmp_path / "Task 1" / name / f"{name}.nii.gz")
         assert ct.array.dtype == np.int16
-        assert not ct.geometry.differences(mask.geometry)
+        assert not ct.geometry.find_differences(mask.geometry)
         for task in ("Task 2", "Task 3"):
             copy = tmp_path / task / name / f"{name}__PT.nii.gz"
             assert copy.read_bytes() == (tmp_path / "Task 1" / name / copy.name).read_bytes()
@@ -142,7 +142,7 @@ def test_platform_layout_and_resuming(tmp_path: Path) -> None:
     inputs = read_inputs(tmp_path / first / "input" / "inputs.json")
     assert {item.slug: item.image_name for item in inputs}[SOCKETS[CT].slug] == f"{first}.mha"
     mask = images.read_volume(tmp_path / "ground_truth" / f"{first}.mha")
-    assert not mask.geometry.differences(images.read_volume(ct).geometry)
+    assert not mask.geometry.find_differences(images.read_volume(ct).geometry)
     assert [row["PatientID"] for row in rows_of(tmp_path / "truth" / "truth.csv")] == patient_ids
     with pytest.raises(OutputError, match="found a cohort made with"):
         list(make_cohort(replace(options, seed=9), 2, tmp_path, jobs=1))
@@ -174,8 +174,8 @@ def test_an_edition_decides_on_sockets_keys_and_columns(tmp_path: Path, layout: 
     assert read_json(tmp_path / "truth" / "cohort.json")["edition"] == "four-answers"
     if layout == "release":
         images_of = {role: images.read_volume(release / name / f"{name}{role}.nii.gz") for role in ("__CT", "__PT", "")}
-        assert not images_of["__CT"].geometry.differences(images_of["__PT"].geometry)
-        assert not images_of["__CT"].geometry.differences(images_of[""].geometry)
+        assert not images_of["__CT"].geometry.find_differences(images_of["__PT"].geometry)
+        assert not images_of["__CT"].geometry.find_differences(images_of[""].geometry)
         return
     assert sorted(path.name for path in (tmp_path / name / "input").iterdir()) == [
         "health-record.json", "images", "inputs.json",
@@ -221,8 +221,8 @@ def test_release_of_2026(tmp_path: Path) -> None:
     for case in cases:
         name = case.patient_id
         ct, pet, mask = (images.read_volume(folder / name / f"{name}{role}.nii.gz") for role in ("__CT", "__PT", ""))
-        assert not ct.geometry.differences(pet.geometry)
-        assert not ct.geometry.differences(mask.geometry)
+        assert not ct.geometry.find_differences(pet.geometry)
+        assert not ct.geometry.find_differences(mask.geometry)
         assert (name in factors) == (pet.array.max() > 500)
     (row,) = factors.values()
     assert list(row) == ["pid", "patient_weight_kg", "dose_for_suv_bq", "bqml_to_suvbw_factor"]
@@ -249,7 +249,7 @@ def test_platform_of_2026_gives_the_factor_of_pets_in_bq_per_ml(tmp_path: Path) 
     np.testing.assert_allclose(bq.array / 2500, suv.array, atol=0.5 / 2500 + 1e-6)
     np.testing.assert_array_equal(suv_2025.array, suv.array)
     ct = images.read_volume(next((tmp_path / "SUV" / "input" / "images" / "ct").iterdir()))
-    assert ct.geometry.differences(suv.geometry)
+    assert ct.geometry.find_differences(suv.geometry)
     factors = [read_json(tmp_path / name / "input" / "ehr.json").get("SUV Factor") for name in ("SUV", "Bq", "2025")]
     assert factors == [None, pytest.approx(1 / 2500), None]
 

@@ -127,7 +127,7 @@ def test_fields_of_view_hold_the_primary_and_every_node(cohort: list[PhantomCase
 
 
 def test_ct_and_pet_never_share_a_grid(cohort: list[PhantomCase]) -> None:
-    assert all(case.protocol.ct.differences(case.protocol.pet) for case in cohort)
+    assert all(case.protocol.ct.find_differences(case.protocol.pet) for case in cohort)
 
 
 @pytest.mark.parametrize("shape_seed", range(5))

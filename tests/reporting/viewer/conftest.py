@@ -50,7 +50,7 @@ def volume_of(base64: str) -> Volume:
         path = Path(folder) / "volume.nii.gz"
         path.write_bytes(b64decode(base64))
         image = sitk.ReadImage(str(path))
-    return Volume(sitk.GetArrayFromImage(image), Geometry.of(image))
+    return Volume(sitk.GetArrayFromImage(image), Geometry.from_image(image))
 
 
 @pytest.fixture
