@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, cast
 
 from contract import platform
-from contract.errors import HecktorError, printable, run_main
+from contract.errors import HecktorError, replace_unprintable, run_main
 
 # Python's own exit status when stdout cannot be flushed.
 _UNWRITTEN_STDOUT: Final = 120
@@ -110,7 +110,7 @@ class MarkedFormatter(logging.Formatter):
     """Prints each message on one line, with WARNING_MARK before each warning that does not begin with its own mark."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
-        record.message = printable(record.message)  # names from packages, files and images have a part in it
+        record.message = replace_unprintable(record.message)  # names from packages, files and images have a part in it
         if record.levelno == logging.WARNING and not record.message.startswith(_MARKED):
             record.message = f"{WARNING_MARK} {record.message}"
         return super().formatMessage(record)

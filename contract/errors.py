@@ -33,7 +33,7 @@ _OF_A_DISK: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 INTERRUPTED: Final = 130
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Replace unprintable characters, such as unpaired surrogates, that a log or file cannot hold."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
@@ -51,10 +51,10 @@ class Finding:
     action: str = ""
 
     def __str__(self) -> str:
-        return sentence(self.what, self.found, self.expected) + (f"; {self.action}" if self.action else "")
+        return format_sentence(self.what, self.found, self.expected) + (f"; {self.action}" if self.action else "")
 
 
-def sentence(what: str, found: str = "", expected: str = "") -> str:
+def format_sentence(what: str, found: str = "", expected: str = "") -> str:
     """Join the fields as `WHAT: FOUND, expected EXPECTED`; empty fields are left out."""
     return what + (f": {found}" if found else "") + (f", expected {expected}" if expected else "")
 
@@ -70,7 +70,7 @@ class HecktorError(Exception):
 
     def __init__(self, what: str, found: str = "", expected: str = "") -> None:
         self.what, self.found, self.expected = what, found, expected
-        self.message = printable(" ".join(sentence(what, found, expected).split()))
+        self.message = replace_unprintable(" ".join(format_sentence(what, found, expected).split()))
         super().__init__(what, found, expected)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class OutputError(HecktorError):
     """An output cannot be written or breaks the challenge's rules."""
 
 
-def unwritable(what: str, problem: Exception, expected: str = "a writable folder") -> OutputError:
+def make_write_error(what: str, problem: Exception, expected: str = "a writable folder") -> OutputError:
     """The error for a file or folder whose writing failed; a full disk is called one."""
     if getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(problem):
         folder = expected.removeprefix("a writable folder")
@@ -99,7 +99,7 @@ def unwritable(what: str, problem: Exception, expected: str = "a writable folder
     return OutputError(what, f"cannot be written ({getattr(problem, 'strerror', None) or problem})", expected)
 
 
-def unreadable(what: str, problem: OSError, error: type[HecktorError], expected: str) -> HecktorError:
+def make_read_error(what: str, problem: OSError, error: type[HecktorError], expected: str) -> HecktorError:
     """Return the error for a file or folder that cannot be read; one without permission names path, user and chmod."""
     if is_permission_error(problem):
         return error(*permission_fields(problem.filename))
@@ -158,7 +158,7 @@ class EngineError(HecktorError):
     """No container engine answers, or it failed."""
 
 
-def together(faults: Sequence[HecktorError], found: str) -> HecktorError:
+def combine_errors(faults: Sequence[HecktorError], found: str) -> HecktorError:
     """Combine several errors into one, so that all can be fixed at once; a single error is returned unchanged."""
     if len(faults) == 1:
         return faults[0]

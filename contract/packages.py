@@ -29,7 +29,7 @@ from contract.editions import (
     remove_scoring,
 )
 from contract.editions.inputs import CT_AND_PET
-from contract.errors import Finding, HecktorError, ModelPackageError, unreadable
+from contract.errors import Finding, HecktorError, ModelPackageError, make_read_error
 from contract.io.files import (
     MAX_JSON_BYTES,
     decode_text,
@@ -432,7 +432,7 @@ def _verified_file(root: Path, name: str, entry: FileEntry) -> Path:
         actual = file_entry(path)
     except OSError as problem:
         expected = "a file that every user may read, as after `chmod -R a+rX` of the package"
-        raise unreadable(name, problem, ModelPackageError, expected) from None
+        raise make_read_error(name, problem, ModelPackageError, expected) from None
     if actual["size"] != entry.size:
         raise ModelPackageError(name, f"{actual['size']} bytes", f"{entry.size}")
     if actual["sha256"] != entry.sha256:

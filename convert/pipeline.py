@@ -15,7 +15,7 @@ import numpy as np
 from contract.editions import Edition, load_edition
 from contract.editions.clinical import ClinicalValue, ClinicalVariable, ImpossibleValueError
 from contract.editions.inputs import CT, EHR, PET
-from contract.errors import Finding, InputError, OutputError, unwritable
+from contract.errors import Finding, InputError, OutputError, make_write_error
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.io.files import whole_folder, write_json
@@ -196,7 +196,7 @@ def write_case(
             if mask is not None:
                 write_mask(partial / GROUND_TRUTH / f"{name}.mha", mask.array, mask.geometry)
     except OSError as problem:
-        raise unwritable(str(folder), problem) from None
+        raise make_write_error(str(folder), problem) from None
 
 
 def clinical_values(

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from tqdm import tqdm
 
-from contract.errors import GroundTruthError, HecktorError, together
+from contract.errors import GroundTruthError, HecktorError, combine_errors
 from contract.processes import Died, map_in_processes
 
 Item = TypeVar("Item")
@@ -127,7 +127,7 @@ def map_cases(
     ]
     errors = [row for row in rows if isinstance(row, GroundTruthError)]
     if errors:
-        raise together(errors, f"{len(errors)} of {len(items)} references cannot be used")
+        raise combine_errors(errors, f"{len(errors)} of {len(items)} references cannot be used")
     return [row for row in rows if not isinstance(row, GroundTruthError)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from contract.errors import Finding, HecktorError, printable
+from contract.errors import Finding, HecktorError, replace_unprintable
 from contract.patient import format_names
 from contract.platform import PREDICTIONS_JSON, compose, is_added_by_system, is_system_name
 from evaluation.editions.profile import TaskProfile
@@ -78,7 +78,7 @@ def _find_entries(folder: Path) -> _TeamEntries:
             errors[path.name] = HecktorError(what, f"found {path.name}", _EXPECTED)
     if notes:
         finding = Finding(what, f"found {format_names(notes, 10)}", _EXPECTED, "hidden files and notes are not scored")
-        sys.stderr.write(f"warning: {printable(str(finding))}\n")
+        sys.stderr.write(f"warning: {replace_unprintable(str(finding))}\n")
     if not paths_of and not errors:
         raise HecktorError(what, "found nothing", _EXPECTED)
     for team, paths in paths_of.items():

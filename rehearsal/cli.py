@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, write_edition_file
-from contract.errors import GroundTruthError, HecktorError, printable
+from contract.errors import GroundTruthError, HecktorError, replace_unprintable
 from contract.io.files import list_folder
 from contract.options import (
     Parser,
@@ -120,13 +120,13 @@ def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
     from rehearsal.pipeline import rehearse
 
     with tqdm(
-        desc=printable(f"{rehearsal.team}, {rehearsal.task.name}"), unit="case", disable=None, leave=False
+        desc=replace_unprintable(f"{rehearsal.team}, {rehearsal.task.name}"), unit="case", disable=None, leave=False
     ) as bar:
 
         def done(job: JobResult) -> None:
             bar.update()
             if job.failure is not None:
-                bar.write(printable(f"failed: {job.job.case.case_id}: {job.failure}"), file=sys.stderr)
+                bar.write(replace_unprintable(f"failed: {job.job.case.case_id}: {job.failure}"), file=sys.stderr)
 
         result = rehearse(rehearsal, on_start=bar.reset, on_job=done)
     _print_result(result, rehearsal.output_dir)
@@ -135,7 +135,7 @@ def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
 
 def _say(line: str, file: TextIO | None = None) -> None:
     """Print one line; programs, images and files of strangers have a part in it, so it holds no escapes."""
-    print(printable(line), file=file)
+    print(replace_unprintable(line), file=file)
 
 
 def _print_result(result: RehearsalResult, output_dir: Path) -> None:

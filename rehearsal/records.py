@@ -11,7 +11,7 @@ from pydantic import Field, computed_field
 
 from contract.archives import unpack
 from contract.documents import Document, PlatformDocument, read_document
-from contract.errors import Finding, HecktorError, ModelPackageError, sentence
+from contract.errors import Finding, HecktorError, ModelPackageError, format_sentence
 from contract.packages import MANIFEST, PackageIdentity, package_identity
 
 # Cases that a message names; rehearsal.json names all of them.
@@ -201,13 +201,13 @@ def rehearsed_package(
     if others:
         first = recorded[others[0]]
         found = "no package" if first is None else str(first)
-        problem = sentence("model package", f"{found} in the run record of {named_cases(others)}", str(package))
+        problem = format_sentence("model package", f"{found} in the run record of {named_cases(others)}", str(package))
         return package, (problem,), ()
     unknown = [case for case, record in records.items() if record is None]
     if given is None or not unknown:
         return package, (), ()
     found = f"no run record of {named_cases(unknown)}, so the package that answered is not known"
-    return package, (), (sentence("model package", found),)
+    return package, (), (format_sentence("model package", found),)
 
 
 def _named(identities: Iterable[PackageIdentity | None]) -> RehearsedPackage | None:

@@ -25,7 +25,7 @@ from baseline.package.members import CustomMember, EnsembleMember, copy_networks
 from contract import labels
 from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
-from contract.errors import ModelPackageError, OutputError, unwritable
+from contract.errors import ModelPackageError, OutputError, make_write_error
 from contract.io.files import atomic_path, replace_path, write_json, write_text
 from contract.packages import CHANNELS, FORMAT_VERSION, HEADS, MANIFEST, file_entry
 
@@ -115,7 +115,7 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as scratch:
             yield Path(scratch)
     except (OSError, SafetensorError) as problem:
-        raise unwritable(target.name, problem) from None
+        raise make_write_error(target.name, problem) from None
 
 
 def _write_files(folder: Path, contents: PackageContents) -> Path:

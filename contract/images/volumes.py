@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from contract.errors import HecktorError, InputError, OutputError, unreadable, unwritable
+from contract.errors import HecktorError, InputError, OutputError, make_read_error, make_write_error
 from contract.images import metaimage, nifti
 from contract.images.geometry import Geometry
 from contract.io.files import atomic_path, require_space, utf8_path, write_bytes
@@ -154,7 +154,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     except nifti.ImageFault as fault:
         raise error(path.name, *fault.args) from None
     except OSError as problem:
-        raise unreadable(path.name, problem, error, "a readable file") from None
+        raise make_read_error(path.name, problem, error, "a readable file") from None
     if _stamp(path) != stamp:
         raise error(path.name, "changed while it was being read", "an unchanged file")
     if dtype is not None:
@@ -220,7 +220,7 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
             _write_completely(partial, volume, compress)
     except RuntimeError as problem:
         if os.strerror(errno.ENOSPC) in str(problem):
-            raise unwritable(path.name, problem) from None
+            raise make_write_error(path.name, problem) from None
         raise OutputError(path.name, f"cannot be written ({_itk_reason(problem, path)})") from None
 
 

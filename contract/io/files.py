@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from contract.errors import HecktorError, InputError, OutputError, unreadable, unwritable
+from contract.errors import HecktorError, InputError, OutputError, make_read_error, make_write_error
 from contract.platform import compose
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
@@ -157,7 +157,7 @@ def _refusing(target: Path) -> Iterator[None]:
 
 
 def _refused(target: Path, problem: OSError) -> OutputError:
-    return unwritable(target.name, problem, f"a writable folder {'/'.join(target.parts[-3:-1])}")
+    return make_write_error(target.name, problem, f"a writable folder {'/'.join(target.parts[-3:-1])}")
 
 
 def require_space(folder: Path) -> None:
@@ -465,4 +465,4 @@ def read_bytes(path: Path, expected: str, *, error: type[HecktorError], max_byte
     try:
         return path.read_bytes()
     except OSError as problem:
-        raise unreadable(name, problem, error, "a readable file") from None
+        raise make_read_error(name, problem, error, "a readable file") from None

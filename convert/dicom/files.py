@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from contract.errors import Finding, HecktorError, InputError, unreadable
+from contract.errors import Finding, HecktorError, InputError, make_read_error
 from contract.io.files import find_files
 from contract.platform import is_below_system_name
 
@@ -140,7 +140,7 @@ def _read_header(path: Path, name: str) -> DicomHeader | None:
         with path.open("rb") as file:
             start = file.read(_PREAMBLE_BYTES + 4)
     except OSError as problem:
-        raise unreadable(name, problem, InputError, "a readable file") from None
+        raise make_read_error(name, problem, InputError, "a readable file") from None
     has_preamble = start[_PREAMBLE_BYTES:] == b"DICM"
     if not has_preamble and (start[:2] not in _FIRST_GROUPS or not _is_data_set(path)):
         return None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from contract.errors import GroundTruthError, HecktorError, PredictionError, printable
+from contract.errors import GroundTruthError, HecktorError, PredictionError, replace_unprintable
 from contract.images.volumes import find_image_suffix, list_images, read_header
 from contract.patient import format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_added_by_system, is_system_name
@@ -132,7 +132,9 @@ def _unpack(archive: Path, folder: Path, max_bytes: int) -> None:
                 with opened.open(member) as source, (folder / PurePosixPath(member.filename).name).open("xb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
     except _DAMAGE as problem:
-        raise PredictionError(archive.name, f"cannot be read ({printable(str(problem))})", "a zip file") from None
+        raise PredictionError(
+            archive.name, f"cannot be read ({replace_unprintable(str(problem))})", "a zip file"
+        ) from None
     except OSError as problem:
         raise PredictionError(
             archive.name, f"cannot be unpacked ({problem.strerror})", "space for temporary files"
@@ -168,7 +170,7 @@ def _select_masks(archive_name: str, members: Sequence[zipfile.ZipInfo]) -> list
             continue
         mask = compose(path.name)
         if mask in masks:
-            names = printable(f"{masks[mask].filename} and {member.filename}")
+            names = replace_unprintable(f"{masks[mask].filename} and {member.filename}")
             raise PredictionError(archive_name, f"found {names}", "one mask a case")
         masks[mask] = member
     if not masks:

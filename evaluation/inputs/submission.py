@@ -16,7 +16,7 @@ from contract import platform
 from contract.documents import is_member, is_number
 from contract.editions import Algorithm, AnswerSpec, Socket
 from contract.editions.answers import ClassValue
-from contract.errors import Finding, PredictionError, printable
+from contract.errors import Finding, PredictionError, replace_unprintable
 from contract.images.volumes import find_image_suffix, find_single_image
 from contract.io.files import read_json, utf8_path
 from contract.patient import difference_of_ids, format_names
@@ -170,7 +170,7 @@ def match_entries(
             answers.append(make_unusable_answer(case, f"{len(of_case)} {entries.plural}, expected one"))
         else:
             answers.append(make_answer(case, of_case[0]))
-    return Submission(tuple(answers), tuple(sorted(map(printable, entries.unknown))), tuple(duplicate))
+    return Submission(tuple(answers), tuple(sorted(map(replace_unprintable, entries.unknown))), tuple(duplicate))
 
 
 def _make_nothing_matched_error(entries: Entries[Entry], cases: Collection[str]) -> NothingMatchedError:

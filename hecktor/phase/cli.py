@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import load_edition
-from contract.errors import printable
+from contract.errors import replace_unprintable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.no_image:
         images, missing = images_or_reason(arguments, None)
     with lock_output(options.output):
-        make_phase(options, images, lambda line: print(printable(line), flush=True))
+        make_phase(options, images, lambda line: print(replace_unprintable(line), flush=True))
     if missing is not None:
         raise without_archives(missing, GROUND_TRUTH, "--no-image")
     print(f"phase in {options.output}; README.md describes the files and the settings", flush=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from contract.editions import AnswerSpec
-from contract.errors import HecktorError, PredictionError, together
+from contract.errors import HecktorError, PredictionError, combine_errors
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
 from evaluation.editions.profile import AnswerProfile, TaskProfile
@@ -63,7 +63,7 @@ def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: boo
         except HecktorError as fault:
             faults.append(fault)
     if faults:
-        raise together(faults, f"{len(faults)} of {len(by_case)} cases cannot be used")
+        raise combine_errors(faults, f"{len(faults)} of {len(by_case)} cases cannot be used")
     write_jobs(jobs, input_dir, np.random.default_rng(0))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import load_edition
-from contract.errors import HecktorError, unwritable
+from contract.errors import HecktorError, make_write_error
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.processes import usable_cpus
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {problem}", file=sys.stderr)
         return 1
     except OSError as problem:
-        raise unwritable(str(problem.filename or arguments.output), problem) from None
+        raise make_write_error(str(problem.filename or arguments.output), problem) from None
     count = "1 patient" if arguments.patients == 1 else f"{arguments.patients} patients"
     print(f"{count} in {arguments.output}, the true values in {arguments.output / 'truth'}")
     return 0

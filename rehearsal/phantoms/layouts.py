@@ -17,7 +17,7 @@ import SimpleITK as sitk
 
 from contract.editions import Algorithm, Edition, Socket
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
-from contract.errors import OutputError, unwritable
+from contract.errors import OutputError, make_write_error
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.io import files
 from contract.platform import INPUTS_JSON
@@ -61,7 +61,7 @@ def write_nifti(path: Path, volume: Volume) -> None:
             target.write(compressor.flush())
         plain.unlink()
     except (OSError, RuntimeError) as problem:
-        raise unwritable(path.name, problem) from None
+        raise make_write_error(path.name, problem) from None
 
 
 def _check_complete(plain: Path, volume: Volume) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from contract.errors import printable
+from contract.errors import replace_unprintable
 from rehearsal.runners.engines import USAGE_HINT
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Limits
@@ -94,7 +94,7 @@ def last_line(stderr: Path) -> str:
     """The last non-empty line among a log's last 100, cut as the platform cuts it; an empty text if there is none."""
     lines = [line.strip() for line in _text(stderr).decode("utf-8", errors="replace").splitlines()]
     lines = [line for line in lines if not USAGE_HINT.match(line)]
-    return next((printable(line[:MESSAGE_LIMIT]) for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
+    return next((replace_unprintable(line[:MESSAGE_LIMIT]) for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
 
 
 def log_warnings(log: Path) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition
-from contract.errors import EngineError, HecktorError, printable
+from contract.errors import EngineError, HecktorError, replace_unprintable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
 from contract.packages import chosen_edition, edition_hint
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if images is not None:
         images = replace(images, code=options.code)
     with lock_output(options.output):
-        make_submission(options, images, lambda line: print(printable(line), flush=True))
+        make_submission(options, images, lambda line: print(replace_unprintable(line), flush=True))
     if missing is not None:
         raise without_archives(missing, MODEL, "--model-only")
     print(f"submission in {options.output}; README.md describes the files", flush=True)

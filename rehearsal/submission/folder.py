@@ -16,7 +16,7 @@ from typing import Final, Literal
 from contract.documents import Document, bullets, section, table
 from contract.editions import Algorithm, Socket
 from contract.editions.answers import Direction
-from contract.errors import EngineError, HecktorError, OutputError, unwritable
+from contract.errors import EngineError, HecktorError, OutputError, make_write_error
 from contract.io.files import write_json, write_text
 from contract.packages import FileEntry
 from contract.platform import API_METHOD_LABEL
@@ -70,7 +70,7 @@ def scratch_folder(output: Path) -> Iterator[Path]:
         for folder in abandoned:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as problem:
-        raise unwritable(output.name, problem) from None
+        raise make_write_error(output.name, problem) from None
     finally:
         if is_new and output.is_dir() and not any(output.iterdir()):
             output.rmdir()

@@ -21,9 +21,9 @@ from contract.errors import (
     OutputError,
     PredictionError,
     TimeLimitError,
-    printable,
+    format_sentence,
+    replace_unprintable,
     run_main,
-    sentence,
 )
 from contract.processes import map_in_processes
 
@@ -50,7 +50,7 @@ KINDS = [
     ],
 )
 def test_sentence_and_error_message(fields: tuple[str, ...], text: str) -> None:
-    assert sentence(*fields) == text
+    assert format_sentence(*fields) == text
     assert str(HecktorError(*fields)) == HecktorError(*fields).message == text
 
 
@@ -74,7 +74,7 @@ def test_error_fields_are_unchanged_while_the_message_is_one_printable_line() ->
 
 
 def test_printable_replaces_control_characters_and_surrogates() -> None:
-    assert printable("a\x00b\ud800c é") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c é"
+    assert replace_unprintable("a\x00b\ud800c é") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c é"
 
 
 def state(error: BaseException) -> tuple[object, ...]:

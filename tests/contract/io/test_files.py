@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, unwritable
+from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, make_write_error
 from contract.io import files
 from contract.io.files import (
     atomic_path,
@@ -128,8 +128,8 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_by_the_words_of_a_library() -> None:
     """safetensors has no error number."""
     problem = ValueError("Error while serializing: I/O error: No space left on device (os error 28)")
-    assert str(unwritable("model", problem)) == "model: no space left on the disk, expected free space"
-    other = unwritable("model", OSError(errno.EROFS, "Read-only file system"))
+    assert str(make_write_error("model", problem)) == "model: no space left on the disk, expected free space"
+    other = make_write_error("model", OSError(errno.EROFS, "Read-only file system"))
     assert str(other) == "model: cannot be written (Read-only file system), expected a writable folder"
 
 
