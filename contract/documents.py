@@ -46,14 +46,14 @@ def find_version(package: str, absent: str = "unknown") -> str:
         return absent
 
 
-def unique(values: Iterable[str]) -> None:
+def check_unique(values: Iterable[str]) -> None:
     """Raise ValueError, as pydantic's validators do, if a value occurs more than once."""
     twice = sorted(value for value, count in Counter(values).items() if count > 1)
     if twice:
         raise ValueError(f"each once, not {', '.join(twice)} twice")
 
 
-def expect_keys(document: BaseModel, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+def check_keys(document: BaseModel, required: Sequence[str], optional: Sequence[str] = ()) -> None:
     """Raise ValueError unless a part with several kinds has the keys of its own kind."""
     given = document.model_fields_set
     absent = [key for key in required if key not in given]
@@ -171,10 +171,10 @@ def parse_document(
     except PydanticSerializationError:
         raise error(name, "text with an unpaired surrogate", "Unicode text") from None
     except ValidationError as problem:
-        raise document_error(problem, name, error) from None
+        raise make_document_error(problem, name, error) from None
 
 
-def document_error(
+def make_document_error(
     problem: ValidationError,
     name: str,
     error: type[HecktorError] = InputError,
@@ -190,12 +190,12 @@ def document_error(
     return error(name + _place(location), f"found {_found(first)}", _expected(first))
 
 
-def json_schema(model: type[Document]) -> dict[str, Any]:
+def build_json_schema(model: type[Document]) -> dict[str, Any]:
     """The JSON schema of a document."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
 
 
-def tag_by(key: str) -> Callable[[Any], str]:
+def make_tag_reader(key: str) -> Callable[[Any], str]:
     """A function from a part of a union, in JSON or as an object, to its tag: its `key` in brackets."""
 
     def tag(part: Any) -> str:
@@ -232,26 +232,26 @@ def _expected(fault: ErrorDetails) -> str:
     return reason.removeprefix("Input should be ").removeprefix("Value error, ")
 
 
-def section(level: int, title: str, *parts: str) -> str:
+def format_section(level: int, title: str, *parts: str) -> str:
     """A heading of Markdown with its paragraphs and tables; empty parts are left out."""
-    return "\n\n".join([f"{'#' * level} {plain(title)}", *filter(None, parts)])
+    return "\n\n".join([f"{'#' * level} {escape_markdown(title)}", *filter(None, parts)])
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table with right-aligned columns of figures; an empty text for no rows."""
     if not rows:
         return ""
     figures = [all(_FIGURE.match(str(row[column])) for row in rows) for column in range(len(heads))]
     lines = [heads, ["---:" if is_figure else "---" for is_figure in figures], *rows]
-    return "\n".join("| " + " | ".join(plain(str(cell)) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(escape_markdown(str(cell)) for cell in line) + " |" for line in lines)
 
 
-def bullets(lines: Sequence[str]) -> str:
+def format_bullets(lines: Sequence[str]) -> str:
     """A bullet list."""
     return "\n".join(f"- {line}" for line in lines)
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """The text on one line, with bars escaped so that they do not end a table cell."""
     return " ".join(text.split()).replace("|", r"\|")
 

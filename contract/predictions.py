@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError, model_validator
 
-from contract.documents import PlatformDocument, document_error
+from contract.documents import PlatformDocument, make_document_error
 from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import find_image_suffix
@@ -178,7 +178,7 @@ def read_predictions(path: Path) -> tuple[Job, ...]:
     try:
         jobs = _JOBS.validate_python(content)
     except ValidationError as problem:
-        raise document_error(problem, path.name, PredictionError) from None
+        raise make_document_error(problem, path.name, PredictionError) from None
     twice = [pk for pk, count in Counter(job.pk for job in jobs).items() if count > 1]
     if twice:
         raise PredictionError(path.name, f"job {twice[0]} appears twice", "each job once")
@@ -194,4 +194,4 @@ def read_inputs(path: Path, *, error: type[HecktorError] = PredictionError) -> t
     try:
         return _SOCKET_VALUES.validate_python(read_json(path, error=error, accept_nan=True))
     except ValidationError as problem:
-        raise document_error(problem, path.name, error) from None
+        raise make_document_error(problem, path.name, error) from None

@@ -26,7 +26,7 @@ from baseline.preparation import edition_of, read_preparation
 from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
-from contract.documents import Document, Text, plain, read_document, section, table
+from contract.documents import Document, Text, escape_markdown, format_section, format_table, read_document
 from contract.editions import Edition
 from contract.editions.clinical import CENTRE
 from contract.io.files import read_json
@@ -113,7 +113,7 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     cases, edition, preparation = read_cases(work), edition_of(work), read_preparation(work)
     document, report, targets = read_cross_validation(work), _report(work), targets_of(edition)
     centres = sorted(Counter(case.centre for case in cases).items())
-    figures = table(
+    figures = format_table(
         ["", "Patients", "Held out", "At new centres"],
         [*_mask_rows(work, edition, report), *(_head_row(one, document.targets[one.name], report) for one in targets)],
     )
@@ -124,7 +124,7 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     summary = [] if report is None else report["summary"]  # new centres, and images against simpler models
     return _CARD.substitute(
         {key: _sentence(value) for key, value in description.items()},
-        name=plain(description["name"]),
+        name=escape_markdown(description["name"]),
         edition=edition.title,
         images="T2-weighted MR" if cases[0].is_mr else "FDG-PET/CT",
         patients=len(cases),
@@ -232,7 +232,7 @@ def _head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head
         for kind, scored in record.kinds.items()
         if scored.why_not
     ]
-    return section(3, target.title, " ".join(filter(None, [shipped, *missing, describe_left_out(record, head)])))
+    return format_section(3, target.title, " ".join(filter(None, [shipped, *missing, describe_left_out(record, head)])))
 
 
 def _estimate(record: Record) -> str:

@@ -13,7 +13,18 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, is_integer, is_member, is_text, tag_by, unique
+from contract.documents import (
+    Document,
+    Name,
+    Text,
+    UniqueTexts,
+    Word,
+    check_unique,
+    is_integer,
+    is_member,
+    is_text,
+    make_tag_reader,
+)
 from contract.editions.clinical import normalise_key, refuse_missing
 from contract.editions.inputs import REFERENCE_FILE, RelativePath, ReleaseFile, Socket
 from contract.labels import FOREGROUND, NAMES
@@ -126,7 +137,9 @@ class _HeadAnswer(_Answer):
         columns = info.data.get("columns", {})
         if columns and not set(aliases) <= set(columns):
             raise ValueError(f"spellings for some of {', '.join(columns)}")
-        unique(normalise_key(text) for text in (*columns.values(), *(one for of in aliases.values() for one in of)))
+        check_unique(
+            normalise_key(text) for text in (*columns.values(), *(one for of in aliases.values() for one in of))
+        )
         return aliases
 
     @property
@@ -244,7 +257,7 @@ class ClassSpec(_HeadAnswer):
 AnswerSpec: TypeAlias = Annotated[
     Annotated[MaskSpec, Tag("(mask)")] | Annotated[RiskSpec, Tag("(risk)")] | Annotated[ClassSpec, Tag("(class)")],
     Discriminator(
-        tag_by("kind"),
+        make_tag_reader("kind"),
         custom_error_type="answer_kind",
         custom_error_message="an answer of kind mask, risk or class",
     ),

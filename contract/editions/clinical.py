@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, tag_by
+from contract.documents import Document, Name, Text, UniqueTexts, Word, make_tag_reader
 from contract.platform import compose
 
 ClinicalValue = float | int | str | None
@@ -195,7 +195,7 @@ ClinicalVariable: TypeAlias = Annotated[
     | Annotated[Stage, Tag("(stage)")]
     | Annotated[CentreCode, Tag("(centre)")],
     Discriminator(
-        tag_by("type"),
+        make_tag_reader("type"),
         custom_error_type="clinical_type",
         custom_error_message="a clinical variable of type years, number, code, stage or centre",
     ),

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, unique
+from contract.documents import Document, Name, Text, UniqueTexts, check_unique
 from contract.editions.answers import MASK_LABELS, AnswerSpec, ClassSpec, MaskSpec, RiskSpec
 from contract.editions.inputs import CONTOURS, CT, CT_AND_PET, MR, Input, Modality
 
@@ -33,9 +33,9 @@ class Algorithm(Document):
     @field_validator("answers")
     @classmethod
     def _check_answers(cls, answers: tuple[AnswerSpec, ...]) -> tuple[AnswerSpec, ...]:
-        unique(answer.name for answer in answers)
-        unique(answer.slug for answer in answers)
-        unique(answer.path for answer in answers)
+        check_unique(answer.name for answer in answers)
+        check_unique(answer.slug for answer in answers)
+        check_unique(answer.path for answer in answers)
         masks = [answer for answer in answers if answer.kind == "mask"]
         if len(masks) > 1:
             raise ValueError("at most one mask")
@@ -50,7 +50,7 @@ class Algorithm(Document):
 
     @model_validator(mode="after")
     def _check_names(self) -> Algorithm:
-        unique([*self.input_names, *self.optional_input_names])
+        check_unique([*self.input_names, *self.optional_input_names])
         if self.mask_spec is not None and CONTOURS in (*self.input_names, *self.optional_input_names):
             raise ValueError(f"no mask among the answers of an algorithm with {CONTOURS}")
         return self

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, check_texts, parse_document, unique
+from contract.documents import Document, Name, Text, UniqueTexts, Word, check_texts, check_unique, parse_document
 from contract.editions.clinical import ClinicalVariable, normalise_key
 from contract.editions.declaration import Algorithm
 from contract.editions.inputs import CT, EHR, MR, PET, Input
@@ -85,8 +85,8 @@ class Edition(Document):
                 raise ValueError(f"{', '.join(absent)} among the inputs, or an MR")
         elif others := [name for name, one in named.items() if one.modality in ("CT", "PET", "dose")]:
             raise ValueError(f"CT and PET, or MR, among the inputs, not MR and {', '.join(others)}")
-        unique(socket.slug for socket in named.values())
-        unique(socket.relative_path for socket in named.values())
+        check_unique(socket.slug for socket in named.values())
+        check_unique(socket.relative_path for socket in named.values())
         return named
 
     @field_validator("clinical")
@@ -96,22 +96,22 @@ class Edition(Document):
     ) -> tuple[ClinicalVariable, ...]:
         if bool(clinical) != (EHR in info.data.get("inputs", {EHR: None})):
             raise ValueError(f"at least one variable with the input {EHR}, and none without it")
-        unique(variable.name for variable in clinical)
-        unique(variable.feature for variable in clinical)
-        unique(_keys(clinical))
+        check_unique(variable.name for variable in clinical)
+        check_unique(variable.feature for variable in clinical)
+        check_unique(_keys(clinical))
         return clinical
 
     @field_validator("suv_factor")
     @classmethod
     def _check_keys(cls, suv_factor: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        unique([*_keys(info.data.get("clinical", ())), *{normalise_key(text) for text in suv_factor}])
+        check_unique([*_keys(info.data.get("clinical", ())), *{normalise_key(text) for text in suv_factor}])
         return suv_factor
 
     @field_validator("algorithms")
     @classmethod
     def _number_algorithms(cls, algorithms: tuple[Algorithm, ...], info: ValidationInfo) -> tuple[Algorithm, ...]:
-        unique(algorithm.name for algorithm in algorithms)
-        unique(algorithm.evaluation_image for algorithm in algorithms)
+        check_unique(algorithm.name for algorithm in algorithms)
+        check_unique(algorithm.evaluation_image for algorithm in algorithms)
         sockets = info.data.get("inputs")
         if sockets is None:
             return algorithms
@@ -124,7 +124,7 @@ class Edition(Document):
         if names and (unknown := [name for name in by_task if name not in names]):
             raise ValueError(f"some of {', '.join(names)}, not {unknown[0]!r}")
         if info.field_name == "task_aliases":
-            unique([*names, *(alias for aliases in by_task.values() for alias in aliases)])
+            check_unique([*names, *(alias for aliases in by_task.values() for alias in aliases)])
         return by_task
 
     def with_origin(self, source: str, place: str, content: dict[str, Any] | None = None) -> Edition:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from contract.documents import Document, Text, expect_keys
+from contract.documents import Document, Text, check_keys
 from contract.editions import Edition
 from contract.errors import HecktorError
 from evaluation.metrics.rules import ClassRules, MaskRules, Metric, RiskRules
@@ -140,9 +140,9 @@ class RankedMetric(Document):
     @model_validator(mode="after")
     def _check_sum(self) -> RankedMetric:
         if self.weighted_sum is None:
-            expect_keys(self, ("title", "higher_is_better"))
+            check_keys(self, ("title", "higher_is_better"))
         else:
-            expect_keys(self, ("title", "higher_is_better", "weighted_sum", "weights"))
+            check_keys(self, ("title", "higher_is_better", "weighted_sum", "weights"))
             check_weights(self, self.weighted_sum, self.weights)
         return self
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 
 from contract import platform
-from contract.documents import Document, Text, unique
+from contract.documents import Document, Text, check_unique
 from contract.errors import HecktorError
 from contract.io.files import folder_nearby, read_json
 from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures, check_document
@@ -271,7 +271,9 @@ class Leaderboard(Document):
     @model_validator(mode="after")
     def _check(self) -> Self:
         """Check that names are unique, and that all entries have every metric and the same rankings."""
-        unique(entry.team for entries in (self.teams, self.out_of_competition, self.incomplete) for entry in entries)
+        check_unique(
+            entry.team for entries in (self.teams, self.out_of_competition, self.incomplete) for entry in entries
+        )
         names = [set(entry.metrics) for entry in self.teams] + [set(entry.metrics) for entry in self.out_of_competition]
         if any(one != set(self.metrics) for one in names):
             raise ValueError(f"{', '.join(self.metrics)} in each entry")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from contract.documents import Document, Text, document_error
+from contract.documents import Document, Text, make_document_error
 from contract.errors import HecktorError, OutputError
 from contract.io.files import MAX_JSON_BYTES, read_json
 from contract.platform import METRICS_JSON
@@ -180,7 +180,7 @@ def check_document(content: object, model: type[AnyResult], where: str) -> AnyRe
     try:
         return model.model_validate(content)
     except ValidationError as problem:
-        raise document_error(problem, where, HecktorError) from None
+        raise make_document_error(problem, where, HecktorError) from None
 
 
 def check_owner(earlier: Path, task: str) -> None:

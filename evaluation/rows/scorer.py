@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import numpy as np
 from pydantic import ValidationError, model_validator
 
-from contract.documents import Document, Text, document_error
+from contract.documents import Document, Text, make_document_error
 from contract.errors import Finding, HecktorError, PredictionError
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference
@@ -125,7 +125,7 @@ def parse_stored_row(
     try:
         return model.model_validate(content)
     except ValidationError as problem:
-        raise document_error(problem, place, HecktorError, keys=keys) from None
+        raise make_document_error(problem, place, HecktorError, keys=keys) from None
 
 
 def read_submitted_value(

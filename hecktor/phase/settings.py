@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Final, Literal
 
-from contract.documents import Document, table
+from contract.documents import Document, format_table
 from contract.editions import Algorithm
 from contract.io.files import json_text
 from contract.packages import FileEntry, file_entry
@@ -133,7 +133,7 @@ def readme(
         title=f"{title}, {task.algorithm.title}",
         files=_files(files),
         cases=cases,
-        settings=table(["Field", "Value"], [[f"`{name}`", value] for name, value in shown.items()]),
+        settings=format_table(["Field", "Value"], [[f"`{name}`", value] for name, value in shown.items()]),
         columns=json_text(columns).strip(),
         cpus=f"{EVALUATION_LIMITS.cpus:g}",
         official=official,
@@ -156,7 +156,7 @@ def _files(files: Sequence[Path]) -> str:
     rows = [
         [path.name, use, *size_and_sum(FileEntry(**file_entry(path)))] for path, use in zip(files, uses, strict=True)
     ]
-    return table(["File", "Upload as the phase's", "Size", "sha256"], rows)
+    return format_table(["File", "Upload as the phase's", "Size", "sha256"], rows)
 
 
 def _sockets(algorithm: Algorithm) -> str:
@@ -166,7 +166,7 @@ def _sockets(algorithm: Algorithm) -> str:
         *(("output", answer.socket) for answer in algorithm.answers),
     ]
     rows = [[what, f"`{one.slug}`", one.title, one.kind, f"`{one.relative_path}`"] for what, one in sockets]
-    return table(["Socket", "Slug", "Title", "Kind", "Path"], rows)
+    return format_table(["Socket", "Slug", "Title", "Kind", "Path"], rows)
 
 
 def _tries(settings: PhaseSettings, tries: Mapping[str, EvaluationRun]) -> str:
@@ -176,4 +176,4 @@ def _tries(settings: PhaseSettings, tries: Mapping[str, EvaluationRun]) -> str:
     outcomes = [run.outcome for run in tries.values() if run.outcome is not None]
     rows.append(["seconds", *(f"{one.seconds:.1f}" for one in outcomes)])
     rows.append(["memory, GiB", *(f"{(one.peak_memory_bytes or 0) / GIB:.2f}" for one in outcomes)])
-    return table(["In metrics.json", *tries], rows)
+    return format_table(["In metrics.json", *tries], rows)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from contract.documents import Document, bullets, section, table
+from contract.documents import Document, format_bullets, format_section, format_table
 from contract.editions import Algorithm, Socket
 from contract.editions.answers import Direction
 from contract.errors import EngineError, HecktorError, OutputError, make_write_error
@@ -162,9 +162,9 @@ def readme(submission: SubmissionDocument, tasks: Sequence[Algorithm]) -> str:
     settings = ["GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.", *_directions(tasks)]
     title, purpose = f"Files to upload: {model.name}", f"Purpose: {model.purpose}."
     sections = [
-        section(1, title, purpose, _files(submission, tasks), bullets(_notes(submission))),
-        section(2, "Settings on the platform", _sockets(tasks), bullets(settings)),
-        section(2, "Rehearsal", _how(submission), _cases(submission)),
+        format_section(1, title, purpose, _files(submission, tasks), format_bullets(_notes(submission))),
+        format_section(2, "Settings on the platform", _sockets(tasks), format_bullets(settings)),
+        format_section(2, "Rehearsal", _how(submission), _cases(submission)),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -176,7 +176,7 @@ def _files(submission: SubmissionDocument, tasks: Sequence[Algorithm]) -> str:
         for one, task in zip(submission.images, tasks, strict=False)
     ]
     rows.append([MODEL, "model of each of these algorithms", *size_and_sum(submission.model)])
-    return table(["File", "Upload as", "Size", "sha256"], rows)
+    return format_table(["File", "Upload as", "Size", "sha256"], rows)
 
 
 def _notes(submission: SubmissionDocument) -> list[str]:
@@ -202,7 +202,7 @@ def _sockets(tasks: Sequence[Algorithm]) -> str:
         ]
         for task in tasks
     ]
-    return table(["Task", "Inputs", "Optional inputs", "Outputs"], rows)
+    return format_table(["Task", "Inputs", "Optional inputs", "Outputs"], rows)
 
 
 def _directions(tasks: Sequence[Algorithm]) -> list[str]:
@@ -239,7 +239,7 @@ def _cases(submission: SubmissionDocument) -> str:
         for rehearsed in submission.rehearsals
         for case in rehearsed.cases
     ]
-    return table(["Task", "Phantom", "Seconds", "Limit, s", "Memory, GiB", "Answered by"], rows)
+    return format_table(["Task", "Phantom", "Seconds", "Limit, s", "Memory, GiB", "Answered by"], rows)
 
 
 def _slugs(sockets: Iterable[Socket]) -> str:

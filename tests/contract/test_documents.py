@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contract.documents import Document, Name, find_version, json_schema, parse_document, read_document
+from contract.documents import Document, Name, build_json_schema, find_version, parse_document, read_document
 from contract.errors import GroundTruthError, InputError
 from contract.io.files import write_json
 
@@ -61,6 +61,6 @@ def test_the_unknown_key_comes_first() -> None:
 
 
 def test_the_schema_refuses_unknown_keys() -> None:
-    schema = json_schema(Board)
+    schema = build_json_schema(Board)
     assert schema["additionalProperties"] is False
     assert set(schema["required"]) == {"format", "entries"}

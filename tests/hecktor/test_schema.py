@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.documents import json_schema
+from contract.documents import build_json_schema
 from contract.io.files import read_json
 from evaluation.editions.document import ScoredEdition
 from hecktor.new import SCHEMA
@@ -10,4 +10,4 @@ from hecktor.new import SCHEMA
 
 def test_the_shipped_schema_is_that_of_the_class() -> None:
     """Otherwise: `write_json(SCHEMA, json_schema(ScoredEdition))`."""
-    assert read_json(SCHEMA) == json_schema(ScoredEdition)
+    assert read_json(SCHEMA) == build_json_schema(ScoredEdition)

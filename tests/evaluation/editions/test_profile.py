@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.documents import json_schema
+from contract.documents import build_json_schema
 from contract.editions import list_editions, load_edition, parse_edition
 from contract.errors import HecktorError
 from evaluation.editions.document import Borda, Lexicographic
@@ -166,7 +166,7 @@ def test_every_rule_and_metric_is_documented():
     for metric in (*mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *MANY_CLASSES_METRICS):
         assert f"`{metric.name}`" in pages
     for kind in RULES_OF_KIND.values():
-        properties = json_schema(kind)["properties"]
+        properties = build_json_schema(kind)["properties"]
         choices = [json.dumps(one).strip('"') for field in properties.values() for one in field.get("enum", ())]
         assert not [name for name in (*properties, *choices) if f"`{name}`" not in rules]
 
