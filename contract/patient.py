@@ -19,7 +19,7 @@ from contract.editions.clinical import (
     ImpossibleValueError,
     is_missing,
     normalise_key,
-    positive_number,
+    parse_positive_number,
 )
 from contract.errors import Finding, InputError
 from contract.io.files import MAX_JSON_BYTES, parse_json, read_text, remove_trailing_commas
@@ -132,7 +132,7 @@ def _factor(raw: Any, source: str, key: str) -> tuple[float | None, list[Finding
     if is_missing(raw):
         return None, []
     try:
-        return positive_number(raw), []
+        return parse_positive_number(raw), []
     except ImpossibleValueError as problem:
         return None, [Finding(source, f"{key} {_shown(raw)}{problem.fault}", str(problem), "counts as missing")]
 
@@ -144,22 +144,22 @@ def _shown(raw: Any) -> str:
     return repr(str(raw)[:40])
 
 
-def centre_of(patient_id: str) -> str:
+def parse_centre(patient_id: str) -> str:
     """The centre in an ID such as `CHUV-001` or `CHUV001`, in capitals; empty if the ID has none."""
     match = _ID_WITH_CENTRE.fullmatch(patient_id)
     return (match[1] or match[2]).upper() if match else ""
 
 
-def centres_of(patients: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+def find_centres(patients: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
     """The centre of each patient for whom it is known: that of a table, `given`, before the one in the ID.
 
     If all patients of one centre by ID have one code in the table, a patient without a code gets it, too.
     """
     codes: dict[str, set[str]] = {}
     for patient, code in given.items():
-        codes.setdefault(centre_of(patient), set()).add(code)
+        codes.setdefault(parse_centre(patient), set()).add(code)
     only_code = {by_id: min(of_centre) for by_id, of_centre in codes.items() if by_id and len(of_centre) == 1}
-    by_ids = {patient: centre_of(patient) for patient in patients}
+    by_ids = {patient: parse_centre(patient) for patient in patients}
     centres = {patient: given.get(patient) or only_code.get(by_id, by_id) for patient, by_id in by_ids.items()}
     return {patient: centre for patient, centre in centres.items() if centre}
 
@@ -170,7 +170,7 @@ def format_names(names: Collection[str], most: int = 3) -> str:
     return ", ".join(list(names)[:most]) + (f" and {others} more" if others > 0 else "")
 
 
-def difference_of_ids(found: Iterable[str], expected: Iterable[str]) -> str:
+def describe_id_difference(found: Iterable[str], expected: Iterable[str]) -> str:
     """The end of a message: how an ID of `found` differs from one of `expected` that seems to mean the same patient.
 
     Empty without such a pair.

@@ -22,7 +22,7 @@ from contract import labels
 from contract.errors import HecktorError, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_image_suffix, list_images, read_header, read_volume, write_mask
-from contract.patient import difference_of_ids, format_names
+from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose
 
 # Increment when the same masks and images give other features.
@@ -146,7 +146,7 @@ def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, P
     if missing := sorted(wanted - paths.keys()):
         found = f"no mask of {format_names(missing, _MOST_NAMES)} in {folder.name}"
         expected = f"ID.nii.gz or ID.mha of all {len(wanted)} prepared patients"
-        raise InputError("--masks", found, expected + difference_of_ids(others, missing))
+        raise InputError("--masks", found, expected + describe_id_difference(others, missing))
     return paths
 
 

@@ -15,7 +15,7 @@ from baseline.release.cases import read_cases
 from baseline.work import NNUNET_RESULTS, WorkFolders, require_nnunet_results
 from contract.errors import InputError, ModelPackageError
 from contract.io.files import read_json
-from contract.patient import difference_of_ids, format_names
+from contract.patient import describe_id_difference, format_names
 from contract.platform import compose, is_system_name
 
 # Readers that keep the stored order of voxels; others turn them.
@@ -206,7 +206,7 @@ def fold_masks(work: WorkFolders, folder: Path, lesions: tuple[int, ...] | None)
             "of that training and not in this one, writes a fold's; docs/own-model.md#fit-heads-on-your-nnu-net)"
         )
         found = f"no mask of {format_names(absent, _MOST_NAMES)}"
-        raise InputError(f"{name}/fold_*/validation", found, expected + difference_of_ids(others, absent))
+        raise InputError(f"{name}/fold_*/validation", found, expected + describe_id_difference(others, absent))
     rest = f"; {format_names(others, _MOST_NAMES)} not prepared, left out" if others else ""
     origin = f"masks of nnU-Net's own validation, {name}/fold_*/validation{rest}"
     return FoldMasks({patient: masks[patient] for patient in sorted(wanted)}, lesion_numbers(dataset, lesions), origin)

@@ -30,7 +30,7 @@ from contract.editions import AnswerSpec, Edition
 from contract.editions.clinical import CENTRE
 from contract.editions.inputs import CT_AND_PET, MR
 from contract.io.files import write_json
-from contract.patient import Patient, centres_of
+from contract.patient import Patient, find_centres
 from contract.release.layout import MASK
 from contract.release.tables import ERROR, Problem, ReleaseTable, read_table
 
@@ -227,7 +227,7 @@ def _centres(layout: ReleaseFiles, values: Mapping[str, Mapping[str, Values]], e
         for patient, row in rows.items():
             if row.get(key) is not None:
                 known.setdefault(patient, str(row[key]))
-    return centres_of({*layout.patients, *(patient for rows in values.values() for patient in rows)}, known)
+    return find_centres({*layout.patients, *(patient for rows in values.values() for patient in rows)}, known)
 
 
 def _case(folders: PatientFolders, values: Values, edition: Edition, centre: str) -> ReleaseCase | None:

@@ -25,7 +25,7 @@ from contract.documents import (
     is_text,
     make_tag_reader,
 )
-from contract.editions.clinical import normalise_key, refuse_missing
+from contract.editions.clinical import check_not_missing, normalise_key
 from contract.editions.inputs import REFERENCE_FILE, RelativePath, ReleaseFile, Socket
 from contract.labels import FOREGROUND, NAMES
 
@@ -216,7 +216,7 @@ class ClassSpec(_HeadAnswer):
         )
         if len(values) < 2 or not any(in_order):
             raise ValueError("false and true, ascending whole numbers or different texts, two or more")
-        refuse_missing(values)
+        check_not_missing(values)
         return values
 
     @field_validator("words", "without")
@@ -226,7 +226,7 @@ class ClassSpec(_HeadAnswer):
         if not all(is_member(value, classes) for value in values.values()):
             raise ValueError("one of the classes for each key")
         if info.field_name == "words":
-            refuse_missing(values)
+            check_not_missing(values)
         if info.field_name == "without" and classes and len(set(values.values())) == len(classes):
             raise ValueError("at least one class that is left with all structures")
         return values

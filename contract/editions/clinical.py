@@ -134,7 +134,7 @@ class CodedNumber(_Measured):
         low, high = info.data.get("codes", (0, 1))
         if not all(low <= code <= high for code in words.values()):
             raise ValueError(f"a whole number from {low} to {high} for each word")
-        refuse_missing(words)
+        check_not_missing(words)
         return words
 
     def _read(self, raw: object) -> int:
@@ -156,7 +156,7 @@ class Stage(_Measured):
     @field_validator("stages")
     @classmethod
     def _check_stages(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
-        refuse_missing(stages)
+        check_not_missing(stages)
         return stages
 
     def _read(self, raw: object) -> str:
@@ -185,7 +185,7 @@ class CentreCode(_Variable):
     def _read(self, raw: object) -> str:
         if isinstance(raw, bool) or not isinstance(raw, int | float | str):
             raise ImpossibleValueError("a centre's code or number")
-        return centre_code(str(raw))
+        return normalise_centre(str(raw))
 
 
 ClinicalVariable: TypeAlias = Annotated[
@@ -202,7 +202,7 @@ ClinicalVariable: TypeAlias = Annotated[
 ]
 
 
-def centre_code(text: str) -> str:
+def normalise_centre(text: str) -> str:
     """The centre's code in capitals, or its number without decimals, as text."""
     text = text.strip().upper()
     number = _WHOLE_NUMBER.fullmatch(text)  # pandas writes 3 as 3.0 in a column with gaps
@@ -221,13 +221,13 @@ def is_missing(raw: object) -> bool:
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS
 
 
-def refuse_missing(texts: Iterable[object]) -> None:
+def check_not_missing(texts: Iterable[object]) -> None:
     """Raise ValueError, as pydantic's validators do, for a text that tables use for a missing value."""
     if missing := [str(text) for text in texts if is_missing(text)]:
         raise ValueError(f"texts other than {', '.join(missing)}, which means a missing value in tables")
 
 
-def positive_number(raw: object) -> float:
+def parse_positive_number(raw: object) -> float:
     """A finite number above 0, also as text. Raises `ImpossibleValueError`."""
     return _number(raw, "a number above 0", lambda number: number > 0)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import InputError
-from contract.patient import difference_of_ids, format_names
+from contract.patient import describe_id_difference, format_names
 from contract.release.tables import WARNING, CsvCells, ReleaseTable, find_difference, read_cells, usable_rows
 
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
@@ -59,7 +59,7 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
             factors[patient] = factor
     if not matching:
         found = f"found rows of {format_names(unknown)}" if unknown else "found no row"
-        difference = difference_of_ids(unknown, sorted(patients))
+        difference = describe_id_difference(unknown, sorted(patients))
         expected = f"patients of the release, {format_names(sorted(patients))}" + difference
         raise InputError(path.name, found, expected)
     if unknown:

@@ -12,11 +12,11 @@ from typing import Generic, TypeVar
 
 from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
-from contract.editions.clinical import centre_code, is_missing
+from contract.editions.clinical import is_missing, normalise_centre
 from contract.errors import GroundTruthError
 from contract.io.files import list_folder, utf8_path
 from contract.io.tables import cell_meaning
-from contract.patient import difference_of_ids, format_names
+from contract.patient import describe_id_difference, format_names
 from contract.predictions import case_of
 from contract.release.layout import csv_files
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks
@@ -130,7 +130,7 @@ def _read_centres_of_masks(masks: Collection[str], table: Table, known: Mapping[
 def check_case_names(what: str, names: Collection[str], cases: Collection[str]) -> None:
     """Raise GroundTruthError if no name belongs to a case."""
     if not set(names).intersection(cases):
-        expected = f"some of {format_names(sorted(cases))}{difference_of_ids(sorted(names), sorted(cases))}"
+        expected = f"some of {format_names(sorted(cases))}{describe_id_difference(sorted(names), sorted(cases))}"
         actual = f"found cases {format_names(sorted(names))}" if names else "found no case"
         raise GroundTruthError(what, actual, expected)
 
@@ -285,4 +285,4 @@ def _get_centres(table: Table) -> dict[str, str]:
     if CENTRE_COLUMN not in table.header:
         return {}
     known = [row for row in table.rows if row[CENTRE_COLUMN].strip()]
-    return {row[ID_COLUMN].strip(): centre_code(row[CENTRE_COLUMN]) for row in known}
+    return {row[ID_COLUMN].strip(): normalise_centre(row[CENTRE_COLUMN]) for row in known}

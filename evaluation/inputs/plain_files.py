@@ -17,7 +17,7 @@ from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import find_image_suffix
 from contract.io.files import utf8_path
 from contract.io.tables import cell_meaning
-from contract.patient import difference_of_ids, format_names
+from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import case_of
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks, match_unread_file
@@ -289,7 +289,7 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
         boxes[case] = _parse_box(row, table.locate(index))
     absent = sorted(set(cases) - set(boxes))
     if absent:
-        difference = difference_of_ids(sorted(set(boxes) - set(cases)), absent)
+        difference = describe_id_difference(sorted(set(boxes) - set(cases)), absent)
         raise GroundTruthError(table.name, f"no bounding box of {format_names(absent, 5)}", f"one a case{difference}")
     return boxes
 

@@ -19,7 +19,7 @@ from contract.editions.answers import ClassValue
 from contract.errors import Finding, PredictionError, replace_unprintable
 from contract.images.volumes import find_image_suffix, find_single_image
 from contract.io.files import read_json, utf8_path
-from contract.patient import difference_of_ids, format_names
+from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
 
@@ -177,7 +177,7 @@ def _make_nothing_matched_error(entries: Entries[Entry], cases: Collection[str])
     names = sorted(entries.by_case)
     actual = f"found {entries.plural} of {format_names(names)}" if names else f"found no {entries.plural}"
     expected = f"{entries.plural} of the {len(cases)} cases {format_names(sorted(cases))}"
-    return NothingMatchedError(entries.what, actual, expected + difference_of_ids(names, sorted(cases)))
+    return NothingMatchedError(entries.what, actual, expected + describe_id_difference(names, sorted(cases)))
 
 
 def make_unusable_answer(case: str, problem: str) -> SubmittedAnswer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from contract.patient import centres_of
+from contract.patient import find_centres
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
@@ -111,7 +111,7 @@ class ScoredCohort:
     def centres(self) -> dict[str, str]:
         """The centre of each case, as far as known: that of a table before the one in its name."""
         in_tables = {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
-        return centres_of(self.cases, in_tables)
+        return find_centres(self.cases, in_tables)
 
 
 def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:

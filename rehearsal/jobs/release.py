@@ -16,7 +16,7 @@ from contract.editions.inputs import EHR
 from contract.errors import GroundTruthError, InputError
 from contract.images.volumes import list_images
 from contract.io.files import list_folder, write_csv
-from contract.patient import difference_of_ids, format_names
+from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import case_of
 from contract.release.factors import has_factors, read_suv_factors
@@ -205,7 +205,7 @@ def _compared(folder: str, kind: str, known: Collection[str], names: Sequence[st
         return [f"{folder}: found no {kind} by case, so the IDs of the cases are not compared with it"]
     common = set(known).intersection(names)
     if not common:
-        difference = difference_of_ids(names, sorted(known))
+        difference = describe_id_difference(names, sorted(known))
         expected = f"{kind} of the {len(names)} cases {format_names(names)}{difference}"
         raise GroundTruthError(folder, f"found {kind} of {format_names(sorted(known))}", expected)
     warnings = []

@@ -14,7 +14,7 @@ from contract.editions import AnswerSpec, Edition, load_edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError
 from contract.errors import HecktorError
 from contract.options import add_edition_option
-from contract.patient import centres_of, format_names
+from contract.patient import find_centres, format_names
 from contract.release.tables import ID, read_columns, read_table
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.tables import parse_class, parse_flag, parse_number
@@ -78,7 +78,7 @@ def run_cohort(_: argparse.ArgumentParser, options: argparse.Namespace) -> Study
     if options.table and not table_rows:
         raise HecktorError("--table", "no patient of the splits", f"rows of {format_names(sorted(cases))}")
     stated_centres = {case: str(row.pop(CENTRE)) for case, row in table_rows.items() if CENTRE in row}
-    centre_of = centres_of(cases, stated_centres)
+    centre_of = find_centres(cases, stated_centres)
     patients = [
         CohortPatient(split, centre_of.get(files.case, ""), {**measured[files.case], **table_rows.get(files.case, {})})
         for split, split_scans in scans_of_split.items()

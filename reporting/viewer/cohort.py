@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import GroundTruthError
-from contract.patient import PatientRecord, centre_of
+from contract.patient import PatientRecord, parse_centre
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.masks import DISTANCES
 from evaluation.metrics.overlap import MM3_PER_ML
@@ -240,7 +240,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
 
 def _find_centre(case: str, record: PatientRecord | None) -> str | None:
     """Return the centre in a case's record, or else in its name; None if it is unknown."""
-    return (None if record is None else record.patient.centre) or centre_of(case) or None
+    return (None if record is None else record.patient.centre) or parse_centre(case) or None
 
 
 def _select_dsc(listing: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

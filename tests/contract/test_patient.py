@@ -16,10 +16,10 @@ from contract.errors import Finding, InputError
 from contract.patient import (
     Patient,
     PatientRecord,
-    centre_of,
-    centres_of,
-    difference_of_ids,
+    describe_id_difference,
+    find_centres,
     format_names,
+    parse_centre,
     parse_ehr,
     read_ehr,
 )
@@ -287,14 +287,14 @@ def test_a_trailing_comma_is_ignored_with_a_warning(tmp_path: Path) -> None:
     ],
 )
 def test_the_centre_in_an_id(patient, centre):
-    assert centre_of(patient) == centre
+    assert parse_centre(patient) == centre
 
 
 def test_a_table_of_centres_stands_before_the_ids():
     """CHUM is 3 throughout; of MDA two codes are known, so that its third patient keeps the name in the ID."""
     given = {"CHUM-1": "3", "MDA-1": "5", "MDA-2": "6", "x": "7"}
     patients = ["CHUM-1", "CHUM-2", "MDA-2", "MDA-3", "CHUV1", "x", "y"]
-    assert centres_of(patients, given) == {
+    assert find_centres(patients, given) == {
         "CHUM-1": "3", "CHUM-2": "3", "MDA-2": "6", "MDA-3": "MDA", "CHUV1": "CHUV", "x": "7"
     }  # fmt: skip
 
@@ -321,4 +321,4 @@ def test_names_in_messages():
     ],
 )
 def test_how_ids_differ(found, expected, difference):
-    assert difference_of_ids(found, expected) == (f"; {difference}" if difference else "")
+    assert describe_id_difference(found, expected) == (f"; {difference}" if difference else "")

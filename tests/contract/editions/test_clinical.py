@@ -14,7 +14,7 @@ from contract.editions.clinical import (
     FreeNumber,
     ImpossibleValueError,
     Stage,
-    centre_code,
+    normalise_centre,
     normalise_key,
 )
 from contract.errors import InputError
@@ -58,7 +58,7 @@ def test_features_are_the_index_of_a_stage_and_the_number_of_a_code() -> None:
 
 def test_normalised_spellings() -> None:
     assert {normalise_key(key) for key in ("M-stage", "m_stage", "M STAGE")} == {"mstage"}
-    assert [centre_code(text) for text in (" mda ", "3.0", "3.5")] == ["MDA", "3", "3.5"]
+    assert [normalise_centre(text) for text in (" mda ", "3.0", "3.5")] == ["MDA", "3", "3.5"]
 
 
 @pytest.mark.parametrize(
