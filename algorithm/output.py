@@ -22,7 +22,7 @@ from contract.editions import AnswerSpec
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
 from contract.images.metaimage import unpack_mask
 from contract.images.volumes import encode_mask, write_mask
-from contract.io.files import json_text, write_files
+from contract.io.files import format_json, write_files
 from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
@@ -127,7 +127,7 @@ class AnswerFiles:
             paths = answer_paths(request.algorithm, request.output_dir)
             if request.algorithm.mask_spec is not None and packed is not None:
                 contents[paths[request.algorithm.mask_spec.name]] = packed
-            contents |= {paths[name]: json_text(value).encode() for name, value in answers.values.items()}
+            contents |= {paths[name]: format_json(value).encode() for name, value in answers.values.items()}
         write_files(contents, partials=request.output_dir)  # in the folders of answers the platform expects no others
         return packed
 

@@ -29,7 +29,7 @@ from baseline.work import WorkFolders
 from contract.code import Code
 from contract.documents import Document, read_document
 from contract.errors import HecktorError, ModelPackageError
-from contract.io.files import whole_folder, write_json
+from contract.io.files import atomic_folder, write_json
 
 # Increment when fits to the same images, masks and outcomes give other features.
 _FITTED_VERSION: Final = 3
@@ -109,7 +109,7 @@ def _fit_fold(
     ids = [case.patient_id for case in some]
     clinical = pd.DataFrame([rows[n] for n in train], ids, list(clinical_names(edition.clinical)), np.float64)
     _record(root, fold).unlink(missing_ok=True)  # it describes earlier files
-    with whole_folder(root / f"fold_{fold}") as folder:
+    with atomic_folder(root / f"fold_{fold}") as folder:
         given = PatientCubes(cubes, train), clinical, outcomes_table(work, some)
         _called(hook, "fit", hook.hook.fit, folder, device, *given, seed_of(splits.seed, fold, hook.name))
         if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files alone

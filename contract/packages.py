@@ -33,11 +33,11 @@ from contract.errors import Finding, HecktorError, ModelPackageError, make_read_
 from contract.io.files import (
     MAX_JSON_BYTES,
     decode_text,
-    folder_nearby,
     list_folder,
     parse_json,
     read_bytes,
     read_json,
+    suggest_folder,
 )
 
 FORMAT_VERSION: Final = 1
@@ -272,7 +272,7 @@ def check_is_package(path: Path) -> None:
             found = "found nnU-Net's results"
             raise ModelPackageError(name, found, "a model package; `hecktor package --nnunet` makes one")
         _refuse_packed(path)
-        nearby = folder_nearby(path, lambda one: (one / MANIFEST).is_file())
+        nearby = suggest_folder(path, lambda one: (one / MANIFEST).is_file())
         raise ModelPackageError(name, f"no {MANIFEST}{nearby}", "a model package")
 
 

@@ -18,7 +18,7 @@ from contract.editions.inputs import CT, EHR, PET
 from contract.errors import Finding, InputError, OutputError, make_write_error
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
-from contract.io.files import whole_folder, write_json
+from contract.io.files import atomic_folder, write_json
 from contract.platform import INPUTS_JSON, compose
 from contract.predictions import socket_entry
 from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries, tag_name
@@ -185,7 +185,7 @@ def write_case(
     name = case_name(folder)
     entries: list[dict[str, Any]] = []
     try:
-        with whole_folder(folder) as partial:
+        with atomic_folder(folder) as partial:
             for key, image in images.items():
                 socket, pk = edition.inputs[key], str(uuid.uuid5(uuid.NAMESPACE_OID, image.uid))
                 write_volume(socket.path_under(partial) / f"{pk}.mha", image.volume)

@@ -15,7 +15,7 @@ from typing import Final
 from contract.documents import NAME_PATTERN
 from contract.editions import list_editions
 from contract.errors import OutputError
-from contract.io.files import whole_folder, write_text
+from contract.io.files import atomic_folder, write_text
 from contract.io.locks import lock_output
 from contract.options import Parser
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise OutputError(folder.name, "exists", "a new folder")
     if is_model and find_spec(folder.name) is not None:
         raise OutputError(folder.name, "the name of an installed module", "another name, such as my_model")
-    with lock_output(folder), whole_folder(folder) as partial:
+    with lock_output(folder), atomic_folder(folder) as partial:
         (_write_model if is_model else _write_edition)(partial, folder.name)
     sys.stdout.write((_NEXT_OF_MODEL if is_model else _NEXT_OF_EDITION).format(folder=shlex.quote(str(folder))))
     return 0

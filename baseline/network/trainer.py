@@ -28,7 +28,7 @@ from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.network.progress import SAVE_EVERY, epoch_line, epoch_seconds
 from baseline.work import TRAINER, TRAINING_TIME
 from contract.errors import HecktorError
-from contract.io.files import atomic_path, require_space, write_json
+from contract.io.files import atomic_path, check_free_space, write_json
 
 _EXPECTED: Final = (
     "a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class, a subclass of nnU-Net's nnUNetTrainer "
@@ -142,7 +142,7 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
                 try:
                     super().save_checkpoint(str(partial))
                 except RuntimeError:  # torch hides a full disk
-                    require_space(partial.parent)
+                    check_free_space(partial.parent)
                     raise
 
     def on_epoch_end(self) -> None:

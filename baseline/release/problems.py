@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import Finding, HecktorError
-from contract.io.files import csv_text, write_json, write_text
+from contract.io.files import format_csv, write_json, write_text
 from contract.release.tables import ERROR, WARNING, Problem
 
 _WIDTH: Final = 118
@@ -60,7 +60,7 @@ def as_text(problems: Sequence[Problem]) -> str:
 def write_problems(folder: Path, problems: Sequence[Problem]) -> None:
     """Write `problems.csv` and `problems.json`, even if there are no problems."""
     records = as_json(problems)
-    table = csv_text([field.name for field in fields(Problem)], records, for_people=True)
+    table = format_csv([field.name for field in fields(Problem)], records, for_people=True)
     write_text(folder / "problems.csv", table)
     write_json(folder / "problems.json", records)
 

@@ -17,7 +17,7 @@ from baseline.work import WorkFolders
 from contract.editions import AnswerSpec
 from contract.errors import OutputError
 from contract.images.volumes import Volume, read_header, write_volume
-from contract.io.files import whole_folder, write_csv
+from contract.io.files import atomic_folder, write_csv
 
 HEADS: Final = "heads"
 UNFILTERED: Final = "unfiltered"
@@ -49,7 +49,7 @@ def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = Fals
     records = read_cross_validation(work).targets
     models = [HEADS, *dict.fromkeys(name for one in records.values() for name in one.nested.comparators)]
     answers_of = {name: {one.name: _answered(records.get(one.name), one, name) for one in answers} for name in models}
-    with whole_folder(output) as folder:
+    with atomic_folder(output) as folder:
         answered = {name: frozenset(rows) for name, rows in answers_of[HEADS].items()}
         write_references(folder / REFERENCE, cases, answers, answered)
         for name, rows in answers_of.items():

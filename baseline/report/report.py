@@ -29,7 +29,7 @@ from baseline.report.page import (
 from baseline.report.targets import target_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.io.files import read_json, whole_folder, write_bytes, write_json, write_text
+from contract.io.files import atomic_folder, read_json, write_bytes, write_json, write_text
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 from reporting.page.document import HtmlPage, Section, document_html
 from reporting.page.html import bullets, paragraph
@@ -116,7 +116,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
 
 def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, str]:
     """Write `report/index_files/<case>.jpg`; returns the address of each, relative to the page."""
-    with whole_folder(work.report / _PICTURES) as partial:
+    with atomic_folder(work.report / _PICTURES) as partial:
         for case in cases:
             write_bytes(partial / f"{case.case}.jpg", case.jpeg)
     return {case.case: f"{_PICTURES}/{case.case}.jpg" for case in cases}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from benchmarks.device import wheels
 from benchmarks.device.parts import LIMIT_S, ON_CPU, PARTS, CheckPart, run_until
-from contract.io.files import json_text, read_json, write_json
+from contract.io.files import format_json, read_json, write_json
 
 FAILED: Final = 1
 NO_CARD: Final = 3
@@ -41,7 +41,7 @@ def check(options: argparse.Namespace, begun_s: float) -> int:
                 return NO_CARD
     document = summary(options.device, options.quick, outcomes) | {"seconds": round(time.monotonic() - begun_s, 1)}
     write_json(target, document)
-    sys.stdout.write(json_text(document))
+    sys.stdout.write(format_json(document))
     sys.stderr.write("\n".join([*document["failures"], f"device-check: status {document['status']}, {target}"]) + "\n")
     return int(document["status"])
 

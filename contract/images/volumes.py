@@ -21,7 +21,7 @@ from contract import labels
 from contract.errors import HecktorError, InputError, OutputError, make_read_error, make_write_error
 from contract.images import metaimage, nifti
 from contract.images.geometry import Geometry
-from contract.io.files import atomic_path, require_space, utf8_path, write_bytes
+from contract.io.files import atomic_path, check_free_space, format_utf8_path, write_bytes
 from contract.platform import (
     NAMED_IMAGE_SUFFIXES,
     ONE_FILE_SUFFIXES,
@@ -227,11 +227,13 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
     import SimpleITK as sitk
 
-    sitk.WriteImage(to_sitk(volume), utf8_path(partial, OutputError), useCompression=compress, compressionLevel=1)
+    sitk.WriteImage(
+        to_sitk(volume), format_utf8_path(partial, OutputError), useCompression=compress, compressionLevel=1
+    )
     try:
         read_volume(partial)
     except InputError as fault:  # ITK does not report a full disk
-        require_space(partial.parent)
+        check_free_space(partial.parent)
         raise RuntimeError(fault.found) from None
 
 
@@ -280,7 +282,7 @@ def _opened(path: Path, error: type[HecktorError]) -> ImageHeader:
 
     A NIfTI whose axes ITK finds too far from perpendicular, but `Geometry.check` does not, gives its own header.
     """
-    name, suffix = utf8_path(path, error), find_image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
+    name, suffix = format_utf8_path(path, error), find_image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if not path.exists():
         raise error(path.name, f"not found in {path.parent.name}", "an image")
     if not path.is_file():

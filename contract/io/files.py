@@ -70,7 +70,7 @@ def _new_partial(target: Path) -> Path:
     return partial
 
 
-def utf8_path(path: Path, error: type[HecktorError]) -> str:
+def format_utf8_path(path: Path, error: type[HecktorError]) -> str:
     """The path as text for ITK, which ends the process at a name that is not UTF-8.
 
     Raises:
@@ -160,14 +160,14 @@ def _refused(target: Path, problem: OSError) -> OutputError:
     return make_write_error(target.name, problem, f"a writable folder {'/'.join(target.parts[-3:-1])}")
 
 
-def require_space(folder: Path) -> None:
+def check_free_space(folder: Path) -> None:
     """Raise the OSError of a full disk if `folder` has no space left: libraries hide it behind errors of their own."""
     if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """Yield a hidden folder beside `target` that replaces it when the block succeeds.
 
     Each writer has a folder of its own, and an earlier `target` is complete until the new one takes its name. Of two
@@ -260,11 +260,11 @@ def write_text(target: Path, text: str) -> None:
 
 
 def write_csv(target: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a table as `csv_text` gives it, whole or not at all."""
-    write_text(target, csv_text(columns, rows))
+    """Write a table as `format_csv` gives it, whole or not at all."""
+    write_text(target, format_csv(columns, rows))
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = False) -> str:
+def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = False) -> str:
     """A table with a header; a cell that a row lacks is empty.
 
     In a table `for_people` an apostrophe precedes texts that a spreadsheet would take for a formula, such as the name
@@ -282,8 +282,8 @@ def _no_formula(value: Any) -> Any:
     return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
-def remove_apostrophe(text: str) -> str:
-    """A text of a table for people without the apostrophes that `csv_text` put into it."""
+def remove_apostrophes(text: str) -> str:
+    """A text of a table for people without the apostrophes that `format_csv` put into it."""
     return _MARKED_FORMULA.sub("", text)
 
 
@@ -293,10 +293,10 @@ def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:
     Raises:
         ValueError: `value` holds NaN or an infinity, which are not JSON.
     """
-    write_text(target, json_text(value, indent=indent))
+    write_text(target, format_json(value, indent=indent))
 
 
-def json_text(value: Any, *, indent: int | None = 2) -> str:
+def format_json(value: Any, *, indent: int | None = 2) -> str:
     """`value` as standard JSON with a final line break. Raises `ValueError` for NaN and infinities."""
     return json.dumps(value, indent=indent, allow_nan=False) + "\n"
 
@@ -324,7 +324,7 @@ def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
     return sorted(path for path in folder.iterdir() if fnmatchcase(path.name, pattern))
 
 
-def folder_nearby(folder: Path, fits: Callable[[Path], bool]) -> str:
+def suggest_folder(folder: Path, fits: Callable[[Path], bool]) -> str:
     """A folder above or in this one that fits instead, as `, but FOLDER is one`; empty if none does."""
     if not folder.is_dir():
         return ""

@@ -27,7 +27,7 @@ def check_table_size(name: str, error: type[HecktorError], *, columns: int = 0, 
             raise error(name, f"more than {limit} {kind}", f"at most {limit}")
 
 
-def cell_meaning(text: str) -> float | str:
+def normalise_cell(text: str) -> float | str:
     """Return what a cell says, equal for spellings of one value: `1`, `1.0` and `true`, or an empty cell and `NA`."""
     word = text.strip().lower()
     if is_missing(text):

@@ -13,7 +13,7 @@ from typing import Final
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, RELEASE_FILES, RT_DOSE
 from contract.errors import InputError
-from contract.io.files import folder_nearby
+from contract.io.files import suggest_folder
 from contract.platform import compose, is_system_name
 from contract.release.tables import ID, read_columns
 
@@ -97,7 +97,7 @@ def require_release(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
         tasks = f"{', '.join(TASK_FOLDERS)} or any of them"
         scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
         expected = tasks if edition.has_task_folders else f"{tasks}, or a folder with <ID>/{scan}"
-        nearby = folder_nearby(root, lambda path: any((path / name).is_dir() for name in TASK_FOLDERS))
+        nearby = suggest_folder(root, lambda path: any((path / name).is_dir() for name in TASK_FOLDERS))
         raise InputError(root.absolute().name, f"found {content_of(root)}{nearby}", expected)
     return folders
 

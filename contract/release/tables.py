@@ -13,7 +13,7 @@ from contract.editions import Edition
 from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import InputError
 from contract.io.files import decode_csv
-from contract.io.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
+from contract.io.tables import MAX_TABLE_BYTES, check_table_size, normalise_cell
 
 ID: Final = "PatientID"
 ERROR: Final = "error"
@@ -119,7 +119,7 @@ def find_difference(cells: CsvCells, places: Sequence[int], *, is_id: bool = Fal
     """Return the first row in which columns at these places have different values, None if there is none."""
     for number, row in cells.rows:
         texts = [row[place] for place in places if place < len(row)]
-        if len(set(texts) if is_id else {cell_meaning(text) for text in texts}) > 1:
+        if len(set(texts) if is_id else {normalise_cell(text) for text in texts}) > 1:
             return number
     return None
 

@@ -14,8 +14,8 @@ from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalise_centre
 from contract.errors import GroundTruthError
-from contract.io.files import list_folder, utf8_path
-from contract.io.tables import cell_meaning
+from contract.io.files import format_utf8_path, list_folder
+from contract.io.tables import normalise_cell
 from contract.patient import describe_id_difference, format_names
 from contract.predictions import case_of
 from contract.release.layout import csv_files
@@ -85,7 +85,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     """
     if not folder.is_dir():
         raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
-    utf8_path(folder, GroundTruthError)
+    format_utf8_path(folder, GroundTruthError)
     masks: dict[str, Path] = {}
     files = list_masks(folder)
     if files.unread:
@@ -275,7 +275,7 @@ def read_reference_table(path: Path, answers: Sequence[AnswerSpec], centre_colum
     classes = [answer for answer in answers if answer.kind == "class"]
 
     def meaning(text: str) -> object:
-        return interpret_class(text, classes[0]) if len(classes) == 1 else cell_meaning(text)
+        return interpret_class(text, classes[0]) if len(classes) == 1 else normalise_cell(text)
 
     return read_table_with(path, spellings, GroundTruthError, aliases=aliases, meaning=meaning)
 

@@ -15,8 +15,8 @@ from contract.editions import AnswerSpec
 from contract.editions.clinical import normalise_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import find_image_suffix
-from contract.io.files import utf8_path
-from contract.io.tables import cell_meaning
+from contract.io.files import format_utf8_path
+from contract.io.tables import normalise_cell
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import case_of
@@ -56,7 +56,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     """
     if not folder.is_dir():
         raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
-    utf8_path(folder, PredictionError)  # A wrong path is not a problem of a case.
+    format_utf8_path(folder, PredictionError)  # A wrong path is not a problem of a case.
     paths_of: dict[str, list[Path]] = {}
     files = list_masks(folder)
     for path in files.masks:
@@ -226,7 +226,7 @@ class _ValueColumn:
     path: Path
     spellings: Sequence[str]
     parse: Callable[[Mapping[str, str]], float | PredictedClass | None]
-    meaning: Callable[[str], object] = cell_meaning
+    meaning: Callable[[str], object] = normalise_cell
     may_be_empty: bool = False
 
 

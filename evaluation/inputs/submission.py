@@ -18,7 +18,7 @@ from contract.editions import Algorithm, AnswerSpec, Socket
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, PredictionError, replace_unprintable
 from contract.images.volumes import find_image_suffix, find_single_image
-from contract.io.files import read_json, utf8_path
+from contract.io.files import format_utf8_path, read_json
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
@@ -118,7 +118,7 @@ def read_submission(
         PredictionError: `predictions.json` cannot be used, or no job belongs to a case.
     """
     jobs_of: dict[str, list[Job]] = {}
-    utf8_path(input_dir, PredictionError)  # A wrong path is not a problem of a case.
+    format_utf8_path(input_dir, PredictionError)  # A wrong path is not a problem of a case.
     jobs_file = input_dir / platform.PREDICTIONS_JSON
     if not jobs_file.is_file():
         raise PredictionError(jobs_file.name, "not found, or not a regular file", "the platform's list of jobs")

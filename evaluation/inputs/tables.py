@@ -22,7 +22,7 @@ from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.io.files import parse_json, read_csv_text, read_text
-from contract.io.tables import MAX_TABLE_BYTES, cell_meaning, check_table_size
+from contract.io.tables import MAX_TABLE_BYTES, check_table_size, normalise_cell
 from contract.platform import compose
 
 ID_COLUMN: Final = "PatientID"
@@ -159,7 +159,7 @@ def _check_agreement(where: str, texts_of: Mapping[str, Sequence[str]], error: t
             raise error(where, f"{column} appears twice with different values", "each column once")
 
 
-def _is_same(column: str, first: str, second: str, meaning: Callable[[str], object] = cell_meaning) -> bool:
+def _is_same(column: str, first: str, second: str, meaning: Callable[[str], object] = normalise_cell) -> bool:
     """Return whether two cells of columns with one meaning are equal; IDs are compared as texts."""
     if column == ID_COLUMN:
         return first.strip() == second.strip()
@@ -212,7 +212,7 @@ def read_table_with(
     error: type[HecktorError],
     *,
     aliases: Mapping[str, Sequence[str]] | None = None,
-    meaning: Callable[[str], object] = cell_meaning,
+    meaning: Callable[[str], object] = normalise_cell,
 ) -> Table:
     """Read the column `PatientID` and the `columns` of a table under the names of this project.
 
@@ -291,7 +291,7 @@ def interpret_class(text: str, answer: AnswerSpec) -> object:
     with suppress(HecktorError):
         value = parse_class(text, answer, "", HecktorError)
         return "" if value is None else value
-    return cell_meaning(text)
+    return normalise_cell(text)
 
 
 def _quote_cell(text: str, error: type[HecktorError]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
-from contract.io.files import folder_nearby, json_text, write_files, write_text
+from contract.io.files import format_json, suggest_folder, write_files, write_text
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON, compose, is_system_name
@@ -61,7 +61,7 @@ def _rank(options: argparse.Namespace) -> int:
     check_owner(options.output / LEADERBOARD_JSON, board.task)
     contents = {CASES_CSV: cases_csv(board.files)} if options.cases else {}
     board = board.model_copy(update={"files": files_beside(options.output, board.files)})
-    contents |= {LEADERBOARD_JSON: json_text(board.to_dict()), LEADERBOARD_CSV: as_csv(board)}
+    contents |= {LEADERBOARD_JSON: format_json(board.to_dict()), LEADERBOARD_CSV: as_csv(board)}
     if options.latex:
         contents[LEADERBOARD_TEX] = as_latex(board)
     write_files({options.output / name: text.encode() for name, text in contents.items()})
@@ -103,7 +103,7 @@ def _files_in(folder: Path) -> list[Path]:
     teams = sorted(path for path in folder.iterdir() if path.is_dir() and not is_system_name(path.name))
     files = [team / METRICS_JSON for team in teams if (team / METRICS_JSON).is_file()]
     if not files:
-        nearby = folder_nearby(folder, lambda path: any(path.glob(f"*/{METRICS_JSON}")))
+        nearby = suggest_folder(folder, lambda path: any(path.glob(f"*/{METRICS_JSON}")))
         expected = "the results of `hecktor evaluate --teams`"
         raise HecktorError(folder.resolve().name, f"no TEAM/{METRICS_JSON}{nearby}", expected)
     if without := [team.name for team in teams if team / METRICS_JSON not in files]:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.io.files import csv_text
+from contract.io.files import format_csv
 from evaluation.results.board import Leaderboard, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import half_width_of, read_metrics
@@ -70,7 +70,7 @@ def cases_csv(files: Mapping[str, str]) -> str:
     ]
     if not lines:
         raise HecktorError("--cases", "results without rows", "metrics.json files written without --no-rows")
-    return csv_text(list(dict.fromkeys(key for line in lines for key in line)), lines, for_people=True)
+    return format_csv(list(dict.fromkeys(key for line in lines for key in line)), lines, for_people=True)
 
 
 def _values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

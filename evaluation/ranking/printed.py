@@ -12,7 +12,7 @@ from typing import Final
 
 from contract.documents import find_version
 from contract.errors import Finding, HecktorError
-from contract.io.files import remove_apostrophe
+from contract.io.files import remove_apostrophes
 from evaluation.editions.document import list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import Table, parse_number, read_table, read_table_with
@@ -53,7 +53,7 @@ def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[Un
 
 
 def _name(row: Mapping[str, str], where: str) -> str:
-    name = remove_apostrophe(row[TEAM].strip())
+    name = remove_apostrophes(row[TEAM].strip())
     if not name:
         raise HecktorError(where, "no team", "its name")
     return name
@@ -104,7 +104,7 @@ def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]
     columns = [column for column in dict.fromkeys(table.header) if column not in {TEAM, ""}]
     if TEAM not in table.header or not columns:
         raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", "a column team and descriptors")
-    names = [remove_apostrophe(row[TEAM].strip()) for row in table.rows]
+    names = [remove_apostrophes(row[TEAM].strip()) for row in table.rows]
     for index, name in enumerate(names):
         if name not in teams or name in names[:index]:
             found = f"team {name!r:.100}{' twice' if name in teams else ''}"

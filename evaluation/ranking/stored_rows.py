@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError
-from contract.io.files import csv_text
+from contract.io.files import format_csv
 from contract.patient import format_names
 from evaluation.editions.profile import AnswerProfile, TaskProfile
 from evaluation.metrics.masks import LABELS
@@ -103,7 +103,7 @@ def participant_csv(path: Path, team: str, edition: str | None) -> str:
                 f"{name}_{key}" if several else key: value for key, value in _select_predictions(row, answer).items()
             }
     columns = dict.fromkeys(key for line in lines.values() for key in line)
-    return csv_text(list(columns), [lines[case] for case in sorted(lines)], for_people=True)
+    return format_csv(list(columns), [lines[case] for case in sorted(lines)], for_people=True)
 
 
 def _select_predictions(row: Mapping[str, Any], answer: AnswerProfile) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from contract.io.files import csv_text
+from contract.io.files import format_csv
 from evaluation.ranking.paper import decimals_of, with_interval
 from evaluation.results.board import (
     BEST_MEDIAN_WORST,
@@ -139,7 +139,7 @@ def as_csv(board: Leaderboard) -> str:
         lines.append(line)
     lines += [{"team": one.team, **board.methods.get(one.team, {})} for one in board.incomplete]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
-    return csv_text([*columns, *["out_of_competition"] * bool(board.out_of_competition)], lines, for_people=True)
+    return format_csv([*columns, *["out_of_competition"] * bool(board.out_of_competition)], lines, for_people=True)
 
 
 def _rounded(value: float | None, decimals: int | None) -> float | None:

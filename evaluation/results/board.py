@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from contract import platform
 from contract.documents import Document, Text, check_unique
 from contract.errors import HecktorError
-from contract.io.files import folder_nearby, read_json
+from contract.io.files import read_json, suggest_folder
 from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures, check_document
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
@@ -31,7 +31,7 @@ def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
     found = [(number, path) for number, path in folders if (path / LEADERBOARD_JSON).is_file()]
     if not found:
         expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in {_TASK}1, {_TASK}2, ... for several tasks"
-        nearby = folder_nearby(results, lambda path: (path / LEADERBOARD_JSON).is_file())
+        nearby = suggest_folder(results, lambda path: (path / LEADERBOARD_JSON).is_file())
         found_none = f"found no {LEADERBOARD_JSON}{nearby}" if results.is_dir() else "no such folder"
         raise HecktorError(results.absolute().name, found_none, expected)
     return [one for one in found if one[0] is not None] or found

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from contract.documents import Document, format_table
 from contract.editions import Algorithm
-from contract.io.files import json_text
+from contract.io.files import format_json
 from contract.packages import FileEntry, file_entry
 from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
@@ -128,13 +128,13 @@ def readme(
     """The page as Markdown, for the `files` to upload and the evaluations of the test submissions by name."""
     fields = settings.model_dump(mode="json")
     columns, official = fields.pop("extra_results_columns"), task.ranking.official
-    shown = {name: json_text(value, indent=None).strip().strip('"') or "none" for name, value in fields.items()}
+    shown = {name: format_json(value, indent=None).strip().strip('"') or "none" for name, value in fields.items()}
     return Template(Path(__file__).with_name("readme.md").read_text(encoding="utf-8")).substitute(
         title=f"{title}, {task.algorithm.title}",
         files=_files(files),
         cases=cases,
         settings=format_table(["Field", "Value"], [[f"`{name}`", value] for name, value in shown.items()]),
-        columns=json_text(columns).strip(),
+        columns=format_json(columns).strip(),
         cpus=f"{EVALUATION_LIMITS.cpus:g}",
         official=official,
         ranking=_EXACT if platform_ranking(task.ranking.schemes[official])[2] else _NEAR,

@@ -13,7 +13,7 @@ from contract import platform
 from contract.editions import Algorithm, Socket
 from contract.errors import InputError
 from contract.images.volumes import find_image_suffix, find_single_image, read_volume, write_volume
-from contract.io.files import folder_nearby, list_folder, read_json, write_json
+from contract.io.files import list_folder, read_json, suggest_folder, write_json
 from contract.platform import compose, is_system_name
 from contract.predictions import read_inputs, socket_entry
 from contract.release.tables import ReleaseTable
@@ -76,7 +76,7 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
         raise InputError(cohort.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [(name, path) for name, path in folders.items() if not only or name in only]
     if not chosen:
-        nearby = folder_nearby(cohort, lambda path: any(path.glob("*/input")))
+        nearby = suggest_folder(cohort, lambda path: any(path.glob("*/input")))
         raise InputError(cohort.absolute().name, f"no folder <ID>/input in it{nearby}", _EXPECTED)
     return tuple(_case(name, path, task) for name, path in chosen)
 

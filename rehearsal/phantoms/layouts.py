@@ -53,7 +53,7 @@ def write_nifti(path: Path, volume: Volume) -> None:
     plain = path.with_name(path.name.removesuffix(".gz"))
     compressor = zlib.compressobj(level=1, wbits=31)
     try:
-        sitk.WriteImage(to_sitk(volume), files.utf8_path(plain, OutputError))
+        sitk.WriteImage(to_sitk(volume), files.format_utf8_path(plain, OutputError))
         _check_complete(plain, volume)
         with plain.open("rb") as source, path.open("wb") as target:
             while block := source.read(1 << 20):
@@ -107,7 +107,7 @@ class ReleaseWriter:
             rendered = replace(rendered, pet=_rounded(resampled(rendered.pet, rendered.ct.geometry)))
         rendered = replace(rendered, pet=in_recorded_unit(case, self.edition, rendered.pet))
         for task in self.edition.algorithms:
-            with files.whole_folder(self._folder(root, task) / case.patient_id) as folder:
+            with files.atomic_folder(self._folder(root, task) / case.patient_id) as folder:
                 for name, volume in _release_images(case, task, rendered).items():
                     first = self._folder(root, self.edition.algorithms[0]) / case.patient_id / name
                     if first.is_file():
@@ -116,7 +116,7 @@ class ReleaseWriter:
                         write_nifti(folder / name, volume)
 
     def _write_visits(self, root: Path, case: PhantomCase, visits: Visits) -> None:
-        with files.whole_folder(self._folder(root, self.edition.algorithms[0]) / case.patient_id) as folder:
+        with files.atomic_folder(self._folder(root, self.edition.algorithms[0]) / case.patient_id) as folder:
             for task in self.edition.algorithms:
                 names = files_by_role(self.edition, task)
                 images = {role_of(name): visits.volume(one) for name, one in task.inputs.items() if one.is_image}
@@ -186,7 +186,7 @@ class PlatformWriter:
             mask = rendered.mask if isinstance(rendered, Rendered) else rendered.reference(task.scan)
             write_mask(root / self.edition.reference_folder(task) / f"{name}.mha", mask.array, mask.geometry)
         entries: list[dict[str, Any]] = []
-        with files.whole_folder(root / name) as folder:
+        with files.atomic_folder(root / name) as folder:
             for socket, volume in self._images(rendered):
                 image = str(uuid.uuid5(UUID_NAMESPACE, f"{case.noise_seed}/{name}/{socket.slug}"))
                 write_volume(socket.path_under(folder / "input") / f"{image}.mha", volume)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from contract.io.files import csv_text, json_text, write_files
+from contract.io.files import format_csv, format_json, write_files
 
 NOT_IN_OVERVIEWS: Final = "none of the overviews; usual for predictions of this kind"
 
@@ -57,8 +57,8 @@ def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> l
         for analysis in analyses:
             target = folder / task / f"{analysis.name}.json"
             rows = [{key: _format_cell(row.get(key)) for key in analysis.columns} for row in analysis.rows]
-            table = csv_text(list(analysis.columns), rows, for_people=True)
-            contents = {target: json_text(vars(analysis), indent=None), target.with_suffix(".csv"): table}
+            table = format_csv(list(analysis.columns), rows, for_people=True)
+            contents = {target: format_json(vars(analysis), indent=None), target.with_suffix(".csv"): table}
             write_files({path: text.encode() for path, text in contents.items()})
             written += contents
     return written

@@ -11,7 +11,7 @@ from contract.editions import Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import find_image_suffix, find_single_image, list_images
-from contract.io.files import folder_nearby, remove_apostrophe
+from contract.io.files import remove_apostrophes, suggest_folder
 from contract.platform import compose, is_system_name
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.inputs.ground_truth import read_mask_folder
@@ -61,7 +61,7 @@ def require_cohort(cohort: Path) -> list[Path]:
     cases = [folder for folder in folders if not is_system_name(folder.name) and _find_release_images(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
-        nearby = folder_nearby(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
+        nearby = suggest_folder(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
         raise GroundTruthError(cohort.absolute().name, f"no case found{nearby}", wanted)
     return cases
 
@@ -106,5 +106,5 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
             (name, parse_number(text, f"{table.locate(index)}: {name}", "a number", HecktorError))
             for name, text in texts
         ]
-        scans[remove_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}
+        scans[remove_apostrophes(row["case"])] = {name: value for name, value in figures if value is not None}
     return scans

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contract.editions import AnswerSpec
-from contract.io.files import json_text
+from contract.io.files import format_json
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.task import TaskResults
 from reporting.analyses.classes import format_class
@@ -194,7 +194,7 @@ def contours_script(case: str, contours: Mapping[str, Sequence[str]]) -> str:
 
     The teams are a list of pairs, because a JavaScript object would put numeric names first.
     """
-    content = json_text([case, [*contours.items()]], indent=None).strip()
+    content = format_json([case, [*contours.items()]], indent=None).strip()
     return f"window.page.addContours({content});\n"
 
 

@@ -130,14 +130,14 @@ def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> No
 
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
     """Write `<page>_files/<case>.jpg` and `.js`, its contours; the folder appears when all pictures are in it."""
-    from contract.io.files import whole_folder, write_bytes
+    from contract.io.files import atomic_folder, write_bytes
     from evaluation.execution import map_cases
     from reporting.report.cases import CasePicture, contours_script
     from reporting.report.pictures import draw_patient, without_predictions
 
     drawn = map_cases(draw_patient, requests, workers, without_predictions)
     folder = pictures_of(page)
-    with whole_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         for picture in drawn:
             write_bytes(partial / f"{picture.case}.jpg", picture.jpeg)
             write_bytes(partial / f"{picture.case}.js", contours_script(picture.case, picture.contours).encode())

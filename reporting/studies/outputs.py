@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from contract.documents import find_version
 from contract.editions import Algorithm, AnswerSpec, load_edition
 from contract.errors import GroundTruthError, HecktorError
-from contract.io.files import csv_text, json_text, write_files, write_text
+from contract.io.files import format_csv, format_json, write_files, write_text
 from contract.options import add_edition_options, find_algorithm
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures
@@ -52,7 +52,7 @@ class StudyResult:
         if self.table:
             texts[f"{name}.csv"] = _format_table(self.table, for_people=True)
         content = {"study": name, "version": find_version("hecktor"), **self.content}
-        texts[f"{name}.json"] = json_text(_replace_infinite(content))
+        texts[f"{name}.json"] = format_json(_replace_infinite(content))
         write_files({folder / file_name: text.encode() for file_name, text in texts.items()})
         return [*self.files, *texts]
 
@@ -136,7 +136,7 @@ def write_table(target: Path, table: Table) -> None:
 
 def _format_table(table: Table, *, for_people: bool) -> str:
     columns = list(dict.fromkeys(column for line in table for column in line))
-    return csv_text(columns, table, for_people=for_people)
+    return format_csv(columns, table, for_people=for_people)
 
 
 def _replace_infinite(value: Any) -> Any:

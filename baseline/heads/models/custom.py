@@ -28,7 +28,7 @@ from baseline.heads.models.selection import Family, SingleHead
 from baseline.heads.models.terms import spread_of
 from contract.code import Code, code_files, split_reference
 from contract.errors import ModelPackageError
-from contract.io.files import whole_folder
+from contract.io.files import atomic_folder
 
 KINDS: Final = ("risk", "class")
 # Patients whose predictions one by one, before saving and after loading, are compared with those of all together.
@@ -159,7 +159,7 @@ class CustomHeads:
 
 
 def _save(custom: Any, folder: Path) -> CustomHead:
-    with whole_folder(folder / custom.folder) as partial:
+    with atomic_folder(folder / custom.folder) as partial:
         call(custom.hook, "save", custom._predict.model.save, partial)
         if not code_files(partial):
             raise ModelPackageError(

@@ -20,15 +20,15 @@ import pytest
 from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, make_write_error
 from contract.io import files
 from contract.io.files import (
+    atomic_folder,
     atomic_path,
-    csv_text,
-    folder_nearby,
+    check_free_space,
+    format_csv,
     parse_json,
     read_json,
     read_text,
-    remove_apostrophe,
-    require_space,
-    whole_folder,
+    remove_apostrophes,
+    suggest_folder,
     write_csv,
     write_files,
     write_json,
@@ -120,9 +120,9 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(tmp_path) == []
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4095))
     with pytest.raises(OutputError, match=r"^a\.txt: no space left"), atomic_path(tmp_path / "a.txt") as partial:
-        require_space(partial.parent)
+        check_free_space(partial.parent)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
-    require_space(tmp_path)
+    check_free_space(tmp_path)
 
 
 def test_a_full_disk_by_the_words_of_a_library() -> None:
@@ -190,10 +190,10 @@ def test_a_table_has_a_header_and_empty_cells(tmp_path: Path) -> None:
 
 def test_whole_folder_replaces_the_target_when_complete(tmp_path: Path) -> None:
     target = tmp_path / "new" / "case"
-    with whole_folder(target) as partial:
+    with atomic_folder(target) as partial:
         (partial / "a").write_text("1")
         assert not target.exists()
-    with whole_folder(target) as partial:
+    with atomic_folder(target) as partial:
         (partial / "b").write_text("2")
     assert [path.name for path in target.iterdir()] == ["b"]
     assert [path.name for path in target.parent.iterdir()] == ["case"]
@@ -202,7 +202,7 @@ def test_whole_folder_replaces_the_target_when_complete(tmp_path: Path) -> None:
 def test_whole_folder_is_unchanged_after_an_error(tmp_path: Path) -> None:
     (tmp_path / "case").mkdir()
     (tmp_path / "case" / "a").touch()
-    with pytest.raises(FileNotFoundError), whole_folder(tmp_path / "case") as partial:
+    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "case") as partial:
         (partial / "a" / "b").write_text("a does not exist here")
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["case", "case/a"]
 
@@ -217,13 +217,13 @@ def test_no_name_in_a_table_for_people_is_a_formula() -> None:
     names += ["x;=1+1", 'x;"=1+1"', "x;y", "x\t @SUM(1)", "x;'=1", ";=1;-2", "x\n=1"]
     escaped += ["x;'=1+1", 'x;\'"=1+1"', "x;y", "x\t' @SUM(1)", "x;''=1", ";'=1;'-2", "x\n'=1"]
     rows = [{"team": name, "value": -0.5} for name in names]
-    read = list(csv.DictReader(io.StringIO(csv_text(["team", "value"], rows, for_people=True))))
+    read = list(csv.DictReader(io.StringIO(format_csv(["team", "value"], rows, for_people=True))))
     assert [row["team"] for row in read] == escaped
     assert {row["value"] for row in read} == {"-0.5"}
-    assert [remove_apostrophe(name) for name in escaped] == names
+    assert [remove_apostrophes(name) for name in escaped] == names
     cells = [cell.strip('" ') for name in escaped for cell in re.split("[;\t\n]", name)]
     assert [cell for cell in cells if cell[:1] in {"=", "@"} and len(cell) > 1] == []
-    assert [row["team"] for row in csv.DictReader(io.StringIO(csv_text(["team", "value"], rows)))] == names
+    assert [row["team"] for row in csv.DictReader(io.StringIO(format_csv(["team", "value"], rows)))] == names
 
 
 def test_a_file_that_is_absent_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,9 +240,9 @@ def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
         return (folder / "Task 1").is_dir()
 
     for given in (tmp_path, tmp_path / "release" / "Task 1"):
-        assert folder_nearby(given, is_release) == f", but {tmp_path}/release is one"
-    assert folder_nearby(tmp_path / "release" / "Task 1", Path.is_file) == ""
-    assert folder_nearby(tmp_path / "absent", is_release) == ""
+        assert suggest_folder(given, is_release) == f", but {tmp_path}/release is one"
+    assert suggest_folder(tmp_path / "release" / "Task 1", Path.is_file) == ""
+    assert suggest_folder(tmp_path / "absent", is_release) == ""
 
 
 @pytest.mark.parametrize("digits", [311, 5000])
@@ -264,9 +264,9 @@ def test_whole_numbers_of_a_double_keep_their_digits() -> None:
 def test_nested_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path) -> None:
     """The one that ends last wins."""
     target = tmp_path / "case"
-    with whole_folder(target) as outer:
+    with atomic_folder(target) as outer:
         (outer / "a").write_text("outer")
-        with whole_folder(target) as inner:
+        with atomic_folder(target) as inner:
             (inner / "b").write_text("inner")
         assert names(target) == ["b"]
     assert (names(target), names(tmp_path)) == (["a"], ["case"])
@@ -278,7 +278,7 @@ def test_concurrent_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path)
 
     def write(number: int) -> None:
         for _ in range(5):
-            with whole_folder(target) as partial:
+            with atomic_folder(target) as partial:
                 for name in range(20):
                     (partial / str(name)).write_text(str(number))
 
@@ -291,7 +291,7 @@ def test_concurrent_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path)
 def test_the_earlier_folder_gets_its_name_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second renaming fails: that of the new folder to the name that has become free."""
     target = tmp_path / "case"
-    with whole_folder(target) as partial:
+    with atomic_folder(target) as partial:
         (partial / "a").write_text("1")
     real, calls = Path.rename, []
 
@@ -303,7 +303,7 @@ def test_the_earlier_folder_gets_its_name_back(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "rename", fail_second)
     with pytest.raises(OutputError, match=r"case: cannot be written \(Input/output error\)"):  # noqa: SIM117
-        with whole_folder(target) as partial:
+        with atomic_folder(target) as partial:
             (partial / "b").write_text("2")
     assert (names(target), names(tmp_path)) == (["a"], ["case"])
 
@@ -313,7 +313,7 @@ def test_a_folder_that_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     code += "with whole_folder(Path(sys.argv[1])) as partial: (partial / 'a').touch(); os._exit(1)"
     subprocess.run([sys.executable, "-c", code, tmp_path / "case"], check=False)
     assert [name.startswith(".partial-case-") for name in names(tmp_path)] == [True]
-    with whole_folder(tmp_path / "case"):
+    with atomic_folder(tmp_path / "case"):
         pass
     assert names(tmp_path) == ["case"]
 

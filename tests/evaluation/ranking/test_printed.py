@@ -11,7 +11,7 @@ import pytest
 
 import evaluation
 from contract.errors import HecktorError
-from contract.io.files import csv_text
+from contract.io.files import format_csv
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import as_csv
 from reporting.report.cli import main as report
@@ -45,7 +45,7 @@ def printed(tmp_path):
 
     def rank(lines, **options):
         path = tmp_path / "published.csv"
-        path.write_text(csv_text(list(lines[0]), lines), encoding="utf-8")
+        path.write_text(format_csv(list(lines[0]), lines), encoding="utf-8")
         return evaluation.rank(path, **options)
 
     return rank
@@ -147,7 +147,7 @@ def test_the_leaderboard_says_that_nothing_is_tested(printed):
 
 def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
     table = tmp_path / "t.csv"
-    table.write_text(csv_text(list(TWO[0]), TWO), encoding="utf-8")
+    table.write_text(format_csv(list(TWO[0]), TWO), encoding="utf-8")
     assert main(["--table", str(table), "--task", "2", "--output", str(tmp_path / "board")]) == 0
     shown = capsys.readouterr()
     assert "t.csv: columns rank, expected metrics of the edition; not used" in shown.err

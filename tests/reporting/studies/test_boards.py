@@ -9,7 +9,7 @@ import pytest
 
 import evaluation
 from contract.errors import HecktorError
-from contract.io.files import json_text
+from contract.io.files import format_json
 from reporting.studies.cli import main
 
 # MEDAI fell from 0.706 to 0.528 and SIMS-LIFE rose from 0.583 to 0.658; the two others are made up.
@@ -32,7 +32,7 @@ def boards(tmp_path):
             table.write_text("\n".join([f"team,{column},out_of_competition", *lines]), encoding="utf-8")
             path = tmp_path / name / "leaderboard.json"
             path.parent.mkdir()
-            path.write_text(json_text(evaluation.rank(table, task=tasks[place]).to_dict()), encoding="utf-8")
+            path.write_text(format_json(evaluation.rank(table, task=tasks[place]).to_dict()), encoding="utf-8")
             options.append(f"{name}={path}")
         return options
 
