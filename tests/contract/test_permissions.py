@@ -20,7 +20,7 @@ import os, sys
 from pathlib import Path
 from contract.archives import pack
 from contract.errors import InputError, run_main
-from contract.io.files import find_files, read_json, whole_folder, write_text
+from contract.io.files import find_files, read_json, atomic_folder, write_text
 from contract.images.volumes import list_images
 from contract.io.locks import lock_output
 os.setgroups([]); os.setgid(1000); os.setuid(1000)
@@ -77,7 +77,7 @@ def test_a_closed_file_is_named(closed: Path) -> None:
     [
         "write_text(path / 'b.txt', '')",
         "write_text(path / 'new' / 'b.txt', '')",
-        "whole_folder(path / 'case').__enter__()",
+        "atomic_folder(path / 'case').__enter__()",
         "lock_output(path / 'b').__enter__()",
         "lock_output(path).__enter__()",
     ],
