@@ -181,7 +181,7 @@ def _classes_left(
     absent = {
         labels.NAMES[label]
         for label in labels.FOREGROUND
-        if all(is_below(part.volume_ml, smallest.of(label)) for part in components(mask == label, grid))
+        if all(is_below(part.volume_ml, smallest.get_ml(label)) for part in components(mask == label, grid))
     }
     return {one.name: find_possible_classes(one, absent, segmented=has_segmentation) for one in declared}
 

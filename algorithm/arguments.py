@@ -23,7 +23,7 @@ from contract import platform
 from contract.editions import Algorithm, Edition, list_editions, load_edition
 from contract.errors import HecktorError, InputError
 from contract.options import find_algorithm, require_files, require_folders, require_paths
-from contract.packages import chosen_edition, edition_hint
+from contract.packages import chosen_edition, make_edition_hint
 
 _IMAGES: Final = "images"
 
@@ -132,7 +132,7 @@ def _algorithm(
         task = next((one.name for one in edition.algorithms if one.mask_spec is not None), None)
     plain = arguments.ct is not None and task is None
     hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
-    hint += edition_hint(edition, arguments.edition, arguments.model)
+    hint += make_edition_hint(edition, arguments.edition, arguments.model)
     algorithm = find_algorithm(parser, edition.algorithm, task, hint)
     if mask_path is None:
         return algorithm

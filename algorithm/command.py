@@ -29,7 +29,7 @@ from contract.editions import DEFAULT_EDITION
 from contract.entry import log_to_stderr
 from contract.errors import HecktorError, ModelPackageError
 from contract.options import check_port
-from contract.packages import package_folder
+from contract.packages import open_package
 from contract.processes import usable_cpus
 from contract.servers import run_server
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
     request = _request(arguments, asked, spent_s)
     _check_options(arguments, request)
     start_s = time.monotonic()
-    with package_folder(_package(arguments, request)) as model_dir:
+    with open_package(_package(arguments, request)) as model_dir:
         request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
         if arguments.serve:
             serve(request, model_dir, platform.INVOKE_PORT if arguments.port is None else arguments.port)

@@ -23,7 +23,7 @@ from contract.errors import HecktorError, InputError, OutputError, TimeLimitErro
 from contract.images.metaimage import unpack_mask
 from contract.images.volumes import encode_mask, write_mask
 from contract.io.files import format_json, write_files
-from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
+from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
 POLL_S: Final = 0.05
@@ -45,7 +45,7 @@ class RunContext:
     @property
     def smallest_lesions(self) -> MinLesionSizes:
         """Volumes below which a part of the mask is no lesion: the package's, or the defaults without one."""
-        return self.resident.manifest.smallest_lesions if self.request.uses_package else DEFAULT_SMALLEST
+        return self.resident.manifest.smallest_lesions if self.request.uses_package else DEFAULT_MIN_LESION_SIZES
 
     def head(self, answer: AnswerSpec) -> Head:
         """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""

@@ -19,7 +19,7 @@ from baseline.preparation import MOVED, release_of
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError, OutputError
 from contract.io.files import read_json, write_json
-from contract.packages import file_entry
+from contract.packages import make_file_entry
 from contract.processes import Died, map_in_processes, usable_cpus
 
 Item = TypeVar("Item")
@@ -181,6 +181,6 @@ def _read_files(paths: Sequence[Path], size: int) -> Iterator[tuple[Path, str | 
 
 def _sha256(path: Path) -> tuple[Path, str | None]:
     try:
-        return path, str(file_entry(path)["sha256"])
+        return path, str(make_file_entry(path)["sha256"])
     except OSError:  # the step that needs the file says why it cannot be read
         return path, None

@@ -24,7 +24,7 @@ from baseline.release.cases import read_cases
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.code import Code
-from contract.packages import edition_entries
+from contract.packages import make_edition_entries
 
 if TYPE_CHECKING:  # imports torch
     from baseline.package.members import EnsembleMember
@@ -58,7 +58,7 @@ def export_model(
     rules = rules_in_use(work)
     manifest = {
         **description,
-        **edition_entries(edition),
+        **make_edition_entries(edition),
         **({} if rules is None else {"postprocessing": rules}),
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),
@@ -78,7 +78,7 @@ def export_model(
 def export_networks(work: WorkFolders) -> Path:
     """Write a package without heads, for the measurement; returns its folder."""
     description = {"name": "out-of-fold", "purpose": "measuring features in training"}
-    description |= edition_entries(edition_of(work))
+    description |= make_edition_entries(edition_of(work))
     return _export(work, work.root / "bare_package", {}, description, None)
 
 

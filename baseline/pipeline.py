@@ -66,7 +66,7 @@ def train(options: TrainingOptions, show: _Show = lambda _: None) -> Path:
     Raises:
         HecktorError: the release has errors, or a step failed.
     """
-    begun, work, code = time.monotonic(), WorkFolders(options.work.resolve()), Code.of(options.code)
+    begun, work, code = time.monotonic(), WorkFolders(options.work.resolve()), Code.from_folders(options.code)
     description = read_description(options.description)
     options, plan = _settled(options, work, code, show)
     machine, jobs = options.machine, options.machine.threads

@@ -14,7 +14,7 @@ from contract.documents import Document, parse_document
 from contract.editions import DEFAULT_EDITION, Edition, load_edition, parse_edition
 from contract.errors import HecktorError, InputError
 from contract.io.files import PHANTOM_MARKER
-from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
+from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 
 Spacing = tuple[float, float, float]
 Counts = dict[str, int | dict[str, int]]
@@ -78,7 +78,7 @@ class Preparation(Document):
     removed: tuple[str, ...] = ()
     mask_outside_region: dict[str, float] = Field(default_factory=dict)
     corrections: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    smallest_lesions: MinLesionSizes = DEFAULT_SMALLEST
+    smallest_lesions: MinLesionSizes = DEFAULT_MIN_LESION_SIZES
     data: str = ""
     seconds: dict[str, float] = Field(default_factory=dict)
     own_edition: dict[str, Any] | None = None

@@ -172,7 +172,7 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if not (work.networks.exists() or work.plan_json.exists()) and work.features_json.is_file():  # of `heads --masks`
         _show("no postprocessing: there are no networks to compute probabilities")
         return 0
-    code = Code.of(arguments.code)
+    code = Code.from_folders(arguments.code)
     postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs, code), arguments.jobs)
     code.check_used()
     _show(postprocessing_lines(work))
@@ -181,7 +181,7 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _check_masks_options(arguments)
-    jobs, target, code = arguments.jobs, work, Code.of(arguments.code)
+    jobs, target, code = arguments.jobs, work, Code.from_folders(arguments.code)
     origin = OUT_OF_FOLD if arguments.masks is arguments.average is None else GIVEN
     if arguments.masks == REFERENCE:
         origin = REFERENCE_MASKS
@@ -242,7 +242,7 @@ def _answers(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    code = Code.of(arguments.code)
+    code = Code.from_folders(arguments.code)
     package = export_model(work, arguments.output, read_description(arguments.description), code)
     code.check_used()
     _show(f"model package in {package}")

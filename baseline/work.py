@@ -11,7 +11,7 @@ from typing import Any, Final
 from algorithm.network.backbones import BACKBONES
 from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json
-from contract.packages import HEADS, MANIFEST
+from contract.packages import HEADS_FOLDER, MANIFEST
 
 DATASET_ID: Final = 101
 DATASET_NAME: Final = f"Dataset{DATASET_ID}_HECKTOR"
@@ -56,7 +56,7 @@ class WorkFolders:
         self.networks = root / "networks"  # a copy of the package given with --networks
         self.features_json = root / "features.json"
         self.heads_json = root / "heads.json"
-        self.custom_heads = root / HEADS
+        self.custom_heads = root / HEADS_FOLDER
         self.cross_validation_json = root / "cross_validation.json"
         self.report = root / "report"
         self.report_json = self.report / "report.json"
@@ -81,7 +81,7 @@ class WorkFolders:
         other.features_json = other.measured / "features.json"
         other.custom_features_json = other.measured / "custom_features.json"
         other.heads_json = other.measured / "heads.json"
-        other.custom_heads = other.measured / HEADS
+        other.custom_heads = other.measured / HEADS_FOLDER
         other.cross_validation_json = other.measured / "cross_validation.json"
         return other
 

@@ -35,7 +35,7 @@ class Code:
         self._used: set[str] = set()
 
     @classmethod
-    def of(cls, folders: Iterable[Path]) -> Code:
+    def from_folders(cls, folders: Iterable[Path]) -> Code:
         """The code in these folders, such as those of `--code`.
 
         Raises:
@@ -84,7 +84,7 @@ class Code:
     def digest(self, name: str) -> str:
         """The sha256 of the names and contents of all files in a folder of code, but for byte code."""
         folder, total = self.folders[name], hashlib.sha256()
-        for path in code_files(folder):
+        for path in list_code_files(folder):
             content = path.read_bytes()
             total.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
             total.update(content)
@@ -97,7 +97,7 @@ class Code:
             raise HecktorError("--code", f"found {unused[0]}, which nothing uses", "code that the model package names")
 
 
-def code_files(folder: Path) -> list[Path]:
+def list_code_files(folder: Path) -> list[Path]:
     """All files in a folder of code, sorted, without byte code and hidden files."""
     paths = find_files(folder)
     return sorted(path for path in paths if not _is_left_out(path.relative_to(folder).parts))
@@ -109,12 +109,14 @@ def _is_left_out(parts: tuple[str, ...]) -> bool:
 
 def find_installed_code(folder: Path = platform.CODE_DIR) -> Code:
     """The code that was built into this image: each folder in `/opt/code`; empty outside an image."""
-    return Code.of(sorted(path for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else Code({})
+    return (
+        Code.from_folders(sorted(path for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else Code({})
+    )
 
 
 def resolve_code(folders: Iterable[Path] | None) -> Code:
     """The code of `--code`, else that of the image. Raises `HecktorError` for an unusable folder."""
-    return Code.of(folders) if folders else find_installed_code()
+    return Code.from_folders(folders) if folders else find_installed_code()
 
 
 def split_reference(reference: str, kind: str) -> tuple[str, str]:
@@ -161,7 +163,7 @@ def _executed(name: str, folder: Path) -> ModuleType:
         for one in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
             del sys.modules[one]
         raise ModelPackageError(
-            f"code {name}", f"its import fails: {failure_of(problem)}", "importable code"
+            f"code {name}", f"its import fails: {describe_failure(problem)}", "importable code"
         ) from problem
     return module
 
@@ -188,10 +190,10 @@ def call_code(
     except (Exception, SystemExit) as problem:
         if passes(problem):
             raise
-        raise ModelPackageError(what, failure_of(problem), expected) from problem
+        raise ModelPackageError(what, describe_failure(problem), expected) from problem
 
 
-def failure_of(problem: BaseException) -> str:
+def describe_failure(problem: BaseException) -> str:
     """An exception of an entrant's code in one line: its type, its message, file and line.
 
     The line is the innermost one in the entrant's own folder, not one of a library that it calls.

@@ -49,7 +49,7 @@ _MAX_NAME_LETTERS: Final = 200
 _MAX_FOLDS: Final = 200
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 # The folder of the heads; an entrant's own ones have their files in folders below it.
-HEADS: Final = "heads"
+HEADS_FOLDER: Final = "heads"
 CHANNELS: Final = CT_AND_PET
 # Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
 NormalisedOver = Literal["region", "scan"]
@@ -92,7 +92,7 @@ class PostprocessingRules(Document):
         return self.model_dump(exclude_defaults=True)
 
     @classmethod
-    def words(cls, rule: str) -> str:
+    def describe_rule(cls, rule: str) -> str:
         """A rule in words, for log, record and report."""
         return cls.model_fields[rule].description or rule
 
@@ -109,12 +109,12 @@ class MinLesionSizes(Document):
     gtvp_ml: float = Field(0.1, ge=0, le=1e3)
     gtvn_ml: float = Field(0.1, ge=0, le=1e3)
 
-    def of(self, label: int) -> float:
+    def get_ml(self, label: int) -> float:
         """The limit of a label."""
         return self.gtvp_ml if label == labels.GTVP else self.gtvn_ml
 
 
-DEFAULT_SMALLEST: Final = MinLesionSizes()
+DEFAULT_MIN_LESION_SIZES: Final = MinLesionSizes()
 
 
 class DscCalibration(Document):
@@ -196,7 +196,7 @@ class Manifest(Document):
     normalised_over: NormalisedOver = "region"
     resampling: Literal["grid", "nnunet"] = "grid"
     postprocessing: PostprocessingRules | None = None
-    smallest_lesions: MinLesionSizes = DEFAULT_SMALLEST
+    smallest_lesions: MinLesionSizes = DEFAULT_MIN_LESION_SIZES
     fallbacks: dict[str, Any] = Field(default_factory=dict)
     expected_dsc: dict[Literal["GTVp", "GTVn"], DscCalibration] = Field(default_factory=dict)
     training: dict[str, Any] | None = None
@@ -244,7 +244,7 @@ class Manifest(Document):
 
 
 @contextmanager
-def package_folder(package: Path) -> Iterator[Path]:
+def open_package(package: Path) -> Iterator[Path]:
     """The folder of a model package; a `.tar.gz` is unpacked to a temporary folder, which is removed at the end.
 
     Raises:
@@ -286,7 +286,7 @@ def _refuse_packed(folder: Path) -> None:
         raise ModelPackageError(str(folder), found, expected)
 
 
-def package_identity(package: Path) -> PackageIdentity:
+def read_identity(package: Path) -> PackageIdentity:
     """The name and checksum of a package, a folder or a `.tar.gz`.
 
     Raises:
@@ -316,7 +316,7 @@ def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
     return parse_edition(own, f"{MANIFEST}.own_edition")
 
 
-def edition_hint(edition: Edition, option: str | None, package: Path | None) -> str:
+def make_edition_hint(edition: Edition, option: str | None, package: Path | None) -> str:
     """Return which package gave the edition, for the error of a task that the edition does not have."""
     if option is not None or package is None:
         return ""
@@ -346,7 +346,7 @@ def _manifest_bytes(package: Path) -> bytes:
     return read_member(package, MANIFEST, max_bytes=MAX_JSON_BYTES)
 
 
-def file_entry(path: Path) -> dict[str, Any]:
+def make_file_entry(path: Path) -> dict[str, Any]:
     """The manifest's entry for a file: `sha256` and `size` in bytes."""
     with path.open("rb") as file:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
@@ -388,7 +388,7 @@ def check_code(manifest: Manifest, code: Code, *, is_given: bool) -> list[Findin
     return [Finding(f"code {name}", "another version", expected, action) for name in changed]
 
 
-def edition_entries(edition: Edition) -> dict[str, Any]:
+def make_edition_entries(edition: Edition) -> dict[str, Any]:
     """The manifest's entries for an edition, with the document of an edition of your own."""
     is_own = edition.content is not None and edition.name not in list_editions()
     return {"edition": edition.name, **({"own_edition": edition.content} if is_own else {})}
@@ -429,7 +429,7 @@ def _verified_file(root: Path, name: str, entry: FileEntry) -> Path:
         path = own if own.exists() or not shared.is_file() else shared
         if not path.is_file():
             raise ModelPackageError(name, "not in the model package, though its manifest lists it")
-        actual = file_entry(path)
+        actual = make_file_entry(path)
     except OSError as problem:
         expected = "a file that every user may read, as after `chmod -R a+rX` of the package"
         raise make_read_error(name, problem, ModelPackageError, expected) from None

@@ -23,7 +23,7 @@ from contract.options import (
     require_paths,
     whole_number,
 )
-from contract.packages import chosen_edition, edition_hint
+from contract.packages import chosen_edition, make_edition_hint
 from contract.platform import API_METHODS
 from contract.processes import usable_cpus
 from rehearsal.platform.images import is_archive
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_folders(options, "--cases", "--ground-truth", "--code")
     require_paths(options, "--model")
     edition = chosen_edition(options.edition, options.model)
-    hint = edition_hint(edition, options.edition, options.model)
+    hint = make_edition_hint(edition, options.edition, options.model)
     task = find_algorithm(parser, edition.algorithm, options.task, hint)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout

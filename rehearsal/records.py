@@ -12,7 +12,7 @@ from pydantic import Field, computed_field
 from contract.archives import unpack
 from contract.documents import Document, PlatformDocument, read_document
 from contract.errors import Finding, HecktorError, ModelPackageError, format_sentence
-from contract.packages import MANIFEST, PackageIdentity, package_identity
+from contract.packages import MANIFEST, PackageIdentity, read_identity
 
 # Cases that a message names; rehearsal.json names all of them.
 _SHOWN_CASES: Final = 5
@@ -178,7 +178,7 @@ def given_model(model: Path, folder: Path) -> tuple[Path, RehearsedPackage]:
         raise ModelPackageError(name, "holds no file", _MODEL)
     if not (unpacked / MANIFEST).exists():
         return unpacked, RehearsedPackage(name=name, manifest_sha256=None, given=True)
-    return unpacked, RehearsedPackage(given=True, **package_identity(unpacked).model_dump())
+    return unpacked, RehearsedPackage(given=True, **read_identity(unpacked).model_dump())
 
 
 def check_model_exists(model: Path) -> None:

@@ -170,7 +170,7 @@ def class_head_json(intercepts: Mapping[str, float], **weights: Sequence[float])
 
 def write_manifest(root: Path, **changes: Any) -> None:
     """Write a manifest of all files below `root` with their sizes and checksums."""
-    from contract.packages import file_entry
+    from contract.packages import make_file_entry
 
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
     manifest = {
@@ -183,7 +183,7 @@ def write_manifest(root: Path, **changes: Any) -> None:
         "labels": {"0": "background", "1": "GTVp", "2": "GTVn"},
         "configuration": "3d_fullres",
         "folds": [path.name for path in files if path.suffix == ".safetensors"],
-        "files": {path.relative_to(root).as_posix(): file_entry(path) for path in files},
+        "files": {path.relative_to(root).as_posix(): make_file_entry(path) for path in files},
     }
     write_json(root / "manifest.json", manifest | changes)
 

@@ -30,7 +30,7 @@ from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
+from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 from contract.patient import Patient
 
 _Image = npt.NDArray[np.float32]
@@ -44,7 +44,7 @@ def image_features(
     pet: _Image | None,
     grid: Geometry,
     dose: Volume | None = None,
-    smallest: MinLesionSizes = DEFAULT_SMALLEST,
+    smallest: MinLesionSizes = DEFAULT_MIN_LESION_SIZES,
 ) -> dict[str, float | None]:
     """Features of GTVp, GTVn and both together.
 

@@ -18,7 +18,7 @@ from torch import nn
 from algorithm.network.devices import is_device_failure
 from algorithm.network.package import HOOK, ModelPackage
 from contract import labels
-from contract.code import failure_of
+from contract.code import describe_failure
 
 _Float = npt.NDArray[np.float32]
 # Probabilities of 0 become this logarithm, not minus infinity.
@@ -40,7 +40,7 @@ def custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], 
         except MemoryError:
             raise
         except (Exception, SystemExit) as problem:
-            raise HookFailedError(f"normalisation {number} of {reference}: {failure_of(problem)}") from problem
+            raise HookFailedError(f"normalisation {number} of {reference}: {describe_failure(problem)}") from problem
         if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
             found = f"{normalised.dtype} of shape {normalised.shape}"
             raise HookFailedError(f"normalisation {number} of {reference}: {found}, expected finite {channel.shape}")
@@ -70,7 +70,7 @@ class CustomNetwork(nn.Module):
             if is_device_failure(problem):
                 raise
             raise HookFailedError(
-                f"network {self.reference}: cannot be constructed: {failure_of(problem)}"
+                f"network {self.reference}: cannot be constructed: {describe_failure(problem)}"
             ) from problem
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ class CustomNetwork(nn.Module):
         except (Exception, SystemExit) as problem:
             if is_device_failure(problem):
                 raise
-            raise HookFailedError(f"network {self.reference}: {failure_of(problem)}") from problem
+            raise HookFailedError(f"network {self.reference}: {describe_failure(problem)}") from problem
         return self._logits(outputs, (len(patch), len(self._names), *patch.shape[2:]))
 
     @torch.inference_mode()

@@ -29,7 +29,7 @@ from contract.code import Code, find_installed_code
 from contract.documents import is_integer, is_number
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
-from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verify_files
+from contract.packages import HEADS_FOLDER, MANIFEST, Manifest, read_manifest, verify_files
 from contract.platform import is_added_by_system
 
 PLANS: Final = "plans.json"
@@ -161,9 +161,11 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
     folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
     found = find_installed_code() if code is None else code
     heads = {
-        Path(name).stem: with_code(read_head(read_json(path, error=ModelPackageError), name), found, root / HEADS)
+        Path(name).stem: with_code(
+            read_head(read_json(path, error=ModelPackageError), name), found, root / HEADS_FOLDER
+        )
         for name, path in files.items()
-        if Path(name).parent == Path(HEADS)
+        if Path(name).parent == Path(HEADS_FOLDER)
     }
     return ModelPackage(root, manifest, plans, folds, heads, _features(root, manifest, files, heads, found), found)
 

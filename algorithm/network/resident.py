@@ -19,7 +19,7 @@ from contract.packages import (
     PackageIdentity,
     check_code,
     check_edition,
-    package_identity,
+    read_identity,
     read_manifest,
 )
 
@@ -115,7 +115,7 @@ class LoadedPackage:
     @cached_property
     def identity(self) -> PackageIdentity:
         """The package's name and checksum."""
-        return package_identity(self._model_dir)
+        return read_identity(self._model_dir)
 
     @cached_property
     def manifest(self) -> Manifest:

@@ -152,7 +152,7 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         answer = ClassSpec(**_declared("class"), classes=classes, columns={"class": str(target)})
     centres = None if centre is None else tuple(map(str, _column(frame, centre, "a centre in each row")))
     cohort = _cohort(frame, used, centres, outcomes)
-    own = Code.of(code)
+    own = Code.from_folders(code)
     goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.find_classes(HEAD)))
     own.check_used()
     fitted = fit_target(goal, cohort, np.random.default_rng(seed))

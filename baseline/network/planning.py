@@ -23,7 +23,7 @@ from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.io.files import read_json, write_json
-from contract.packages import CHANNELS, file_entry
+from contract.packages import CHANNELS, make_file_entry
 
 LOGGER = logging.getLogger("hecktor")
 # Drawn from all patients' lesions, for the statistics of intensities; nnU-Net's own number.
@@ -119,7 +119,7 @@ def digest_of_contents(path: Path) -> str:
     if not path.exists():
         raise InputError(str(path), "not found", "the file or folder that the plan names")
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    return digest({file.relative_to(path).as_posix(): file_entry(file)["sha256"] for file in files})
+    return digest({file.relative_to(path).as_posix(): make_file_entry(file)["sha256"] for file in files})
 
 
 def with_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:

@@ -29,7 +29,7 @@ from contract.code import Code
 from contract.editions import Edition, content_digest, load_edition, remove_scoring
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
-from contract.packages import HEADS, edition_entries
+from contract.packages import HEADS_FOLDER, make_edition_entries
 
 # Schemes that normalise by statistics of the image itself.
 _OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")
@@ -127,7 +127,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     """Check the results, convert them, and write and verify the package."""
     edition = _edition(request).for_training(request.task)
     channels = edition.algorithms[0].channels
-    code = Code.of(request.code or ())
+    code = Code.from_folders(request.code or ())
     heads, of_heads = ({}, {}) if request.heads is None else pack_heads(request.heads, edition, code)
     masks_of_heads, about_masks = _masks_of_heads(request, of_heads.pop("training", {}))
     rules, about_rules = pack_rules(request.postprocessing, request.heads, edition)
@@ -153,7 +153,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         {
             "name": request.name or " + ".join(names),
             "purpose": DEFAULTS["purpose"],
-            **edition_entries(edition),
+            **make_edition_entries(edition),
             "channels": list(channels),
             **of_heads,
             **({"postprocessing": rules} if rules else {}),
@@ -167,7 +167,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         },
         features=[] if request.heads is None else load_fitted_hooks(request.heads.parent, heads.values(), code),
         code=code,
-        custom_folder=None if request.heads is None else request.heads.parent / HEADS,
+        custom_folder=None if request.heads is None else request.heads.parent / HEADS_FOLDER,
     )
     about = _notes(trained, custom, request.normalised_over), about_rules, about_masks
     notes = [note for some in (*about, *(one.notes() for one in trained)) for note in some]

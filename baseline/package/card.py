@@ -179,7 +179,7 @@ def _postprocessing(work: WorkFolders) -> str:
     if record is None or record.why_not:
         reason = "the step was not run on these masks" if record is None else record.why_not
         return f"No postprocessing: {reason}."
-    rules = [f"{PostprocessingRules.words(rule)} {value}" for rule, value in record.rules.as_json().items()]
+    rules = [f"{PostprocessingRules.describe_rule(rule)} {value}" for rule, value in record.rules.as_json().items()]
     return f"Postprocessing: {', '.join(rules)}."
 
 

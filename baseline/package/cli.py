@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_files(arguments, "--heads", "--postprocessing")
     for folder in arguments.nnunet:
         require_nnunet_results(folder)
-    Code.of(arguments.code)
+    Code.from_folders(arguments.code)
     from baseline.package.assemble import PackageRequest, package_training  # torch takes seconds
 
     options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}

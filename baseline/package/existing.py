@@ -14,7 +14,7 @@ from baseline.preparation import read_preparation
 from baseline.work import WorkFolders
 from contract.archives import unpack
 from contract.errors import HecktorError
-from contract.packages import MANIFEST, check_is_package, file_entry
+from contract.packages import MANIFEST, check_is_package, make_file_entry
 
 # Differences in mm below this come from rounding.
 _SAME_MM: Final = 1e-3
@@ -41,7 +41,7 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
         copy = _copied(package, Path(scratch) / "networks")
         check_spacing(copy, spacing, given=spacing_mm is not None)
         current = work.networks / MANIFEST
-        if current.is_file() and file_entry(current) == file_entry(copy.root / MANIFEST):
+        if current.is_file() and make_file_entry(current) == make_file_entry(copy.root / MANIFEST):
             return
         if work.networks.exists():
             work.networks.rename(Path(scratch) / "earlier")
@@ -76,7 +76,7 @@ def networks_record(package: ModelPackage) -> dict[str, Any]:
     # A package that reused networks itself describes their training there.
     source = manifest.get("networks_from", manifest)
     described = {key: source[key] for key in ("training", "training_data", "licence") if key in source}
-    sha256 = file_entry(package.root / MANIFEST)["sha256"]
+    sha256 = make_file_entry(package.root / MANIFEST)["sha256"]
     return {"name": manifest["name"], "sha256": sha256, **described, "condition": CONDITION}
 
 

@@ -27,7 +27,7 @@ from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, make_write_error
 from contract.io.files import atomic_path, replace_path, write_json, write_text
-from contract.packages import CHANNELS, FORMAT_VERSION, HEADS, MANIFEST, file_entry
+from contract.packages import CHANNELS, FORMAT_VERSION, HEADS_FOLDER, MANIFEST, make_file_entry
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     else:
         networks = write_networks(folder, members, len(channels))
     for name, head in contents.heads.items():
-        write_json(folder / HEADS / f"{name}.json", head.as_json())
-        _copy_custom_heads(head, contents.custom_folder, folder / HEADS)
+        write_json(folder / HEADS_FOLDER / f"{name}.json", head.as_json())
+        _copy_custom_heads(head, contents.custom_folder, folder / HEADS_FOLDER)
     for hook in contents.features:
         for number, fold in enumerate(hook.folds):
             shutil.copytree(fold, folder / FOLDER / hook.name / f"fold_{number}")
@@ -143,7 +143,7 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
         "channels": channels,
         "labels": {str(value): name for value, name in labels.NAMES.items()},
         **networks,
-        "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},
+        "files": {path.relative_to(folder).as_posix(): make_file_entry(path) for path in files},
     }
     write_json(folder / MANIFEST, manifest)
     return folder

@@ -143,7 +143,7 @@ def postprocessing_lines(work: WorkFolders) -> str:
     if record.why_not:
         return f"no postprocessing rules: {record.why_not}"
     lines = ["postprocessing rules, for the package:"]
-    lines += [f"  {PostprocessingRules.words(rule)}: {value}" for rule, value in record.rules.as_json().items()]
+    lines += [f"  {PostprocessingRules.describe_rule(rule)}: {value}" for rule, value in record.rules.as_json().items()]
     for split, figures in record.cross_fitted.items():
         one = figures[SCORE]
         lines.append(

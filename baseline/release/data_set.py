@@ -27,7 +27,7 @@ from contract import labels
 from contract.errors import Finding
 from contract.images.volumes import Volume, read_volume, write_volume
 from contract.io.files import write_json
-from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
+from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 
 # Increment when the same images and options give other prepared images.
 _PREPARE_VERSION = 4
@@ -225,4 +225,6 @@ def smallest_lesions(prepared: Iterable[PreparedCase]) -> MinLesionSizes:
         return round(float(np.clip(_SHARE_OF_REFERENCE * np.percentile(known, _SMALLEST_PERCENTILE), least, most)), 3)
 
     gtvp, gtvn = labels.LESIONS
-    return MinLesionSizes(gtvp_ml=limit(gtvp, DEFAULT_SMALLEST.gtvp_ml), gtvn_ml=limit(gtvn, DEFAULT_SMALLEST.gtvn_ml))
+    return MinLesionSizes(
+        gtvp_ml=limit(gtvp, DEFAULT_MIN_LESION_SIZES.gtvp_ml), gtvn_ml=limit(gtvn, DEFAULT_MIN_LESION_SIZES.gtvn_ml)
+    )

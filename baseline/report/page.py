@@ -98,7 +98,7 @@ def postprocessing_section(record: PostprocessingRecord) -> str:
     """The content of `postprocessing.json` as HTML."""
     if record.why_not:
         return paragraph(f"No postprocessing rules: {record.why_not}.")
-    rules = [f"{PostprocessingRules.words(rule)} {value}" for rule, value in record.rules.as_json().items()]
+    rules = [f"{PostprocessingRules.describe_rule(rule)} {value}" for rule, value in record.rules.as_json().items()]
     rows = []
     for split, figures in record.cross_fitted.items():
         for name, one in figures.items():

@@ -16,7 +16,7 @@ from algorithm.network.package import PLANS
 from algorithm.network.resident import DEFAULT_PACKAGES
 from contract import labels
 from contract.io.files import read_json, write_json
-from contract.packages import CHANNELS, MANIFEST, file_entry
+from contract.packages import CHANNELS, MANIFEST, make_file_entry
 
 FOLDS: Final = 5
 CONFIGURATION: Final = "3d_fullres"
@@ -77,7 +77,7 @@ def write_random_package(root: Path, name: str, edition: str, *, quick: bool = F
         network = build_untrained_network(plans["configurations"][CONFIGURATION], len(CHANNELS), len(labels.NAMES))
         pass_pet_through(network)
         save_file({key: tensor.detach().half().contiguous() for key, tensor in own_tensors(network)}, root / file_name)
-    files = {path.relative_to(root).as_posix(): file_entry(path) for path in root.rglob("*") if path.is_file()}
+    files = {path.relative_to(root).as_posix(): make_file_entry(path) for path in root.rglob("*") if path.is_file()}
     keys = ("format_version", "edition", "fallbacks", "channels", "labels")
     manifest = {key: value for key, value in read_json(shipped / MANIFEST).items() if key in keys}
     manifest |= {

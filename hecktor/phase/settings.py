@@ -14,7 +14,7 @@ from typing import Final, Literal
 from contract.documents import Document, format_table
 from contract.editions import Algorithm
 from contract.io.files import format_json
-from contract.packages import FileEntry, file_entry
+from contract.packages import FileEntry, make_file_entry
 from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
 from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, metric_path, value_at
@@ -154,7 +154,8 @@ def _describe_image(tries: Mapping[str, EvaluationRun]) -> str:
 def _files(files: Sequence[Path]) -> str:
     uses = ["ground truth" if path.name == GROUND_TRUTH else "evaluation method" for path in files]
     rows = [
-        [path.name, use, *size_and_sum(FileEntry(**file_entry(path)))] for path, use in zip(files, uses, strict=True)
+        [path.name, use, *size_and_sum(FileEntry(**make_file_entry(path)))]
+        for path, use in zip(files, uses, strict=True)
     ]
     return format_table(["File", "Upload as the phase's", "Size", "sha256"], rows)
 

@@ -12,7 +12,7 @@ from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError, replace_unprintable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_code_option, add_edition_option, require_folders, require_paths
-from contract.packages import chosen_edition, edition_hint
+from contract.packages import chosen_edition, make_edition_hint
 from contract.platform import API_METHODS, ApiMethod
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         package=arguments.package.resolve(),
         output=arguments.output.resolve(),
         edition=edition,
-        tasks=_tasks(parser, edition, arguments.task, edition_hint(edition, arguments.edition, arguments.package)),
+        tasks=_tasks(parser, edition, arguments.task, make_edition_hint(edition, arguments.edition, arguments.package)),
         torch=arguments.images or "cuda",
         with_gpus=arguments.gpus,
         kinds=tuple(arguments.phantom) or KINDS,

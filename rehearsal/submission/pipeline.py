@@ -14,9 +14,9 @@ from contract.packages import (
     Manifest,
     check_code,
     check_edition,
-    file_entry,
-    package_folder,
-    package_identity,
+    make_file_entry,
+    open_package,
+    read_identity,
     read_manifest,
     verify_files,
 )
@@ -74,7 +74,7 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
         HecktorError: the package cannot be used or is of another edition, or a check failed. The folder then holds
             its earlier content and, in `failed/`, the logs.
     """
-    with package_folder(options.package) as package:
+    with open_package(options.package) as package:
         return _make_from_folder(replace(options, package=package), images, report)
 
 
@@ -84,7 +84,7 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
     tasks = options.tasks or options.edition.algorithms
     for task in tasks:
         check_edition(manifest, options.edition, task)
-    for changed in check_code(manifest, Code.of(options.code), is_given=True):
+    for changed in check_code(manifest, Code.from_folders(options.code), is_given=True):
         report(f"warning: {changed}")
     _check_heads(manifest, tasks)
     check_folder(options.output, RECORD, "submission")
@@ -93,7 +93,7 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         shared = {name: path for name, path in files.items() if not path.is_relative_to(options.package)}
         pack(options.package, scratch / MODEL, shared)
         unpack(scratch / MODEL, scratch / "model")
-        identity = package_identity(scratch / "model")
+        identity = read_identity(scratch / "model")
         report(f"{MODEL}: packed, unpacked as the platform does: {identity}")
         report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
@@ -101,7 +101,7 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         with failure_keeps_logs(scratch, options.output):
             archives, tried = _rehearsed(options, tasks, images, inputs, scratch, report)
         submission = SubmissionDocument(
-            model=UploadedModel(purpose=manifest.purpose, **file_entry(scratch / MODEL), **identity.model_dump()),
+            model=UploadedModel(purpose=manifest.purpose, **make_file_entry(scratch / MODEL), **identity.model_dump()),
             images=tuple(archives),
             rehearsed_with_gpus=options.with_gpus,
             rehearsals=tuple(tried),
@@ -159,7 +159,7 @@ def _rehearsed(
                 task=task.name,
                 image=images.name(task),
                 torch=options.torch,
-                **file_entry(archive),
+                **make_file_entry(archive),
             )
             archives.append(uploaded)
             report(f"{archive.name}: {uploaded.size / 1e9:.2f} GB, loaded, API method {runner.api_method}")

@@ -38,7 +38,7 @@ from contract import labels, platform
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
 from contract.io.files import read_json, write_json
-from contract.packages import file_entry
+from contract.packages import make_file_entry
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.scanner import render
@@ -159,7 +159,7 @@ def test_a_stock_training_answers_as_nnunet_predicts(
         f"resampling_fn_{kind}_kwargs": {"is_seg": kind == "seg", **(order if kind == "data" else {})} for kind in KINDS
     }
     write_json(model / "plans.json", plans)
-    manifest["files"]["plans.json"] = file_entry(model / "plans.json")
+    manifest["files"]["plans.json"] = make_file_entry(model / "plans.json")
     changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
     write_json(model / "manifest.json", manifest | changes)
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
@@ -243,7 +243,7 @@ def layers_model(request: pytest.FixtureRequest, tiny_package: Path, tmp_path_fa
     }
     write_json(root / "plans.json", plans)
     manifest = json.loads((root / "manifest.json").read_text())
-    manifest["files"]["plans.json"] = file_entry(root / "plans.json")
+    manifest["files"]["plans.json"] = make_file_entry(root / "plans.json")
     manifest["resampling"] = resampling
     write_json(root / "manifest.json", manifest)
     return root

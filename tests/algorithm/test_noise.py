@@ -48,7 +48,7 @@ def test_a_failure_names_the_line_of_the_entrants_own_code(tmp_path: Path) -> No
     folder.mkdir()
     (folder / "__init__.py").write_text("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
     with pytest.raises(ModelPackageError, match=r"\(__init__\.py, line 5\)"):
-        Code.of([folder]).find("noisy_code:Network", "network")
+        Code.from_folders([folder]).find("noisy_code:Network", "network")
 
 
 def test_the_peak_of_memory_is_that_of_a_case() -> None:

@@ -19,7 +19,7 @@ from algorithm.prediction import RunRecord, Stages
 from contract.errors import Finding
 from contract.images.volumes import read_volume
 from contract.io.files import read_json, write_json
-from contract.packages import PackageIdentity, package_identity
+from contract.packages import PackageIdentity, read_identity
 
 SCANS = (("CT", (24, 24, 20), (8.0, 8.0, 9.0)), ("PET", (20, 20, 18), (10.0, 10.0, 10.0)))
 RECORD = RunRecord(
@@ -112,7 +112,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
         "fallbacks": [],
         "fallback_by": {},
         "fallback_why": {},
-        "package": {"name": "tiny", "manifest_sha256": package_identity(tiny_package).manifest_sha256},
+        "package": {"name": "tiny", "manifest_sha256": read_identity(tiny_package).manifest_sha256},
         "notices": [
             {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
             {

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from contract.io.files import read_json
-from contract.packages import package_identity
+from contract.packages import read_identity
 from tests.faults.forked import Forked, Forks
 from tests.server_calls import call
 
@@ -80,7 +80,7 @@ def test_a_head_without_a_network_is_served(forks: Forks, case_folder, tiny_pack
     with algorithm(forks, case, tiny_package, "rfs", "--method", "clinical", "--record", str(record)) as (_, port):
         assert call(port, "POST", "/invoke")[0] == 201
         assert (case.output / "rfs.json").is_file()
-        assert read_json(record)["package"]["manifest_sha256"] == package_identity(tiny_package).manifest_sha256
+        assert read_json(record)["package"]["manifest_sha256"] == read_identity(tiny_package).manifest_sha256
         case.ehr_path.write_text("[")
         assert call(port, "POST", "/invoke")[0] == 500
         assert list(case.output.iterdir()) == []

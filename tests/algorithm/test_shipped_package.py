@@ -11,7 +11,7 @@ from algorithm.cli import main
 from algorithm.predictor import Predictor
 from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json
-from contract.packages import package_identity
+from contract.packages import read_identity
 from tests.conftest import but_of_toys
 
 WARNING = (
@@ -37,9 +37,7 @@ def test_the_shipped_package_is_a_warning_in_log_and_record(
     assert main(arguments) == 0
     log = capsys.readouterr().err
     assert f"*** WARNING *** {WARNING}\n" in log
-    assert (
-        f"model package: tiny, manifest sha256 {package_identity(tiny_package).manifest_sha256[:12]} (for tests)" in log
-    )
+    assert f"model package: tiny, manifest sha256 {read_identity(tiny_package).manifest_sha256[:12]} (for tests)" in log
     (notice,) = read_json(tmp_path / "record.json")["notices"]
     assert notice["what"] == "model package"
 

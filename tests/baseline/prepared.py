@@ -15,7 +15,7 @@ from baseline.work import WorkFolders
 from contract.documents import parse_document
 from contract.editions import load_edition
 from contract.io.files import write_json
-from contract.packages import DEFAULT_SMALLEST
+from contract.packages import DEFAULT_MIN_LESION_SIZES
 from contract.patient import Patient
 
 EDITION = load_edition()
@@ -53,7 +53,12 @@ def cross_validation_json(targets: Mapping[str, Mapping[str, Any]], **more: Any)
 def head_record(head: Mapping[str, Any], **more: Any) -> HeadRecord:
     """A record of `heads.json` with this head, as JSON, and only what a test needs."""
     record = {"model": "Cox, few features", "setting": {}, "tried": {}, "metric": "c_index", "out_of_fold": 1.0}
-    record |= {"fallback": None, "experts": [], "smallest_lesions": DEFAULT_SMALLEST.model_dump(), "masks": OUT_OF_FOLD}
+    record |= {
+        "fallback": None,
+        "experts": [],
+        "smallest_lesions": DEFAULT_MIN_LESION_SIZES.model_dump(),
+        "masks": OUT_OF_FOLD,
+    }
     return parse_document(record | {"head": head} | more, HeadRecord, "heads.json")
 
 

@@ -73,7 +73,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that were read."""
     read: list[str] = []
     real = cache_module.file_entry
-    monkeypatch.setattr(cache_module, "file_entry", lambda path: read.append(path.name) or real(path))
+    monkeypatch.setattr(cache_module, "make_file_entry", lambda path: read.append(path.name) or real(path))
     return read
 
 
@@ -144,7 +144,7 @@ def test_digests_of_another_process_are_kept(place: Path, monkeypatch: pytest.Mo
         write_json(place / "work" / "digests.json", {"work/other": [1, 1, "0"]})
         return real(path)
 
-    monkeypatch.setattr(cache_module, "file_entry", slow)
+    monkeypatch.setattr(cache_module, "make_file_entry", slow)
     sha256(place)
     assert set(read_json(place / "work" / "digests.json")) == {"work/other", "release/A/ct"}
 
@@ -165,7 +165,7 @@ def test_an_interruption_loses_only_what_was_not_read(
 
     with monkeypatch.context() as patch:
         patch.setattr(cache_module, "_MANY_BYTES", 0)
-        patch.setattr(cache_module, "file_entry", interrupted)
+        patch.setattr(cache_module, "make_file_entry", interrupted)
         with pytest.raises(KeyboardInterrupt):
             contents_of(work, paths)
     assert contents_of(work, paths) == dict.fromkeys(paths, SHA256_OF_1)
@@ -191,6 +191,6 @@ def test_an_unreadable_file_has_a_key(place: Path, monkeypatch: pytest.MonkeyPat
     """The check names it; once it can be read, the key is another."""
     work, path = WorkFolders(place / "work"), place / "release" / "A" / "ct"
     with monkeypatch.context() as patch:
-        patch.setattr(cache_module, "file_entry", lambda path: (_ for _ in ()).throw(PermissionError(path)))
+        patch.setattr(cache_module, "make_file_entry", lambda path: (_ for _ in ()).throw(PermissionError(path)))
         first = key_of(work, (path,), {})
     assert key_of(work, (path,), {}) != first

@@ -12,7 +12,7 @@ from baseline.cli import main
 from contract.archives import pack, unpack
 from contract.errors import HecktorError
 from contract.io.files import read_json
-from contract.packages import file_entry
+from contract.packages import make_file_entry
 from tests.baseline.conftest import TinyRelease
 
 PATIENTS = 8
@@ -64,7 +64,7 @@ def test_heads_of_new_patients_on_the_networks_of_a_package(
         "patients": PATIENTS, "centres": ["CHUM", "HMR"], "folds": 2, "seed": 0,
         "heads_fitted_on": "out-of-fold masks",
     }  # fmt: skip
-    sha256 = file_entry(tiny_package / "manifest.json")["sha256"]
+    sha256 = make_file_entry(tiny_package / "manifest.json")["sha256"]
     condition = "none of these patients was among the networks' training patients"
     assert manifest.networks_from == {"name": "tiny", "sha256": sha256, "condition": condition}
     card = (package.root / "MODEL_CARD.md").read_text()

@@ -109,7 +109,7 @@ def test_features_that_are_fitted_to_outcomes(
     package = tmp_path / "package"
     package_training(PackageRequest((results,), work.heads_json, package, code=(folder,)))
     assert {f"features/my_code/fold_{n}/fit.json" for n in (0, 1)} <= set(read_manifest(package).files)
-    (hook,) = load_package(package, Code.of([folder])).features
+    (hook,) = load_package(package, Code.from_folders([folder])).features
     case = images(case_folder)
     assert hook.measured(case)["my_code:mean_ct"] == pytest.approx(sum(shifts) / 2, abs=1)
     record = Predictor(package, task="2", device="cpu", code=[folder]).predict(case_folder.write().input).record

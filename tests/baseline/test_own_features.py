@@ -102,7 +102,7 @@ def test_from_masks_to_a_package_that_answers(
         package_training(PackageRequest((results,), work.heads_json, tmp_path / "refused"))
     package = tmp_path / "package"
     package_training(PackageRequest((results,), work.heads_json, package, code=(code,)))
-    assert read_manifest(package).code == {"my_code": Code.of([code]).digest("my_code")}
+    assert read_manifest(package).code == {"my_code": Code.from_folders([code]).digest("my_code")}
     assert folders_of(load_package(package).heads.values()) == ["my_code"]
     Predictor(package, task="2", device="cpu", code=[code]).predict(case_folder.write().input)
     assert calls(code) == len(patients) + 1

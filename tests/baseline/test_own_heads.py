@@ -79,7 +79,7 @@ def test_from_masks_to_a_package_that_answers(
     assert reference not in document["hpv"]["nested"]["comparators"]
     assert fitted["hpv"] == before["hpv"]
     assert fitted["rfs"]["experts"][:-1] == before["rfs"]["experts"]
-    assert document["custom"] == {reference: Code.of([forest]).digest(FOREST)}
+    assert document["custom"] == {reference: Code.from_folders([forest]).digest(FOREST)}
     written = work.heads_json.stat().st_mtime_ns
     heads(work, masks, "--code", str(forest))
     assert (work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (written, True)
@@ -93,7 +93,7 @@ def test_from_masks_to_a_package_that_answers(
     with pytest.raises(ModelPackageError, match=rf"^head {reference}: no code {FOREST}, expected --code {FOREST}"):
         package_training(PackageRequest((results,), work.heads_json, package))
     package_training(PackageRequest((results,), work.heads_json, package, code=(forest,)))
-    assert read_manifest(package).code == {FOREST: Code.of([forest]).digest(FOREST)}
+    assert read_manifest(package).code == {FOREST: Code.from_folders([forest]).digest(FOREST)}
     assert "heads/rfs/survival_forest.Head/forest.npz" in read_manifest(package).files
     head = load_package(package).head("rfs")
     assert isinstance(head, EnsembleHead)

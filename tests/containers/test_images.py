@@ -12,7 +12,7 @@ from contract.editions import Algorithm, list_editions, load_edition
 from contract.editions.inputs import CT, EHR, PET
 from contract.images.volumes import read_header, read_volume, write_volume
 from contract.io.files import read_json, write_json
-from contract.packages import package_identity
+from contract.packages import read_identity
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.platform.images import upload_problems
@@ -97,7 +97,7 @@ def test_a_required_model_answers_or_nothing(
     result = rehearsed(images, COMBINED, phantoms_2026, tmp_path / "with", only=one, **given)
     assert result.succeeded, (result.failures, result.problems)
     package = read_json(tmp_path / "with" / "rehearsal.json")["package"]
-    assert package == {**package_identity(combined_package).model_dump(), "given": True, "recorded": 1}
+    assert package == {**read_identity(combined_package).model_dump(), "given": True, "recorded": 1}
 
 
 def test_two_revisions_of_an_image_have_the_same_layers_and_different_identities(images: ContainerEngine):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.code import Code, code_files, find_installed_code, resolve_code
+from contract.code import Code, find_installed_code, list_code_files, resolve_code
 from contract.errors import HecktorError, ModelPackageError
 
 
@@ -39,10 +39,10 @@ def test_an_object_of_a_folder_and_of_its_own_modules(tmp_path: Path) -> None:
         init="from my_code.inner import Network\nfrom .inner import VALUE\n",
         inner="VALUE = 3\nclass Network:\n    value = VALUE\n",
     )
-    code = Code.of([folder])
+    code = Code.from_folders([folder])
     assert "my_code" not in sys.modules  # nothing runs before it is asked for
     assert code.find("my_code:Network", "network").value == 3
-    assert code.find("my_code:Network", "network") is Code.of([folder]).find("my_code:Network", "network")
+    assert code.find("my_code:Network", "network") is Code.from_folders([folder]).find("my_code:Network", "network")
     code.check_used()
     with pytest.raises(ModuleNotFoundError):
         __import__("neighbour_of_it")
@@ -61,7 +61,7 @@ def test_an_object_of_a_folder_and_of_its_own_modules(tmp_path: Path) -> None:
 )
 def test_a_name_that_is_not_there(tmp_path: Path, reference: str, message: str) -> None:
     """An installed module counts no more than an absent one: only given folders are looked in."""
-    code = Code.of([write_code(tmp_path / "my_code", init="Network = 1\n")])
+    code = Code.from_folders([write_code(tmp_path / "my_code", init="Network = 1\n")])
     with pytest.raises(ModelPackageError, match=message):
         code.find(reference, "network")
 
@@ -79,7 +79,7 @@ def test_a_name_that_is_not_there(tmp_path: Path, reference: str, message: str) 
     ],
 )
 def test_code_whose_import_fails(tmp_path: Path, source: str, message: str) -> None:
-    code = Code.of([write_code(tmp_path / "broken_code", init=source)])
+    code = Code.from_folders([write_code(tmp_path / "broken_code", init=source)])
     with pytest.raises(ModelPackageError, match=f"^code broken_code: its import fails: {message}") as error:
         code.find("broken_code:Network", "network")
     assert "\n" not in str(error.value)
@@ -92,7 +92,7 @@ def test_a_second_thread_waits_for_the_import(tmp_path: Path) -> None:
     The import gives the second thread half a second to answer too early.
     """
     source = "import builtins\nbuiltins.begun.set()\nbuiltins.second_answered.wait(0.5)\nNetwork = 4\n"
-    code = Code.of([write_code(tmp_path / "slow_code", init=source)])
+    code = Code.from_folders([write_code(tmp_path / "slow_code", init=source)])
     begun, second_answered, answers = threading.Event(), threading.Event(), []
 
     def ask() -> None:
@@ -116,10 +116,10 @@ def test_a_second_thread_waits_for_the_import(tmp_path: Path) -> None:
 
 def test_folders_that_cannot_be_code(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"^--code absent: found no such folder"):
-        Code.of([tmp_path / "absent"])
+        Code.from_folders([tmp_path / "absent"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(HecktorError, match=r"^--code empty: no __init__.py"):
-        Code.of([tmp_path / "empty"])
+        Code.from_folders([tmp_path / "empty"])
     for name, message in [
         ("my-model", "found a name that Python cannot import"),
         ("torch", "found another module of this name"),
@@ -129,14 +129,14 @@ def test_folders_that_cannot_be_code(tmp_path: Path) -> None:
         if name == "torch":
             pytest.importorskip("torch")
         with pytest.raises(HecktorError, match=f"^--code {name}: {message}"):
-            Code.of([write_code(tmp_path / name, init="")])
+            Code.from_folders([write_code(tmp_path / name, init="")])
     pair = [write_code(tmp_path / place / "twice", init="") for place in ("a", "b")]
     with pytest.raises(HecktorError, match=r"^--code twice: found two folders of this name"):
-        Code.of(pair)
+        Code.from_folders(pair)
 
 
 def test_code_that_nothing_names_is_an_error(tmp_path: Path) -> None:
-    code = Code.of([write_code(tmp_path / "unused_code", init="")])
+    code = Code.from_folders([write_code(tmp_path / "unused_code", init="")])
     with pytest.raises(HecktorError, match=r"^--code: found unused_code, which nothing uses"):
         code.check_used()
 
@@ -147,14 +147,14 @@ def test_the_digest_follows_content_and_names_alone(tmp_path: Path) -> None:
     (second / "__pycache__").mkdir()
     (second / "__pycache__" / "inner.pyc").write_bytes(b"1")
     (second / ".hidden").write_text("2")
-    assert [path.name for path in code_files(second)] == ["__init__.py", "inner.py"]
-    digest = Code.of([first]).digest("digested")
-    assert Code.of([second]).digest("digested") == digest
+    assert [path.name for path in list_code_files(second)] == ["__init__.py", "inner.py"]
+    digest = Code.from_folders([first]).digest("digested")
+    assert Code.from_folders([second]).digest("digested") == digest
     (second / "inner.py").write_text("x = 2\n")
-    assert Code.of([second]).digest("digested") != digest
+    assert Code.from_folders([second]).digest("digested") != digest
     (second / "inner.py").write_text("x = 1\n")
     (second / "inner.py").rename(second / "other.py")
-    assert Code.of([second]).digest("digested") != digest
+    assert Code.from_folders([second]).digest("digested") != digest
 
 
 def test_code_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

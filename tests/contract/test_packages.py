@@ -18,9 +18,9 @@ from contract.packages import (
     Manifest,
     check_is_package,
     chosen_edition,
-    file_entry,
-    package_folder,
-    package_identity,
+    make_file_entry,
+    open_package,
+    read_identity,
     read_manifest,
     verify_files,
 )
@@ -58,7 +58,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_a_file_s_entry(package: Path) -> None:
-    assert file_entry(package / "heads" / "rfs.json") == {"sha256": ABC, "size": 3}
+    assert make_file_entry(package / "heads" / "rfs.json") == {"sha256": ABC, "size": 3}
 
 
 def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path, tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_a_file_of_another_user_is_refused(package: Path, monkeypatch: pytest.Mo
     def refuse(_: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    listed = {"heads/rfs.json": file_entry(package / "heads" / "rfs.json")}
-    monkeypatch.setattr("contract.packages.file_entry", refuse)
+    listed = {"heads/rfs.json": make_file_entry(package / "heads" / "rfs.json")}
+    monkeypatch.setattr("contract.packages.make_file_entry", refuse)
     message = r"^heads/rfs\.json: cannot be read \(Permission denied\), expected a file that every user may read"
     with pytest.raises(ModelPackageError, match=message):
         verify_files(package, listing(listed))
@@ -135,10 +135,10 @@ def test_manifests_that_are_refused(package: Path, change: dict[str, Any], messa
 
 def test_an_archive_is_unpacked_to_a_folder_that_is_removed(package: Path, tmp_path: Path) -> None:
     pack(package, tmp_path / "model.tar.gz")
-    with package_folder(tmp_path / "model.tar.gz") as folder:
+    with open_package(tmp_path / "model.tar.gz") as folder:
         assert (folder / "heads" / "rfs.json").read_text() == "abc"
     assert not folder.exists()
-    with package_folder(package) as folder:
+    with open_package(package) as folder:
         assert folder == package
     assert package.is_dir()
 
@@ -149,7 +149,7 @@ def test_an_archive_that_leads_out_or_is_none_is_refused(tmp_path: Path) -> None
     with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "outside", arcname="../outside")
     for name, message in (("weights.zip", "cannot be unpacked"), ("bad.tar.gz", "found '../outside', expected names")):
-        with pytest.raises(ModelPackageError, match=rf"^{name}: {message}"), package_folder(tmp_path / name):
+        with pytest.raises(ModelPackageError, match=rf"^{name}: {message}"), open_package(tmp_path / name):
             pass
 
 
@@ -204,7 +204,7 @@ def test_an_edition_that_needs_its_declaration(package: Path) -> None:
 def test_a_name_that_is_not_one_printable_line_is_refused(package: Path, key: str, value: object) -> None:
     """By each reader of a manifest: of the whole one, of the name and of the edition."""
     (package / "manifest.json").write_text(json.dumps(manifest_of(**{key: value})))
-    for read in (read_manifest, package_identity, lambda path: chosen_edition(None, path)):
+    for read in (read_manifest, read_identity, lambda path: chosen_edition(None, path)):
         with pytest.raises(ModelPackageError, match=rf"^manifest\.json\.?{key}?|^manifest\.json: ") as problem:
             read(package)
         assert problem.value.message.isprintable()
@@ -226,7 +226,7 @@ def test_folds_are_distinct_and_bounded(package: Path) -> None:
 
 
 def test_each_reader_of_a_manifest_bounds_its_size_and_accepts_a_byte_order_mark(package: Path) -> None:
-    readers = (read_manifest, package_identity, lambda path: chosen_edition(None, path))
+    readers = (read_manifest, read_identity, lambda path: chosen_edition(None, path))
     text = json.dumps(manifest_of())
     (package / "manifest.json").write_text(text, encoding="utf-8-sig")
     manifest, identity, edition = (read(package) for read in readers)

@@ -27,7 +27,7 @@ FOLDER = EXAMPLES / "deep_outcome"
 
 
 def found(name: str) -> Any:
-    return Code.of([FOLDER]).find(f"deep_outcome:{name}", "features")
+    return Code.from_folders([FOLDER]).find(f"deep_outcome:{name}", "features")
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_the_commands_of_the_readme(
     use_networks(work, tiny_package, (9.0, 9.0, 9.0))
     package = tmp_path / "package"
     run(export, tmp_path, WORK=str(work.root), PACKAGE=str(package))
-    (hook,) = load_package(package, Code.of([FOLDER])).features
+    (hook,) = load_package(package, Code.from_folders([FOLDER])).features
     assert [fold.name for fold in hook.folds] == ["fold_0", "fold_1"]
     record = Predictor(package, task="2", device="cpu", code=[FOLDER]).predict(case_folder.write().input).record
     assert "features of deep_outcome" in record.seconds

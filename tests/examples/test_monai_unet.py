@@ -38,7 +38,7 @@ FOLDER = EXAMPLES / "monai_unet"
 
 @pytest.fixture(scope="module")
 def code() -> Code:
-    return Code.of([FOLDER])
+    return Code.from_folders([FOLDER])
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from contract.code import Code
 from tests.baseline.heads.models.test_custom import RFS_DAYS, heads_in, symmetric
 from tests.examples.readme import EXAMPLES
 
-CODE = Code.of([EXAMPLES / "mtlr"])
+CODE = Code.from_folders([EXAMPLES / "mtlr"])
 Head = CODE.find("mtlr:Head", "head")
 log_probabilities = CODE.find("mtlr:log_probabilities", "head")
 possible_intervals = CODE.find("mtlr:possible_intervals", "head")

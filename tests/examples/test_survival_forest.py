@@ -12,7 +12,7 @@ from lifelines.utils import concordance_index
 from contract.code import Code
 from tests.examples.readme import EXAMPLES
 
-CODE = Code.of([EXAMPLES / "survival_forest"])
+CODE = Code.from_folders([EXAMPLES / "survival_forest"])
 Head = CODE.find("survival_forest:Head", "head")
 restricted_mean = CODE.find("survival_forest:restricted_mean", "head")
 pseudo_values = CODE.find("survival_forest:pseudo_values", "head")

@@ -81,7 +81,7 @@ def test_a_submission_needs_the_code_that_the_package_names(tmp_path: Path, caps
 
 
 def test_the_skeleton_has_each_hook_with_a_docstring(tmp_path: Path) -> None:
-    code = Code.of([new_model(tmp_path / "my_model")])
+    code = Code.from_folders([new_model(tmp_path / "my_model")])
     for name in ("Network", "Features", "Head"):
         hook = code.find(f"my_model:{name}", "hook")
         for method in [one for one in vars(hook) if not one.startswith("__") or one in ("__init__", "__call__")]:
@@ -93,7 +93,7 @@ def test_features_and_head_of_the_skeleton_by_hand(tmp_path: Path) -> None:
     """SUVs of 2, 4, 4 and 6 in the tumour spread by the root of (4 + 0 + 0 + 4) / 4. The median of volumes 1 and 3 ml is
     2, so that a missing volume has the risk log(2 + 1), also after it was stored.
     """
-    code = Code.of([new_model(tmp_path / "my_model")])
+    code = Code.from_folders([new_model(tmp_path / "my_model")])
     measure = code.find("my_model:Features", "features")().measure
     mask = np.array([[[0, 1, 2, 1, 2]]], np.uint8)
     suv = np.array([[[90, 2, 4, 4, 6]]], np.float32)

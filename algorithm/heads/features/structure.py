@@ -96,7 +96,7 @@ def remove_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: MinLesi
     lesions = mask.copy()
     for label in labels.FOREGROUND:
         for part in components(mask == label, grid):
-            if is_below(part.volume_ml, smallest.of(label)):
+            if is_below(part.volume_ml, smallest.get_ml(label)):
                 part.cut(lesions)[part.inside] = labels.BACKGROUND
     return lesions
 

@@ -26,7 +26,7 @@ from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Family, SingleHead
 from baseline.heads.models.terms import spread_of
-from contract.code import Code, code_files, split_reference
+from contract.code import Code, list_code_files, split_reference
 from contract.errors import ModelPackageError
 from contract.io.files import atomic_folder
 
@@ -161,7 +161,7 @@ class CustomHeads:
 def _save(custom: Any, folder: Path) -> CustomHead:
     with atomic_folder(folder / custom.folder) as partial:
         call(custom.hook, "save", custom._predict.model.save, partial)
-        if not code_files(partial):
+        if not list_code_files(partial):
             raise ModelPackageError(
                 f"head {custom.hook}: save", "found no file", "files in the folder that it is given"
             )

@@ -73,13 +73,13 @@ def packed(package: Path, sign_package: Callable[..., None], code: Path) -> Path
         folder.mkdir(parents=True)
         (folder / "value.txt").write_text(str(value))
     write_heads(package, sign_package, rfs=head_json((NAME, 0.25)) | {"survival": SURVIVAL.model_dump(mode="json")})
-    sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.of([code]).digest("my_code")})
+    sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.from_folders([code]).digest("my_code")})
     return package
 
 
 @pytest.fixture
 def hook(packed: Path, code: Path) -> FeatureHook:
-    (found,) = load_package(packed, Code.of([code])).features
+    (found,) = load_package(packed, Code.from_folders([code])).features
     return found
 
 
@@ -208,4 +208,4 @@ def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
 def test_other_files_are_refused(packed: Path, code: Path, change: Callable[[Path], Any], message: str) -> None:
     change(packed / "features" / "my_code")
     with pytest.raises(ModelPackageError, match=message):
-        load_package(packed, Code.of([code]))
+        load_package(packed, Code.from_folders([code]))

@@ -38,7 +38,7 @@ def packed(package: Path, sign_package: Callable[..., None], tmp_path: Path) -> 
         term = {"feature": "my_code:half_age", "transform": "identity", "fill": 31.0, "mean": 30.0, "sd": 2.0}
         head = head_json() | {"terms": [term | {"weights": [1.0]}], "intercepts": [0.0]}
         write_heads(package, sign_package, rfs=head | {"survival": SURVIVAL.model_dump(mode="json")})
-        digest = {"my_code": Code.of([folder]).digest("my_code")}
+        digest = {"my_code": Code.from_folders([folder]).digest("my_code")}
         sign_package(package, edition=EDITION_2026.name, **({"code": digest} if names_code else {}))
         return folder
 

@@ -37,7 +37,7 @@ def packed(package: Path, sign_package: Callable[..., None], tmp_path: Path) -> 
         experts = [{"name": "ours", "head": ours}, {"name": OWN, "head": own}]
         ensemble = {"kind": "ensemble", "experts": [one | {"mean": 0.0, "sd": 1.0} for one in experts]}
         write_heads(package, sign_package, rfs=(own if alone else ensemble) | {"survival": SURVIVAL})
-        sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.of([code]).digest("my_code")})
+        sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.from_folders([code]).digest("my_code")})
         return code
 
     return pack

@@ -52,7 +52,7 @@ def code_of(folder: Path, *changes: tuple[str, str]) -> Code:
         text = text.replace(before, after)
     (folder / "my_code").mkdir()
     (folder / "my_code" / "__init__.py").write_text(text)
-    return Code.of([folder / "my_code"])
+    return Code.from_folders([folder / "my_code"])
 
 
 def images(*, with_pet: bool = True, age: float | None = 61.0) -> FeatureImages:

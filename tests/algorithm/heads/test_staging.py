@@ -17,7 +17,7 @@ from contract.editions import load_edition
 from contract.editions.answers import RULES
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
+from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 from contract.patient import Patient
 
 EDITION = load_edition("hecktor2026")
@@ -125,8 +125,8 @@ SMALLEST = MinLesionSizes(gtvp_ml=0.05, gtvn_ml=0.13)
 @pytest.mark.parametrize(
     ("voxels", "smallest", "t", "n"),
     [
-        (2, DEFAULT_SMALLEST, None, 0),
-        (3, DEFAULT_SMALLEST, 4, 1),
+        (2, DEFAULT_MIN_LESION_SIZES, None, 0),
+        (3, DEFAULT_MIN_LESION_SIZES, 4, 1),
         (1, SMALLEST, None, 0),
         (2, SMALLEST, 4, 0),
         (3, SMALLEST, 4, 0),
@@ -157,7 +157,7 @@ def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tu
     array, image = mask_of(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
-    left = _classes_left(EDITION.algorithm().head_specs, segmented, array, DEFAULT_SMALLEST)
+    left = _classes_left(EDITION.algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
     assert left == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
 
 
@@ -171,4 +171,4 @@ def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) 
     heads = [answer for answer in EDITION.algorithm().head_specs if answer.rule]
     absent = absent_structures(image_features(array, image, None, GRID))
     expected = {answer.name: find_possible_classes(answer, absent) for answer in heads}
-    assert _classes_left(heads, segmented, array, DEFAULT_SMALLEST) == expected
+    assert _classes_left(heads, segmented, array, DEFAULT_MIN_LESION_SIZES) == expected

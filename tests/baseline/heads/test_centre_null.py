@@ -82,7 +82,9 @@ def test_nothing_is_known_of_a_centre_that_is_left_out(tmp_path: Path, model: st
         target = only(target, target.families[1:])
     else:
         seen = f'features.get("{FITTED}", features["x"]).to_numpy()'
-        code = Code.of([custom_head(tmp_path, ('np.abs(features["x"].to_numpy())', seen), name="knowing_code")])
+        code = Code.from_folders(
+            [custom_head(tmp_path, ('np.abs(features["x"].to_numpy())', seen), name="knowing_code")]
+        )
         target = only(target, with_custom_heads(PLAIN, CustomHeads(code, ("knowing_code:Head",))).families[1:])
     found = [left_out_metric(target, relapses(seed)) for seed in range(SEEDS)]
     assert np.mean(found) == pytest.approx(0.5, abs=0.08)

@@ -31,7 +31,7 @@ from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.io.files import read_json, write_json
-from contract.packages import DEFAULT_SMALLEST
+from contract.packages import DEFAULT_MIN_LESION_SIZES
 from contract.patient import Patient
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import ANSWERS, HPV, RFS, outcomes
@@ -144,13 +144,15 @@ def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
     found = Segmentation.from_mask(mask, np.zeros(mask.shape, np.float32), None, grid)
     coarse = Geometry((6, 6, 6), (6.0, 6.0, 6.0), (-3.0, -3.0, -3.0))
     write_volume(tmp_path / "dose.nii.gz", Volume(np.full(coarse.array_shape, 60.0, np.float32), coarse))
-    measured = features_of(case(0, dose=tmp_path / "dose.nii.gz"), found, DEFAULT_SMALLEST)
+    measured = features_of(case(0, dose=tmp_path / "dose.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)
     assert measured["gtvp_dose_mean_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvp_dose_d95_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvn_dose_mean_gy"] is None
-    assert features_of(case(0), found, DEFAULT_SMALLEST)["gtvp_dose_mean_gy"] is None
+    assert features_of(case(0), found, DEFAULT_MIN_LESION_SIZES)["gtvp_dose_mean_gy"] is None
     write_volume(tmp_path / "odd.nii.gz", Volume(np.full(coarse.array_shape, -1.0, np.float32), coarse))
-    assert features_of(case(0, dose=tmp_path / "odd.nii.gz"), found, DEFAULT_SMALLEST)["gtvp_dose_mean_gy"] is None
+    assert (
+        features_of(case(0, dose=tmp_path / "odd.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)["gtvp_dose_mean_gy"] is None
+    )
 
 
 def test_the_dose_counts_only_where_inference_gets_it() -> None:

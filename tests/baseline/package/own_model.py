@@ -72,7 +72,7 @@ def packaged(root: Path, code: Path, *weights: Path, **options: Any) -> Path:
 
 
 def loaded(package: Path, code: Path) -> ModelPackage:
-    return load_package(package, Code.of([code]))
+    return load_package(package, Code.from_folders([code]))
 
 
 def run(package: ModelPackage, data: np.ndarray) -> np.ndarray:

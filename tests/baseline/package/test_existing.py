@@ -16,7 +16,7 @@ from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import write_json, write_text
-from contract.packages import MANIFEST, file_entry
+from contract.packages import MANIFEST, make_file_entry
 
 SPACING = (9.0, 9.0, 9.0)
 
@@ -120,7 +120,7 @@ def test_the_origin_of_networks_that_are_passed_on_twice(
     described = {"training": {"patients": 160}, "training_data": "phantoms", "licence": "Apache-2.0"}
     sign_package(first, **described)
     record = networks_record(load_package(first))
-    sha256 = file_entry(first / MANIFEST)["sha256"]
+    sha256 = make_file_entry(first / MANIFEST)["sha256"]
     assert record == {"name": "tiny", "sha256": sha256, **described, "condition": CONDITION}
     about = {
         "name": "second",
@@ -130,7 +130,7 @@ def test_the_origin_of_networks_that_are_passed_on_twice(
         "networks_from": record,
     }
     second = export_folder(tmp_path / "second", PackageContents(load_package(first), {}, about))
-    sha256 = file_entry(second / MANIFEST)["sha256"]
+    sha256 = make_file_entry(second / MANIFEST)["sha256"]
     assert networks_record(load_package(second)) == {
         "name": "second",
         "sha256": sha256,

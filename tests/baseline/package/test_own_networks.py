@@ -39,7 +39,7 @@ def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
     manifest = json.loads((package / "manifest.json").read_text())
     assert manifest["folds"] == ["networks/0", "networks/1"]
     assert {f"networks/{k}/{name}" for k in (0, 1) for name in ("unet.pt", "deeper/notes.txt")} < set(manifest["files"])
-    assert manifest["code"] == {"my_model": Code.of([code]).digest("my_model")}
+    assert manifest["code"] == {"my_model": Code.from_folders([code]).digest("my_model")}
     assert (manifest["configuration"], manifest["resampling"]) == ("my_model:Network", "grid")
     configuration = json.loads((package / "plans.json").read_text())["configurations"]["my_model:Network"]
     assert (configuration["spacing"], configuration["patch_size"]) == ([4.0, 3.0, 3.0], [16, 16, 24])

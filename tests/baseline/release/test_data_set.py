@@ -11,7 +11,7 @@ from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import PreparedCase, read_training_case, smallest_lesions
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.packages import DEFAULT_SMALLEST, MinLesionSizes
+from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 from contract.patient import Patient
 
 GRID = Geometry((48, 48, 60), (8.0, 8.0, 8.0), (-188.0, -188.0, -236.0))
@@ -45,4 +45,4 @@ def test_the_smallest_lesions_of_references_by_hand() -> None:
     halves = reference([1.0 + n for n in range(50)], nodes[:40]), reference([51.0 + n for n in range(51)], nodes[40:])
     assert smallest_lesions(halves) == MinLesionSizes(gtvp_ml=0.5, gtvn_ml=0.2)
     assert smallest_lesions([reference([0.04], [90.0])]) == MinLesionSizes(gtvp_ml=0.065, gtvn_ml=0.524)
-    assert smallest_lesions([reference([], [])]) == DEFAULT_SMALLEST
+    assert smallest_lesions([reference([], [])]) == DEFAULT_MIN_LESION_SIZES

@@ -20,7 +20,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.io.files import read_json
-from contract.packages import package_identity, read_manifest
+from contract.packages import read_identity, read_manifest
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
@@ -135,7 +135,7 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     assert [(one["task"], one["time_limit_s"]) for one in record["rehearsals"]] == [
         ("segmentation", 600), ("rfs", 900), ("hpv", 600),
     ]  # fmt: skip
-    assert record["model"]["manifest_sha256"] == package_identity(tiny_package).manifest_sha256
+    assert record["model"]["manifest_sha256"] == read_identity(tiny_package).manifest_sha256
     (case,) = record["rehearsals"][1]["cases"]
     assert case["kind"] == "head_and_neck"
     assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]
@@ -261,7 +261,7 @@ def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path:
     shown = [re.sub(r"\d+\.\d+ (s|GB)", r"N \1", line) for line in lines]
     assert shown[:5] == [
         "model.tar.gz: packing",
-        f"model.tar.gz: packed, unpacked as the platform does: {package_identity(tiny_package)}",
+        f"model.tar.gz: packed, unpacked as the platform does: {read_identity(tiny_package)}",
         "phantoms: making head_and_neck",
         "images: building toy-hecktor-rfs:cpu",
         "hecktor-rfs.tar.gz: saving and loading",

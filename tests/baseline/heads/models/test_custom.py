@@ -43,7 +43,7 @@ def forgotten() -> Iterator[None]:
 
 
 def heads_in(folder: Path) -> CustomHeads:
-    code = Code.of([folder])
+    code = Code.from_folders([folder])
     return CustomHeads(code, code.find_classes("Head"))
 
 
