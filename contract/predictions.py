@@ -81,11 +81,11 @@ class Job(PlatformDocument):
     inputs: tuple[SocketValue, ...]
     outputs: tuple[SocketValue, ...]
 
-    def input_image_name(self, slug: str) -> str | None:
+    def find_input_image_name(self, slug: str) -> str | None:
         """Original file name of the input image in socket `slug`, which identifies the case."""
         return next((item.image_name for item in self.inputs if item.slug == slug), "") or None
 
-    def output(self, slug: str) -> SocketValue | None:
+    def find_output(self, slug: str) -> SocketValue | None:
         """The output in socket `slug`, or None."""
         return next((item for item in self.outputs if item.slug == slug), None)
 
@@ -94,7 +94,7 @@ _JOBS: Final = TypeAdapter(tuple[Job, ...])
 _SOCKET_VALUES: Final = TypeAdapter(tuple[SocketValue, ...])
 
 
-def case_of(image_name: str) -> str:
+def parse_case(image_name: str) -> str:
     """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`.
 
     Letters are composed, since a file's name may have passed through macOS.
@@ -105,7 +105,9 @@ def case_of(image_name: str) -> str:
     return compose(stem.removesuffix(_CT_MARK))
 
 
-def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None) -> dict[str, Any]:
+def make_socket_entry(
+    socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None
+) -> dict[str, Any]:
     """An entry of `inputs.json` or of a job's inputs or outputs.
 
     Args:
@@ -133,7 +135,7 @@ def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = Non
     }
 
 
-def job_entry(
+def make_job_entry(
     pk: str,
     inputs: Sequence[Mapping[str, Any]],
     outputs: Sequence[Mapping[str, Any]],
@@ -143,7 +145,7 @@ def job_entry(
     invoke_duration_s: float | None = None,
     status: str = SUCCEEDED,
 ) -> dict[str, Any]:
-    """A job of `predictions.json`; `inputs` and `outputs` are entries of `socket_entry`.
+    """A job of `predictions.json`; `inputs` and `outputs` are entries of `make_socket_entry`.
 
     `exec_duration_s` is for images that run one case per process, `invoke_duration_s` for images that serve requests.
     """
@@ -153,12 +155,12 @@ def job_entry(
         "status": status,
         "inputs": list(inputs),
         "outputs": list(outputs),
-        "exec_duration": None if exec_duration_s is None else iso_duration(exec_duration_s),
-        "invoke_duration": None if invoke_duration_s is None else iso_duration(invoke_duration_s),
+        "exec_duration": None if exec_duration_s is None else format_duration(exec_duration_s),
+        "invoke_duration": None if invoke_duration_s is None else format_duration(invoke_duration_s),
     }
 
 
-def iso_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Duration in the platform's spelling: 72 s is `P0DT00H01M12S`; negative durations are 0."""
     whole = max(0, round(seconds))
     minutes, seconds_left = divmod(whole, 60)

@@ -20,7 +20,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.io.files import atomic_folder, write_json
 from contract.platform import INPUTS_JSON, compose
-from contract.predictions import socket_entry
+from contract.predictions import make_socket_entry
 from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries, tag_name
 from convert.dicom.series import choose_series, sort_objects
 from convert.dicom.slices import stack_slices
@@ -189,9 +189,9 @@ def write_case(
             for key, image in images.items():
                 socket, pk = edition.inputs[key], str(uuid.uuid5(uuid.NAMESPACE_OID, image.uid))
                 write_volume(socket.path_under(partial) / f"{pk}.mha", image.volume)
-                entries.append(socket_entry(socket, len(entries) + 1, image=(pk, f"{name}.mha")))
+                entries.append(make_socket_entry(socket, len(entries) + 1, image=(pk, f"{name}.mha")))
             write_json(edition.inputs[EHR].path_under(partial), dict(ehr))
-            entries.append(socket_entry(edition.inputs[EHR], len(entries) + 1, value=dict(ehr)))
+            entries.append(make_socket_entry(edition.inputs[EHR], len(entries) + 1, value=dict(ehr)))
             write_json(partial / INPUTS_JSON, entries)
             if mask is not None:
                 write_mask(partial / GROUND_TRUTH / f"{name}.mha", mask.array, mask.geometry)

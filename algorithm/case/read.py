@@ -135,7 +135,7 @@ def _read_mr(source: CaseSource, algorithm: Algorithm, notices: Notices) -> Case
         raise InputError("input", found, "a folder in the platform's layout, which names the images of MR")
     paths = {
         name: single_image(input_path(source, socket, notices))
-        for name, socket in {algorithm.input_names[0]: algorithm.scan, **algorithm.registered}.items()
+        for name, socket in {algorithm.input_names[0]: algorithm.scan, **algorithm.registered_inputs}.items()
     }
     return mr_case(paths, algorithm.channels, notices)
 

@@ -41,7 +41,7 @@ class Method:
 
     def answers(self, algorithm: Algorithm) -> bool:
         """True if the method can give every answer of the algorithm, by itself or by a fallback for a head."""
-        inputs = algorithm.registered if algorithm.modality == MR else algorithm.inputs
+        inputs = algorithm.registered_inputs if algorithm.modality == MR else algorithm.inputs
         if self.needs is not None and not any(one.modality == self.needs for one in inputs.values()):
             return False
         return all(answer.kind in self.kinds or self._has_fallback(answer) for answer in algorithm.answers)

@@ -154,6 +154,6 @@ def _copy_custom_heads(head: Head, source: Path | None, target: Path) -> None:
     for custom in custom_heads(head):
         if source is None or not (source / custom.folder).is_dir():
             raise ModelPackageError(
-                f"head {custom.hook}", f"no files {HEADS}/{custom.folder}", "them beside heads.json"
+                f"head {custom.hook}", f"no files {HEADS_FOLDER}/{custom.folder}", "them beside heads.json"
             )
         shutil.copytree(source / custom.folder, target / custom.folder)

@@ -233,7 +233,7 @@ def _centres(layout: ReleaseFiles, values: Mapping[str, Mapping[str, Values]], e
 def _case(folders: PatientFolders, values: Values, edition: Edition, centre: str) -> ReleaseCase | None:
     algorithm = edition.algorithms[0]
     is_mr = algorithm.modality == MR
-    scans = (algorithm.input_names[0], *algorithm.registered) if is_mr else ("CT", "PET")
+    scans = (algorithm.input_names[0], *algorithm.registered_inputs) if is_mr else ("CT", "PET")
     found = {role: path for role in scans if (path := folders.first(role)) is not None}
     if len(found) < len(scans):
         return None
@@ -251,5 +251,5 @@ def _case(folders: PatientFolders, values: Values, edition: Edition, centre: str
         planning_ct=folders.first("planning CT"),
         dose=folders.first("dose"),
         channels=algorithm.channels,
-        registered=dict(zip(algorithm.registered, others, strict=True)) if is_mr else {},
+        registered=dict(zip(algorithm.registered_inputs, others, strict=True)) if is_mr else {},
     )

@@ -93,7 +93,7 @@ class Algorithm(Document):
         return self.scan.modality or "CT"
 
     @property
-    def registered(self) -> Mapping[str, Input]:
+    def registered_inputs(self) -> Mapping[str, Input]:
         """Inputs of an earlier visit that are registered to `scan`, by name; networks see them as well."""
         return {name: one for name, one in self.inputs.items() if one.registered}
 
@@ -103,7 +103,7 @@ class Algorithm(Document):
         if self.modality != MR:
             return CT_AND_PET
         names = [self.input_names[0]]
-        for name, one in self.registered.items():
+        for name, one in self.registered_inputs.items():
             names += [name] if one.modality == MR else [f"{name} {structure}" for structure in MASK_LABELS]
         return tuple(names)
 

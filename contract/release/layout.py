@@ -125,7 +125,7 @@ def _folder(path: Path, tables: Sequence[Path], edition: Edition, algorithm: Alg
     needs_mask = has_masks and algorithm is not None and not algorithm.head_specs
     images: tuple[str, ...] = ("CT", "PET")
     if algorithm is not None and algorithm.modality == MR:
-        images = (algorithm.input_names[0], *algorithm.registered)
+        images = (algorithm.input_names[0], *algorithm.registered_inputs)
     return ReleaseFolder(
         path,
         tuple(tables),

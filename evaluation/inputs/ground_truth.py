@@ -17,7 +17,7 @@ from contract.errors import GroundTruthError
 from contract.io.files import format_utf8_path, list_folder
 from contract.io.tables import normalise_cell
 from contract.patient import describe_id_difference, format_names
-from contract.predictions import case_of
+from contract.predictions import parse_case
 from contract.release.layout import csv_files
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks
 from evaluation.inputs.masks import BoundingBox
@@ -93,7 +93,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
         expected = "masks <case>.mha, .nii.gz or .nii, beside tables and notes alone"
         raise GroundTruthError(f"ground truth {folder.name}", f"found {names}", expected)
     for path in files.masks:
-        case = case_of(path.name)
+        case = parse_case(path.name)
         if case in masks:
             raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
         masks[case] = path

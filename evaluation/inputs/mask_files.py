@@ -20,7 +20,7 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError, rep
 from contract.images.volumes import find_image_suffix, list_images, read_header
 from contract.patient import format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_added_by_system, is_system_name
-from contract.predictions import case_of
+from contract.predictions import parse_case
 
 # A folder of masks may also hold tables and notes.
 _IGNORED_SUFFIXES: Final = (".csv", ".tsv", ".json", ".md", ".txt")
@@ -83,7 +83,7 @@ def describe_masks_nearby(folder: Path, cases: Collection[str] | None = None) ->
     counts = []
     for place, name in places:
         with suppress(OSError):  # A folder without permission holds nothing that helps.
-            names = {case_of(path.name) for path in list_masks(place).masks}
+            names = {parse_case(path.name) for path in list_masks(place).masks}
             count = len(names if cases is None else names.intersection(cases))
             if count:
                 counts.append(f"{count} in {name}")

@@ -19,7 +19,7 @@ from contract.io.files import format_utf8_path
 from contract.io.tables import normalise_cell
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
-from contract.predictions import case_of
+from contract.predictions import parse_case
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks, match_unread_file
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (
@@ -60,7 +60,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     paths_of: dict[str, list[Path]] = {}
     files = list_masks(folder)
     for path in files.masks:
-        paths_of.setdefault(case_of(path.name), []).append(path)
+        paths_of.setdefault(parse_case(path.name), []).append(path)
     for path in files.unread:
         case = match_unread_file(path, {*cases, *not_evaluated})
         if case:

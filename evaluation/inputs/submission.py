@@ -21,7 +21,7 @@ from contract.images.volumes import find_image_suffix, find_single_image
 from contract.io.files import format_utf8_path, read_json
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, TIFF_SUFFIXES
-from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
+from contract.predictions import SUCCEEDED, Job, parse_case, read_predictions
 
 Entry = TypeVar("Entry")
 
@@ -123,8 +123,8 @@ def read_submission(
     if not jobs_file.is_file():
         raise PredictionError(jobs_file.name, "not found, or not a regular file", "the platform's list of jobs")
     for job in read_predictions(jobs_file):
-        name = job.input_image_name(algorithm.scan.slug)
-        case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
+        name = job.find_input_image_name(algorithm.scan.slug)
+        case = parse_case(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
         jobs_of.setdefault(case, []).append(job)
     unknown = [case for case in jobs_of if case not in cases and case not in not_evaluated for _ in jobs_of[case]]
     make_answer = partial(_make_job_answer, input_dir=input_dir, algorithm=algorithm, socket=answer.socket)

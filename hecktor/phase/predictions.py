@@ -13,7 +13,7 @@ import numpy as np
 from contract.editions import AnswerSpec
 from contract.errors import HecktorError, PredictionError, combine_errors
 from contract.images.volumes import write_mask
-from contract.predictions import job_entry, socket_entry
+from contract.predictions import make_job_entry, make_socket_entry
 from evaluation.editions.profile import AnswerProfile, TaskProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.masks import read_labels
@@ -73,13 +73,13 @@ def _job(
     """A case as a job. The image's name is the case; an evaluation reads no clinical variables."""
     pk = str(uuid.uuid4())
     inputs = [
-        socket_entry(socket, number, image=(str(uuid.uuid4()), f"{case}.mha") if socket.is_image else None)
+        make_socket_entry(socket, number, image=(str(uuid.uuid4()), f"{case}.mha") if socket.is_image else None)
         for number, socket in enumerate(task.algorithm.inputs.values(), start=1)
     ]
     with TemporaryDirectory(dir=input_dir) as folder:
         checked = [_output(answer, one, Path(folder), is_empty) for answer, one in answers]
         outputs = [place_output(one, number, input_dir / pk / "output") for number, one in enumerate(checked, start=1)]
-    return job_entry(pk, inputs, outputs, algorithm_image="hecktor phase")
+    return make_job_entry(pk, inputs, outputs, algorithm_image="hecktor phase")
 
 
 def _output(answer: AnswerSpec, submitted: SubmittedAnswer, folder: Path, is_empty: bool) -> CheckedOutput:

@@ -15,7 +15,7 @@ from contract.errors import InputError
 from contract.images.volumes import find_image_suffix, find_single_image, read_volume, write_volume
 from contract.io.files import list_folder, read_json, suggest_folder, write_json
 from contract.platform import compose, is_system_name
-from contract.predictions import read_inputs, socket_entry
+from contract.predictions import make_socket_entry, read_inputs
 from contract.release.tables import ReleaseTable
 
 _EXPECTED: Final = "a cohort in the platform's layout, or a release with Task 1 or <ID>/<ID>__CT.nii.gz"
@@ -92,14 +92,14 @@ def stage_job(case: CohortCase, folder: Path) -> StagedJob:
         if socket.is_image:
             image_pk = str(uuid.uuid4())
             _place_image(source, socket.path_under(folder) / f"{image_pk}.mha")
-            entries.append(socket_entry(socket, number, image=(image_pk, case.image_name)))
+            entries.append(make_socket_entry(socket, number, image=(image_pk, case.image_name)))
         else:
             place(source, socket.path_under(folder))
             value = read_json(source, accept_nan=True)
-            entries.append(socket_entry(socket, number, value=value))
+            entries.append(make_socket_entry(socket, number, value=value))
     for socket, value in case.values:
         write_json(socket.path_under(folder), value)
-        entries.append(socket_entry(socket, len(entries) + 1, value=value))
+        entries.append(make_socket_entry(socket, len(entries) + 1, value=value))
     write_json(folder / platform.INPUTS_JSON, entries)
     return StagedJob(str(uuid.uuid4()), case, folder, tuple(entries))
 

@@ -16,7 +16,7 @@ from contract.errors import HecktorError, OutputError
 from contract.images.volumes import read_volume, write_volume
 from contract.io.files import read_json, write_json
 from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_SUFFIXES
-from contract.predictions import SUCCEEDED, job_entry, socket_entry
+from contract.predictions import SUCCEEDED, make_job_entry, make_socket_entry
 from rehearsal.jobs.cases import place
 from rehearsal.jobs.execute import JobResult
 from rehearsal.jobs.invoke import invoke_once
@@ -179,7 +179,7 @@ def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
     job_dir = input_dir / result.job.pk / "output"
     outputs = [place_output(output, number, job_dir) for number, output in enumerate(result.outputs, start=1)]
     invoked = result.api_method == "invoke"
-    return job_entry(
+    return make_job_entry(
         result.job.pk,
         result.job.entries,
         outputs,
@@ -197,11 +197,11 @@ def place_output(output: CheckedOutput, number: int, job_dir: Path) -> dict[str,
     if not socket.is_image:
         # The platform stores the parsed value, in which NaN has become null.
         write_json(target, output.value)
-        return socket_entry(socket, number, value=output.value)
+        return make_socket_entry(socket, number, value=output.value)
     image_pk = str(uuid.uuid4())
     target = target / f"{image_pk}{_stored_suffix(output)}"
     if output.path.suffix.lower() == target.suffix:
         place(output.path, target)
     else:
         write_volume(target, read_volume(output.path))
-    return socket_entry(socket, number, image=(image_pk, output.path.name))
+    return make_socket_entry(socket, number, image=(image_pk, output.path.name))

@@ -18,7 +18,7 @@ from contract.images.volumes import list_images
 from contract.io.files import list_folder, write_csv
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
-from contract.predictions import case_of
+from contract.predictions import parse_case
 from contract.release.factors import has_factors, read_suv_factors
 from contract.release.layout import (
     MASK,
@@ -186,9 +186,11 @@ def compare_ids(cases: Sequence[CohortCase], rehearsal: Rehearsal) -> tuple[str,
         return ()
     if not folder.is_dir():
         raise GroundTruthError(folder.name, "no such folder", "the ground truth")
-    names = sorted(case_of(case.image_name) for case in cases)
+    names = sorted(parse_case(case.image_name) for case in cases)
     masks = (
-        {case_of(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)} if task.mask_spec is not None else set()
+        {parse_case(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)}
+        if task.mask_spec is not None
+        else set()
     )
     tables = [read_table(path, path.name, edition) for path in csv_files(folder)] if task.head_specs else []
     outcomes = {column for answer in task.head_specs for column in answer.columns.values()}

@@ -21,7 +21,7 @@ from contract.errors import OutputError, make_write_error
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.io import files
 from contract.platform import INPUTS_JSON
-from contract.predictions import socket_entry
+from contract.predictions import make_socket_entry
 from contract.release.layout import MASK, files_by_role, patient_file, role_of, table_name
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.scanner import Rendered, resampled
@@ -190,10 +190,10 @@ class PlatformWriter:
             for socket, volume in self._images(rendered):
                 image = str(uuid.uuid5(UUID_NAMESPACE, f"{case.noise_seed}/{name}/{socket.slug}"))
                 write_volume(socket.path_under(folder / "input") / f"{image}.mha", volume)
-                entries.append(socket_entry(socket, len(entries) + 1, image=(image, f"{name}.mha")))
+                entries.append(make_socket_entry(socket, len(entries) + 1, image=(image, f"{name}.mha")))
             if EHR in sockets:
                 ehr = platform_ehr(case, self.edition)
-                entries.append(socket_entry(sockets[EHR], len(entries) + 1, value=ehr))
+                entries.append(make_socket_entry(sockets[EHR], len(entries) + 1, value=ehr))
                 files.write_json(sockets[EHR].path_under(folder / "input"), ehr)
             files.write_json(folder / "input" / INPUTS_JSON, entries)
 

@@ -16,7 +16,7 @@ from contract.editions import DEFAULT_EDITION
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume
 from contract.patient import format_names
-from contract.predictions import case_of
+from contract.predictions import parse_case
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile
 from evaluation.inputs.mask_files import list_masks
 from evaluation.metrics.masks import LABELS
@@ -209,7 +209,7 @@ def find_masks(
         raise HecktorError("--masks", f"no folder {mask_folders[absent].name!r} for team {absent!r}")
     folders = {**({} if results is None else results.prediction_folders), **mask_folders}
     masks = {
-        team: {case_of(path.name): path for path in list_masks(folders[team]).masks}
+        team: {parse_case(path.name): path for path in list_masks(folders[team]).masks}
         for team in teams
         if team in folders
     }

@@ -14,7 +14,7 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header, write_mask
-from contract.predictions import case_of
+from contract.predictions import parse_case
 from evaluation.inputs.ground_truth import check_cases_overlap, read_mask_folder
 from evaluation.inputs.mask_files import list_masks
 from evaluation.inputs.masks import read_prediction
@@ -184,7 +184,7 @@ def find_cases(
     """
     references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
     cases_of_team = {
-        team: {case_of(path.name) for path in list_masks(folder).masks}
+        team: {parse_case(path.name) for path in list_masks(folder).masks}
         for team, folder in teams.items()
         if folder.is_dir()
     }

@@ -9,7 +9,7 @@ import pytest
 from contract.editions import load_edition
 from contract.io.files import read_json, write_json
 from contract.platform import PREDICTIONS_JSON
-from contract.predictions import job_entry, socket_entry
+from contract.predictions import make_job_entry, make_socket_entry
 from rehearsal.jobs.evaluation import run_evaluation
 from rehearsal.platform.images import upload_problems
 from rehearsal.runners.containers import ContainerRunner
@@ -35,9 +35,9 @@ def phase(tmp_path: Path) -> Path:
     (answer,) = HPV.answers
     jobs = []
     for number, case in enumerate(("P1", "P2"), start=1):
-        image = [socket_entry(HPV.scan, 1, image=(f"image-{number}", f"{case}.mha"))]
-        output = [socket_entry(answer.socket, 2, value=True)]
-        jobs.append(job_entry(f"job-{number}", image, output, algorithm_image="toy"))
+        image = [make_socket_entry(HPV.scan, 1, image=(f"image-{number}", f"{case}.mha"))]
+        output = [make_socket_entry(answer.socket, 2, value=True)]
+        jobs.append(make_job_entry(f"job-{number}", image, output, algorithm_image="toy"))
         write_json(answer.socket.path_under(tmp_path / "input" / f"job-{number}" / "output"), True)
     write_json(tmp_path / "input" / PREDICTIONS_JSON, jobs)
     (tmp_path / "truth").mkdir()

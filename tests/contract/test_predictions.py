@@ -10,7 +10,14 @@ import pytest
 
 from contract.editions import load_edition
 from contract.errors import InputError, PredictionError
-from contract.predictions import case_of, iso_duration, job_entry, read_inputs, read_predictions, socket_entry
+from contract.predictions import (
+    format_duration,
+    make_job_entry,
+    make_socket_entry,
+    parse_case,
+    read_inputs,
+    read_predictions,
+)
 
 EDITION = load_edition()
 CT, EHR = EDITION.inputs["ct"], EDITION.inputs["ehr"]
@@ -19,11 +26,11 @@ RFS = EDITION.algorithm("rfs").answer_spec("rfs").socket
 
 def job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:
     inputs = [
-        socket_entry(CT, 1, image=("uuid-1", "case001.mha")),
-        socket_entry(EHR, 2, value={"Age": 1}),
+        make_socket_entry(CT, 1, image=("uuid-1", "case001.mha")),
+        make_socket_entry(EHR, 2, value={"Age": 1}),
     ]
-    outputs = [socket_entry(RFS, 3, value=0.7)]
-    return job_entry(pk, inputs, outputs, algorithm_image="image", exec_duration_s=72.4) | changes
+    outputs = [make_socket_entry(RFS, 3, value=0.7)]
+    return make_job_entry(pk, inputs, outputs, algorithm_image="image", exec_duration_s=72.4) | changes
 
 
 def written(tmp_path: Path, content: Any) -> Path:
@@ -47,7 +54,7 @@ def test_job_entry_has_the_form_of_the_platform() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "P0DT00H00M00S"), (90061, "P1DT01H01M01S"), (-1, "P0DT00H00M00S")])
 def test_durations(seconds: float, text: str) -> None:
-    assert iso_duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("dropped", ["socket", "interface", None])
@@ -57,12 +64,12 @@ def test_socket_and_interface_are_both_accepted(tmp_path: Path, dropped: str | N
         if dropped:
             del item[dropped]
     (result,) = read_predictions(written(tmp_path, [entry]))
-    assert result.input_image_name("ct-image") == "case001.mha"
-    assert result.input_image_name("pet-image") is None
-    output = result.output("rfs")
+    assert result.find_input_image_name("ct-image") == "case001.mha"
+    assert result.find_input_image_name("pet-image") is None
+    output = result.find_output("rfs")
     assert output is not None
     assert (output.value, output.relative_path) == (0.7, "rfs.json")
-    assert result.output("hpv-status") is None
+    assert result.find_output("hpv-status") is None
 
 
 @pytest.mark.parametrize(
@@ -96,13 +103,13 @@ def test_only_the_socket_of_an_entry_is_needed(tmp_path: Path) -> None:
     entry = {"socket": {"slug": "ct-image", "relative_path": None, "new": 1}, "image": {"name": 5}, "new": [1]}
     (result,) = read_predictions(written(tmp_path, [{"pk": "a", "status": "New", "inputs": [entry], "outputs": []}]))
     assert (result.inputs[0].relative_path, result.inputs[0].value) == ("", None)
-    assert result.input_image_name("ct-image") is None
+    assert result.find_input_image_name("ct-image") is None
 
 
 def test_nan_is_read_as_none(tmp_path: Path) -> None:
     path = tmp_path / "predictions.json"
     path.write_text(json.dumps([job()]).replace("0.7", "NaN"))
-    output = read_predictions(path)[0].output("rfs")
+    output = read_predictions(path)[0].find_output("rfs")
     assert output is not None
     assert output.value is None
 
@@ -128,4 +135,4 @@ def test_read_inputs_json(tmp_path: Path) -> None:
     ],
 )
 def test_case_of_an_image_name(name: str, case: str) -> None:
-    assert case_of(name) == case
+    assert parse_case(name) == case

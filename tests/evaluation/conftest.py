@@ -15,7 +15,7 @@ from contract import platform
 from contract.editions import Algorithm
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from contract.predictions import job_entry, socket_entry
+from contract.predictions import make_job_entry, make_socket_entry
 from contract.processes import Died
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
@@ -47,10 +47,10 @@ class Phase:
     def job(self, case: str, status: str = "Succeeded", ct_name: str | None = None) -> Path:
         """Add a job; returns the path of its output (an image's folder, or a JSON file)."""
         pk = f"job-{len(self.jobs)}"
-        ct = socket_entry(self.task.inputs["ct"], 1, image=("pk", ct_name or f"{case}.mha"))
+        ct = make_socket_entry(self.task.inputs["ct"], 1, image=("pk", ct_name or f"{case}.mha"))
         output = self.task.answers[0].socket
-        answer = socket_entry(output, 2)
-        self.jobs.append(job_entry(pk, [ct], [answer], algorithm_image="", exec_duration_s=1, status=status))
+        answer = make_socket_entry(output, 2)
+        self.jobs.append(make_job_entry(pk, [ct], [answer], algorithm_image="", exec_duration_s=1, status=status))
         path = output.path_under(self.input_dir / pk / "output")
         (path if output.is_image else path.parent).mkdir(parents=True)
         return path

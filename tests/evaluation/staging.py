@@ -12,7 +12,7 @@ import numpy as np
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from contract.predictions import job_entry, socket_entry
+from contract.predictions import make_job_entry, make_socket_entry
 
 EDITION = load_edition("hecktor2026")
 COMBINED = EDITION.algorithm()
@@ -84,9 +84,9 @@ def write_jobs(
             COMBINED.answer_spec(name).socket.path_under(output).write_text(json.dumps(value))
         if case in masks:
             write_mask(COMBINED.answer_spec("segmentation").socket.path_under(output) / "output.mha", masks[case], grid)
-        ct = socket_entry(EDITION.inputs["ct"], 1, image=("pk", f"{case}__CT.nii.gz"))
-        entries = [socket_entry(answer.socket, 2) for answer in COMBINED.answers]
-        jobs.append(job_entry(f"job-{case}", [ct], entries, algorithm_image="", exec_duration_s=1))
+        ct = make_socket_entry(EDITION.inputs["ct"], 1, image=("pk", f"{case}__CT.nii.gz"))
+        entries = [make_socket_entry(answer.socket, 2) for answer in COMBINED.answers]
+        jobs.append(make_job_entry(f"job-{case}", [ct], entries, algorithm_image="", exec_duration_s=1))
     (root / "predictions.json").write_text(json.dumps(jobs))
     return root
 

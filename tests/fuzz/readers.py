@@ -26,7 +26,7 @@ from contract.images.volumes import Volume, write_volume
 from contract.io.files import read_json
 from contract.packages import MANIFEST, chosen_edition, read_manifest
 from contract.patient import read_ehr
-from contract.predictions import job_entry, read_inputs, read_predictions, socket_entry
+from contract.predictions import make_job_entry, make_socket_entry, read_inputs, read_predictions
 from contract.servers import RequestHandler
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_bounding_boxes, read_risk_table
@@ -99,8 +99,8 @@ def _read_manifest(path: Path) -> None:
 
 
 def _job() -> dict[str, Any]:
-    ct = socket_entry(EDITION.inputs["ct"], 1, image=("0a", "A.mha"))
-    return job_entry("0b", [ct], [socket_entry(RFS.answers[0].socket, 2, value=0.5)], algorithm_image="image")
+    ct = make_socket_entry(EDITION.inputs["ct"], 1, image=("0a", "A.mha"))
+    return make_job_entry("0b", [ct], [make_socket_entry(RFS.answers[0].socket, 2, value=0.5)], algorithm_image="image")
 
 
 def _read_request(path: Path) -> None:

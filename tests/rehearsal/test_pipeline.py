@@ -68,7 +68,7 @@ def test_four_answers_reach_the_evaluation(rehearse_toy: Rehearse, tmp_path: Pat
     assert result.succeeded, (result.failures, result.problems)
     jobs = read_predictions(tmp_path / "out" / "evaluation" / "input" / "predictions.json")
     slugs = ["head-neck-tumor-segmentation", "t-stage", "n-stage", "rfs"]
-    assert [[job.output(slug).relative_path for slug in slugs] for job in jobs] == [
+    assert [[job.find_output(slug).relative_path for slug in slugs] for job in jobs] == [
         ["images/head-neck-tumor-segmentation", "t-stage.json", "n-stage.json", "rfs.json"]
     ] * 2
     predictions = tmp_path / "out" / "predictions"

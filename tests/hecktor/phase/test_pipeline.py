@@ -99,7 +99,7 @@ def values(folder: Path) -> dict[str, Any]:
     """The JSON value of each case of a staged submission."""
     jobs = read_predictions(folder / "predictions.json")
     return {
-        (job.input_image_name("ct-image") or "").removesuffix(".mha"): read_json(
+        (job.find_input_image_name("ct-image") or "").removesuffix(".mha"): read_json(
             folder / job.pk / "output" / "rfs.json"
         )
         for job in jobs
@@ -238,7 +238,7 @@ def test_a_phase_of_four_answers_of_an_own_edition(masks: Path, tmp_path: Path) 
     unpack(output / "ground_truth.tar.gz", tmp_path / "unpacked")
     assert names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "outcomes.csv"]
     folder = output / "rehearsal" / "perfect" / "input"
-    jobs = {job.input_image_name("ct-volume"): job for job in read_predictions(folder / "predictions.json")}
+    jobs = {job.find_input_image_name("ct-volume"): job for job in read_predictions(folder / "predictions.json")}
     assert sorted(jobs) == ["P1.mha", "P2.mha", "P3.mha", "P4.mha"]
     (mask,) = (folder / jobs["P2.mha"].pk / "output" / "images" / "tumour-mask").iterdir()
     array = read_volume(mask).array

@@ -153,9 +153,9 @@ def test_files_of_a_rehearsal(rehearse_toy, tmp_path: Path):
     ]
     assert sorted(path.name for path in (out / "predictions").iterdir()) == ["A-1.mha", "B-2.mha"]
     jobs = read_predictions(out / "evaluation" / "input" / "predictions.json")
-    assert {job.input_image_name("ct-image") for job in jobs} == {"A-1.mha", "B-2.mha"}
+    assert {job.find_input_image_name("ct-image") for job in jobs} == {"A-1.mha", "B-2.mha"}
     for job in jobs:
-        output = job.output("tumor-lymph-node-segmentation")
+        output = job.find_output("tumor-lymph-node-segmentation")
         folder = out / "evaluation" / "input" / job.pk / "output" / output.relative_path
         assert [path.name for path in folder.iterdir()] == [f"{output.image.pk}.mha"]
     report = json.loads((out / "rehearsal.json").read_text())
