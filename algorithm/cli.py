@@ -16,7 +16,7 @@ from contract.io.locks import lock_output
 from contract.options import (
     Parser,
     add_code_option,
-    add_edition_options,
+    add_edition_and_task_options,
     add_serve_options,
     positive_number,
     whole_number,
@@ -50,7 +50,7 @@ def program(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor predict", description="Run one patient through the algorithm.")
-    add_edition_options(parser, f"that of --model, else {DEFAULT_EDITION}")
+    add_edition_and_task_options(parser, f"that of --model, else {DEFAULT_EDITION}")
     _add_files(parser)
     _add_run_options(parser)
     return parser

@@ -30,7 +30,7 @@ from contract.entry import log_to_stderr
 from contract.errors import HecktorError, ModelPackageError
 from contract.options import check_port
 from contract.packages import open_package
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 from contract.servers import run_server
 
 LOGGER = logging.getLogger("hecktor")
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
         device_named("cuda")
     log_to_stderr()
     threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
-    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, count_usable_cpus()))
     if arguments.edition is None and arguments.model is not None:
         LOGGER.info("edition %s: that of the package %s", asked.edition.name, Path(arguments.model).name)
     request = _request(arguments, asked, spent_s)

@@ -20,7 +20,7 @@ from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError, OutputError
 from contract.io.files import read_json, write_json
 from contract.packages import make_file_entry
-from contract.processes import Died, map_in_processes, usable_cpus
+from contract.processes import WorkerDeath, count_usable_cpus, map_in_processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -69,7 +69,7 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, t
         return
     with closing(map_in_processes(work, items, jobs, _one_thread)) as results:
         for _, result in results:
-            if isinstance(result, Died):
+            if isinstance(result, WorkerDeath):
                 found = f"a process ended without a result ({result.reason}: a crash, or killed for its memory)"
                 raise HecktorError(title, found, "fewer processes at once: --jobs 1")
             yield result
@@ -172,7 +172,7 @@ def _read_files(paths: Sequence[Path], size: int) -> Iterator[tuple[Path, str | 
     if size <= _MANY_BYTES:
         yield from map(_sha256, paths)
         return
-    pool = ThreadPoolExecutor(min(usable_cpus(), _MOST_THREADS))
+    pool = ThreadPoolExecutor(min(count_usable_cpus(), _MOST_THREADS))
     try:
         yield from tqdm(pool.map(_sha256, paths), desc="read files", unit="file", total=len(paths))
     finally:

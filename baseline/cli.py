@@ -28,7 +28,7 @@ from contract.options import (
     require_paths,
     whole_number,
 )
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 from contract.release.layout import require_release
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
@@ -168,7 +168,7 @@ def _work() -> Parser:
 
 def _jobs() -> Parser:
     about = "number of processes or threads (default: %(default)s)"
-    return _option("--jobs", type=whole_number(1), default=usable_cpus(), help=about)
+    return _option("--jobs", type=whole_number(1), default=count_usable_cpus(), help=about)
 
 
 def _preset() -> Parser:

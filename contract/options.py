@@ -113,7 +113,7 @@ def _paths_in(value: object) -> Iterator[Path]:
             yield from _paths_in(one)
 
 
-def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
+def add_edition_and_task_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
     """Add `--edition` and `--task`; read the latter with `find_algorithm`."""
     add_task_option(parser)
     add_edition_option(parser, known_from)

@@ -4,7 +4,7 @@
 or ends, for example because memory is short, the program waits for ever. `map_in_processes` has one pipe per process
 and needs no thread, lock or semaphore in the program: it waits for the pipes and for the ends of the processes.
 
-Libraries count the host's cores and ignore the CPU quota of a container, see `usable_cpus`.
+Libraries count the host's cores and ignore the CPU quota of a container, see `count_usable_cpus`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_FAILED_STARTS: Final = 1
 
 
 @dataclass(frozen=True)
-class Died:
+class WorkerDeath:
     """Result of an item whose process ended before it returned one."""
 
     reason: str
@@ -82,7 +82,7 @@ _Message = _Ready | _CannotStart | _Returned | _Raised
 
 def map_in_processes(
     work: Callable[[Item], Result], items: Sequence[Item], count: int, begin: Callable[[], object] | None = None
-) -> Generator[tuple[int, Result | Died], None, None]:
+) -> Generator[tuple[int, Result | WorkerDeath], None, None]:
     """Apply `work` to every item in spawned interpreters; yield index and result in the order of completion.
 
     Forked processes would inherit the locks of ITK's threads and can hang. The processes do not import the program's
@@ -99,7 +99,7 @@ def map_in_processes(
         begin: initializer of each process, a function at module level.
 
     Yields:
-        The index of an item and its result, `Died` if its process ended.
+        The index of an item and its result, `WorkerDeath` if its process ended.
 
     Raises:
         HecktorError: No process can be started.
@@ -116,7 +116,7 @@ def map_in_processes(
                 workers.append(_Worker(begin, work))
             for worker in _wait_for_messages(workers):
                 index, message = worker.index, worker.receive()
-                if isinstance(message, Died):
+                if isinstance(message, WorkerDeath):
                     workers.remove(worker)
                     _end_workers([worker], patience_s=0)
                     failed_starts += not worker.is_ready
@@ -203,11 +203,11 @@ class _Worker:
         with suppress(OSError):
             self.connection.send(content)
 
-    def receive(self) -> _Message | Died:
+    def receive(self) -> _Message | WorkerDeath:
         """Return the message that has arrived, or why none will."""
         self.index = None
         if self.seconds_to_start == 0:
-            return Died(f"no import within {MAX_START_S} s")
+            return WorkerDeath(f"no import within {MAX_START_S} s")
         try:
             if self.connection.poll():
                 message: _Message = self.connection.recv()
@@ -216,7 +216,7 @@ class _Worker:
             pass
         self.process.join(MAX_END_S)
         status = self.process.exitcode
-        return Died(f"signal {-status}" if status is not None and status < 0 else f"exit status {status}")
+        return WorkerDeath(f"signal {-status}" if status is not None and status < 0 else f"exit status {status}")
 
     def kill(self) -> None:
         """End the process at once, if it was started."""
@@ -308,7 +308,7 @@ def _end_after(wait_for: Callable[[], object]) -> None:
     os._exit(1)
 
 
-def usable_cpus() -> int:
+def count_usable_cpus() -> int:
     """CPUs by affinity and by the control group's quota (version 2 or 1), rounded up; at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota(CGROUP_ROOT)

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 from tqdm import tqdm
 
 from contract.errors import GroundTruthError, HecktorError, combine_errors
-from contract.processes import Died, map_in_processes
+from contract.processes import WorkerDeath, map_in_processes
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
@@ -38,7 +38,7 @@ CONNECT_TIMEOUT_S: Final = 30
 
 def _apply(
     work: Callable[[Item], Row], items: Sequence[Item], workers: Workers
-) -> Generator[tuple[int, Row | Died], None, None]:
+) -> Generator[tuple[int, Row | WorkerDeath], None, None]:
     """Apply `work` on this machine or on a cluster, and yield index and row in the order of completion."""
     if isinstance(workers, str):
         return _apply_on_cluster(work, items, workers)
@@ -48,7 +48,7 @@ def _apply(
 
 def _apply_on_cluster(
     work: Callable[[Item], Row], items: Sequence[Item], scheduler: str
-) -> Generator[tuple[int, Row | Died], None, None]:
+) -> Generator[tuple[int, Row | WorkerDeath], None, None]:
     try:
         from distributed import Client
         from distributed.scheduler import KilledWorker
@@ -64,9 +64,9 @@ def _apply_on_cluster(
         try:
             for future in as_completed(index_of):
                 try:
-                    row: Row | Died = future.result()
+                    row: Row | WorkerDeath = future.result()
                 except KilledWorker as problem:
-                    row = Died(str(problem))
+                    row = WorkerDeath(str(problem))
                 yield index_of[future], row
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -118,11 +118,11 @@ def map_cases(
     # A process may also die because other cases take too much memory. The second attempt has no other cases.
     single = workers if isinstance(workers, str) else 1
     second_rows = [
-        _map_once(attempt, [item], single)[0] if isinstance(row, Died) else row
+        _map_once(attempt, [item], single)[0] if isinstance(row, WorkerDeath) else row
         for item, row in zip(items, first_rows, strict=True)
     ]
     rows = [
-        _catch_reference_error(on_death, item) if isinstance(row, Died) else row
+        _catch_reference_error(on_death, item) if isinstance(row, WorkerDeath) else row
         for item, row in zip(items, second_rows, strict=True)
     ]
     errors = [row for row in rows if isinstance(row, GroundTruthError)]
@@ -139,7 +139,7 @@ def _catch_reference_error(work: Callable[[Item], Row], item: Item) -> Row | Gro
         return error
 
 
-def _map_once(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers) -> list[Row | Died]:
+def _map_once(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers) -> list[Row | WorkerDeath]:
     """Apply `work` to every item with a progress bar, and return the rows in the order of the items."""
     with closing(_apply(work, items, workers)) as results:
         row_of = dict(tqdm(results, total=len(items), desc="cases", unit="case", disable=None, leave=False))

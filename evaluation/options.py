@@ -15,7 +15,7 @@ from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.options import find_algorithm, whole_number
 from contract.platform import compose, is_system_name
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 from evaluation.metrics.rules import MaskRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
@@ -98,7 +98,7 @@ def find_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name:
 def add_workers_option(parser: argparse.ArgumentParser) -> None:
     """Add `--workers`, the number of processes that score cases."""
     about = "number of processes that read and compare masks; 0 means 1 (default: %(default)s)"
-    parser.add_argument("--workers", type=whole_number(0), default=usable_cpus(), help=about)
+    parser.add_argument("--workers", type=whole_number(0), default=count_usable_cpus(), help=about)
 
 
 def add_bootstrap_options(parser: argparse.ArgumentParser) -> None:

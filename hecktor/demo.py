@@ -19,7 +19,7 @@ from contract.errors import HecktorError
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.platform import METRICS_JSON
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 from hecktor.cli import COMMANDS, command
 
 # With this seed the patients include each field of view, relapses, censored patients and several classes of stages.
@@ -170,7 +170,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, help=output)
     add("--patients", type=whole_number(1), default=DEFAULT_PATIENTS, help="number of patients (default: %(default)s)")
     add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (default: %(default)s)")
-    add("--jobs", type=whole_number(1), default=usable_cpus(), help="number of cases at a time (default: %(default)s)")
+    add(
+        "--jobs",
+        type=whole_number(1),
+        default=count_usable_cpus(),
+        help="number of cases at a time (default: %(default)s)",
+    )
     add("--containers", action="store_true", help="run the container images instead of plain processes")
     add_edition_option(parser)
     return parser

@@ -16,7 +16,7 @@ from contract.io.files import list_folder
 from contract.options import (
     Parser,
     add_code_option,
-    add_edition_options,
+    add_edition_and_task_options,
     find_algorithm,
     positive_number,
     require_folders,
@@ -25,7 +25,7 @@ from contract.options import (
 )
 from contract.packages import chosen_edition, make_edition_hint
 from contract.platform import API_METHODS
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 from rehearsal.platform.images import is_archive
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import find_engine
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_unused(parser, options, is_scored)
     edition = write_edition_file(edition, options.output / "edition.json")
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
-        options.cpus = max(1.0, usable_cpus() / options.jobs)
+        options.cpus = max(1.0, count_usable_cpus() / options.jobs)
     rehearsal = Rehearsal(
         edition=edition,
         task=task,
@@ -231,7 +231,7 @@ def memory_bytes(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor rehearse", description="Run an algorithm and the evaluation as the platform does.")
     add = parser.add_argument
-    add_edition_options(parser, f"that of --model, else {DEFAULT_EDITION}")
+    add_edition_and_task_options(parser, f"that of --model, else {DEFAULT_EDITION}")
     layouts = "cases in the platform's layout, CASES/<ID>/input/, or a release: Task N/<ID>/ or <ID>/<ID>__CT.nii.gz"
     add("--cases", required=True, type=Path, help=layouts)
     add("--case", action="append", default=[], metavar="ID", help="run only this case; may be repeated")

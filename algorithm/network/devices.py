@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from contract.errors import Finding, HecktorError
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 
 # A T4 has 16 GB, of which 15 GiB can be used; the driver and fragmentation take the rest of the difference.
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * 2**30
@@ -61,7 +61,7 @@ def _set_for_inference(device: torch.device, limited: bool) -> Iterator[Callable
     """Set what inference needs; yields what restores each setting, once it is set."""
     if "OMP_NUM_THREADS" not in os.environ:
         threads = torch.get_num_threads()
-        torch.set_num_threads(min(threads, usable_cpus()))
+        torch.set_num_threads(min(threads, count_usable_cpus()))
         yield lambda: torch.set_num_threads(threads)
     if device.type != "cuda":
         return

@@ -15,7 +15,7 @@ from baseline.work import WorkFolders
 from contract import labels
 from contract.images.volumes import read_volume
 from contract.packages import DscCalibration
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 
 # Patients with a mask of a label and a reference below which its expected DSC stays as it is.
 MIN_PATIENTS: Final = 30
@@ -36,7 +36,7 @@ def fit_calibrations(work: WorkFolders) -> dict[str, DscCalibration]:
     stored = [case for case in scored if work.probabilities(case.patient_id).is_file()]
     if len(stored) < MIN_PATIENTS:
         return {}
-    jobs = usable_cpus() if len(stored) >= _MIN_FOR_PROCESSES else 1
+    jobs = count_usable_cpus() if len(stored) >= _MIN_FOR_PROCESSES else 1
     found = list(map_items(partial(compare_expected, work=work), stored, jobs, "calibrate the expected DSC"))
     return {
         label: fit_calibration(pairs)

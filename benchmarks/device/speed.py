@@ -22,7 +22,7 @@ from benchmarks.device.packages import PLAN_NAMES
 from contract import labels
 from contract.documents import find_version
 from contract.packages import CHANNELS
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 
 REPEATS: Final = 10
 HALF: Final = "half precision takes, times float32"
@@ -34,7 +34,7 @@ _VERSIONS: Final = ("torch", "numpy", "nnunetv2", "monai", "simpleitk", "hecktor
 def machine(job: CheckJob) -> None:
     """Card, driver and versions; no card is no failure here."""
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    figures: dict[str, Any] = {"cards": cards, "cpus": usable_cpus(), "python": platform.python_version()}
+    figures: dict[str, Any] = {"cards": cards, "cpus": count_usable_cpus(), "python": platform.python_version()}
     figures |= {name: find_version(name) for name in _VERSIONS}
     figures |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version() if cards else None}
     for number in range(cards):

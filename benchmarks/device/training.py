@@ -20,7 +20,7 @@ from contract import labels
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.io.files import read_json, write_json
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 
 PRESET: Final = "nnunet"
 # Memory on the card that nnU-Net publishes for this network, as nvidia-smi reports it (documentation/resenc_presets.md
@@ -36,7 +36,7 @@ _LESION_HU: Final = 60
 
 def plain(job: CheckJob) -> None:
     """Train without torch.compile."""
-    _train(job, "plain", Machine(job.device, 1, usable_cpus()))
+    _train(job, "plain", Machine(job.device, 1, count_usable_cpus()))
 
 
 def compiled(job: CheckJob) -> None:
@@ -44,7 +44,7 @@ def compiled(job: CheckJob) -> None:
     if not job.on_card:
         job.skipped("torch.compile is used on a card only")
         return
-    _train(job, "compiled", Machine(job.device, 1, usable_cpus(), compile=True))
+    _train(job, "compiled", Machine(job.device, 1, count_usable_cpus(), compile=True))
 
 
 def two_cards(job: CheckJob) -> None:
@@ -53,7 +53,7 @@ def two_cards(job: CheckJob) -> None:
         job.skipped(f"{cards} cards, two are needed")
         return
     for fold in (0, 1):
-        _train(job, f"fold {fold}", Machine(job.device, 2, usable_cpus()), fold)
+        _train(job, f"fold {fold}", Machine(job.device, 2, count_usable_cpus()), fold)
 
 
 def plan_of(*, quick: bool) -> NetworkPlan:
@@ -105,7 +105,7 @@ def planned_work(job: CheckJob, plan: NetworkPlan) -> WorkFolders:
     store_plan(work, "device-check", plan)
     splits = [{"train": folds[1 - fold], "val": folds[fold]} for fold in range(2)]
     # In this process, since fresh ones take longer than tiny images.
-    plan_and_preprocess(work, plan, splits, 1 if job.quick else min(len(PATIENTS), usable_cpus()))
+    plan_and_preprocess(work, plan, splits, 1 if job.quick else min(len(PATIENTS), count_usable_cpus()))
     done.touch()
     return work
 

@@ -14,7 +14,7 @@ from contract.editions.clinical import CENTRE
 from contract.errors import GroundTruthError, HecktorError
 from contract.io.files import write_csv
 from contract.patient import format_names
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 from contract.release.layout import is_release
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
 from evaluation.inputs.ground_truth import read_reference_table
@@ -177,7 +177,9 @@ def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) ->
     stage(options.task, answers, input_dir, is_empty=name == EMPTY)
     task, edition = options.task.algorithm.name, options.edition.source
     files = scratch / "ground_truth", input_dir
-    scored = evaluate_submission(EvaluationRequest(*files, None, task, edition, bootstraps=0, workers=usable_cpus()))
+    scored = evaluate_submission(
+        EvaluationRequest(*files, None, task, edition, bootstraps=0, workers=count_usable_cpus())
+    )
     unranked = ranked_values(scored.to_dict())[1]
     problems = [f"{one.case}: {one.why}" for one in scored.cases.failed]
     problems += [*scored.warnings, *unranked] if unranked else []

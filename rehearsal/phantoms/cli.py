@@ -11,7 +11,7 @@ from contract.editions import load_edition
 from contract.errors import HecktorError, make_write_error
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
-from contract.processes import usable_cpus
+from contract.processes import count_usable_cpus
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 
 
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--jobs",
         type=whole_number(1),
-        default=usable_cpus(),
+        default=count_usable_cpus(),
         metavar="N",
         help="number of processes (default: %(default)s)",
     )

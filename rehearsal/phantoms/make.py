@@ -13,7 +13,7 @@ from contract.editions.inputs import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.io import files
-from contract.processes import Died, map_in_processes
+from contract.processes import WorkerDeath, map_in_processes
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
@@ -145,7 +145,7 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
         return
     with closing(map_in_processes(partial(make_patient, options, output=output), cases, jobs)) as patients:
         for index, patient_id in patients:
-            if isinstance(patient_id, Died):
+            if isinstance(patient_id, WorkerDeath):
                 found = f"the process that made it ended ({patient_id.reason}: a crash, or killed for its memory)"
                 raise OutputError(cases[index].patient_id, found, "fewer processes at once: --jobs 1")
             yield patient_id

@@ -13,7 +13,7 @@ from contract.documents import find_version
 from contract.editions import Algorithm, AnswerSpec, load_edition
 from contract.errors import GroundTruthError, HecktorError
 from contract.io.files import format_csv, format_json, write_files, write_text
-from contract.options import add_edition_options, find_algorithm
+from contract.options import add_edition_and_task_options, find_algorithm
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import aggregates
@@ -74,7 +74,7 @@ def collect_named_inputs(pairs: Sequence[tuple[str, Value]], noun: str, min_coun
 
 def add_answer_options(parser: argparse.ArgumentParser) -> None:
     """Add `--edition`, `--task` and `--answer`; `find_answer` reads them."""
-    add_edition_options(parser)
+    add_edition_and_task_options(parser)
     parser.add_argument("--answer", help="answer of a task with several, such as rfs or t_stage")
 
 

@@ -15,7 +15,7 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import (
     Parser,
-    add_edition_options,
+    add_edition_and_task_options,
     find_algorithm,
     number_within,
     positive_number,
@@ -89,7 +89,7 @@ def test_any_text_is_a_number_or_refused_in_one_line(read: Reader, text: str) ->
 
 def _chosen(*argv: str) -> tuple[str, str]:
     parser = argparse.ArgumentParser()
-    add_edition_options(parser)
+    add_edition_and_task_options(parser)
     options = parser.parse_args(argv)
     edition = load_edition(options.edition)
     return edition.name, find_algorithm(parser, edition.algorithm, options.task).name

@@ -15,7 +15,7 @@ import pytest
 
 from contract import processes
 from contract.errors import HecktorError
-from contract.processes import Died, map_in_processes, usable_cpus
+from contract.processes import WorkerDeath, count_usable_cpus, map_in_processes
 
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
 PAUSE = """
@@ -114,7 +114,7 @@ def cgroup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_quota_of_version_2(cgroup: Path, quota: str, expected: int) -> None:
     """Granted microseconds per period, rounded up; at least one CPU, at most those of the affinity."""
     (cgroup / "cpu.max").write_text(f"{quota}\n")
-    assert usable_cpus() == expected
+    assert count_usable_cpus() == expected
 
 
 @pytest.mark.parametrize(("quota_us", "expected"), [(-1, 8), (200000, 2), (250000, 3)])
@@ -122,11 +122,11 @@ def test_quota_of_version_1(cgroup: Path, quota_us: int, expected: int) -> None:
     (cgroup / "cpu").mkdir()
     (cgroup / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota_us}\n")
     (cgroup / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert usable_cpus() == expected
+    assert count_usable_cpus() == expected
 
 
 def test_no_quota(cgroup: Path) -> None:
-    assert usable_cpus() == 8
+    assert count_usable_cpus() == 8
 
 
 def test_the_program_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_an_exception_comes_with_its_trace(kind: str, error: type[BaseException]
 
 def test_a_killed_process_is_replaced() -> None:
     results = dict(map_in_processes(fail, ["killed", "a", "killed", "b"], 1))
-    assert results == {0: Died("signal 9"), 1: "a", 2: Died("signal 9"), 3: "b"}
+    assert results == {0: WorkerDeath("signal 9"), 1: "a", 2: WorkerDeath("signal 9"), 3: "b"}
 
 
 PROGRAM = """

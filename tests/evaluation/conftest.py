@@ -16,7 +16,7 @@ from contract.editions import Algorithm
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import make_job_entry, make_socket_entry
-from contract.processes import Died
+from contract.processes import WorkerDeath
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
 from evaluation.options import EvaluationRequest
@@ -84,7 +84,7 @@ def apply_in_this_process(
         try:
             yield index, work(item)
         except WorkerDeathError:
-            yield index, Died("a test")
+            yield index, WorkerDeath("a test")
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from contract.processes import Died, map_in_processes
+from contract.processes import WorkerDeath, map_in_processes
 from tests.fuzz.readers import READERS
 
 EDITS = 300
@@ -53,14 +53,14 @@ def try_damaged(name: str) -> int | str:
 
 
 @pytest.fixture(scope="module")
-def refused() -> dict[str, int | str | Died]:
+def refused() -> dict[str, int | str | WorkerDeath]:
     """Results of all readers by name; a crash of one process leaves the others."""
     names = list(READERS)
     return {names[index]: result for index, result in map_in_processes(try_damaged, names, 1)}
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_damage_is_refused_in_one_line_or_harmless(refused: dict[str, int | str | Died], name: str) -> None:
+def test_damage_is_refused_in_one_line_or_harmless(refused: dict[str, int | str | WorkerDeath], name: str) -> None:
     number = refused[name]
     assert isinstance(number, int), number
     assert number > 0 or name == "request"

@@ -15,7 +15,7 @@ from contract.code import Code
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.processes import Died, map_in_processes
+from contract.processes import WorkerDeath, map_in_processes
 
 GRID = Geometry((6, 5, 4), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0))
 # The volume in ml and the largest SUV of the mask, the mean dose, and twice the age.
@@ -81,7 +81,7 @@ def test_another_process_imports_the_code_from_its_folder(tmp_path: Path) -> Non
     (own,) = custom_features(code_of(tmp_path))
     assert not own.is_fitted  # loads the class, which a spawned process cannot import by its name
     [(_, values)] = map_in_processes(own.measured, [images()], 1)
-    assert not isinstance(values, Died)
+    assert not isinstance(values, WorkerDeath)
     assert values["my_code:hottest"] == 75.0
 
 
