@@ -31,7 +31,7 @@ from contract.editions.clinical import CENTRE
 from contract.editions.inputs import CT_AND_PET, MR
 from contract.io.files import write_json
 from contract.patient import Patient, find_centres
-from contract.release.layout import MASK
+from contract.release.layout import MASK_ROLE
 from contract.release.tables import ERROR, Problem, ReleaseTable, read_table
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
@@ -245,7 +245,7 @@ def _case(folders: PatientFolders, values: Values, edition: Edition, centre: str
         centre=centre,
         ct=scan,
         pet=found.get("PET"),
-        mask=folders.first(MASK),
+        mask=folders.first(MASK_ROLE),
         patient=patient,
         outcomes={column: values[column] for column in columns if column in values},
         planning_ct=folders.first("planning CT"),

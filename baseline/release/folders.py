@@ -14,15 +14,15 @@ from contract.errors import InputError
 from contract.patient import format_names
 from contract.platform import compose, is_system_name
 from contract.release.layout import (
-    MASK,
+    MASK_ROLE,
     TASK_FOLDERS,
     ReleaseFolder,
-    expected_table,
+    fill_template,
     find_file,
-    patient_file,
+    find_table_name,
     require_release,
 )
-from contract.release.tables import ERROR, WARNING, Problem, ReleaseTable, columns_of
+from contract.release.tables import ERROR, WARNING, Problem, ReleaseTable, list_columns_read
 
 # Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
@@ -69,7 +69,7 @@ def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
     for folder in folders:
         _search_folder(folder, layout, edition)
     if not layout.patients:
-        scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
+        scan = fill_template(edition.algorithms[0].scan.release or "", "<ID>")
         raise InputError(root.name, f"no patient folder in {', '.join(layout.folders)}", f"<ID>/{scan}")
     _report_shared_images(layout)
     return layout
@@ -102,7 +102,7 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles, edition: Edition
     elif folder.needs_table:
         kind = "csv-doubled" if folder.tables else "csv-missing"
         names = f" ({', '.join(path.name for path in folder.tables)})" if folder.tables else ""
-        expected = f"one, such as {expected_table(folder, edition)}"
+        expected = f"one, such as {find_table_name(folder, edition)}"
         layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", expected)
     for path in sorted(folder.path.iterdir()):
         if path.is_dir() and not is_system_name(path.name):
@@ -111,7 +111,7 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles, edition: Edition
 
 def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> None:
     name = compose(folder.name)
-    roles = {role: find_file(folder, patient_file(file, folder.name)) for role, file in parent.files.items()}
+    roles = {role: find_file(folder, fill_template(file, folder.name)) for role, file in parent.files.items()}
     files = {role: path for role, path in roles.items() if path.is_file()}
     layout.patients.setdefault(name, PatientFolders(name)).files[parent.name] = files
     known = [path.relative_to(folder).parts[0] for path in roles.values()]
@@ -129,7 +129,7 @@ def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> 
 
 def _report_shared_images(layout: ReleaseFiles) -> None:
     """Report images that two patients share: they could be in different folds."""
-    scans = {role for folder in layout.folders.values() for role in folder.needed if role != MASK}
+    scans = {role for folder in layout.folders.values() for role in folder.needed if role != MASK_ROLE}
     for role in sorted(scans):
         known: dict[bytes, Path] = {}
         for patient in layout.patients.values():
@@ -207,7 +207,7 @@ def find_missing_outcomes(
 
 
 def _unread(table: ReleaseTable, edition: Edition) -> str:
-    names = [name for name in table.columns if name and name not in columns_of(edition)]
+    names = [name for name in table.columns if name and name not in list_columns_read(edition)]
     return f" (unknown columns: {format_names(names)})" if names else ""
 
 
@@ -217,7 +217,7 @@ def without_mask(layout: ReleaseFiles) -> list[Problem]:
     problems = []
     for patient in layout.patients.values():
         own = [folder for folder in with_masks if folder.name in patient.files]
-        if not with_masks or patient.first(MASK) or any(MASK in folder.needed for folder in own):
+        if not with_masks or patient.first(MASK_ROLE) or any(MASK_ROLE in folder.needed for folder in own):
             continue
         where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
         missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"

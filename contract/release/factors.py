@@ -13,7 +13,7 @@ from typing import Final
 from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import InputError
 from contract.patient import describe_id_difference, format_names
-from contract.release.tables import WARNING, CsvCells, ReleaseTable, find_difference, read_cells, usable_rows
+from contract.release.tables import WARNING, CsvCells, ReleaseTable, find_differing_row, iterate_usable_rows, read_cells
 
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
 FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"
@@ -45,12 +45,12 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
     for name, column in (("PatientID", id_column), *place.items()):
         key = normalise_key(cells.columns[column])
         same = [other for other, title in enumerate(cells.columns) if normalise_key(title) == key]
-        number = find_difference(cells, same, is_id=column == id_column)
+        number = find_differing_row(cells, same, is_id=column == id_column)
         if number is not None:
             raise InputError(path.name, f"column {name} appears twice, with different values in row {number}", "one")
     factors: dict[str, float] = {}
     unknown, matching = [], 0
-    for patient, row in usable_rows(cells, id_column, table):
+    for patient, row in iterate_usable_rows(cells, id_column, table):
         if patient not in patients:
             unknown.append(patient)
             continue

@@ -15,14 +15,14 @@ from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, RE
 from contract.errors import InputError
 from contract.io.files import suggest_folder
 from contract.platform import compose, is_system_name
-from contract.release.tables import ID, read_columns
+from contract.release.tables import ID_COLUMN, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
 # Levels below the given folder where the patients may be: "HECKTOR 2026 Training Data" may contain itself.
 _DEEPEST: Final = 2
-# Roles of files; that of another input is its name. The reference mask's is `MASK`.
-MASK: Final = "mask"
-_ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose", CONTOURS: MASK}
+# Roles of files; that of another input is its name. The reference mask's is `MASK_ROLE`.
+MASK_ROLE: Final = "mask"
+_ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose", CONTOURS: MASK_ROLE}
 # Files that every release of CT and PET may hold, by role.
 _FILES: Final = {_ROLES[name]: file for name, file in RELEASE_FILES.items()}
 
@@ -50,7 +50,7 @@ class ReleaseFolder:
         return self.path.name
 
 
-def release_folders(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
+def find_release_folders(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     """The task folders in `root`; else, if the edition has one algorithm, the one folder with patients.
 
     That folder is `root` itself, or at most two levels below it. Its table is inside, beside it, or one level higher.
@@ -58,28 +58,28 @@ def release_folders(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     tasks = [(number, root / name) for number, name in enumerate(TASK_FOLDERS) if (root / name).is_dir()]
     if tasks:
         algorithms = {algorithm.number - 1: algorithm for algorithm in edition.algorithms}
-        return tuple(_folder(path, csv_files(path), edition, algorithms.get(number)) for number, path in tasks)
+        return tuple(_folder(path, list_csv_files(path), edition, algorithms.get(number)) for number, path in tasks)
     if edition.has_task_folders or not root.is_dir():
         return ()
     images = _folder_with_patients(root, edition)
     return () if images is None else (_folder(images, _tables(images, edition), edition, edition.algorithms[0]),)
 
 
-def task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFolder:
+def find_task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFolder:
     """An algorithm's patients in `root`: its task folder or, without task folders, the one folder with patients.
 
-    The latter is found as in `release_folders`. Raises InputError if there is neither.
+    The latter is found as in `find_release_folders`. Raises InputError if there is neither.
     """
     tasks = [name for name in TASK_FOLDERS if (root / name).is_dir()]
     own = f"Task {algorithm.number}"
     if own in tasks:
-        return _folder(root / own, csv_files(root / own), edition, algorithm)
+        return _folder(root / own, list_csv_files(root / own), edition, algorithm)
     if tasks:
         raise InputError(root.absolute().name, f"found {', '.join(tasks)}", f"{own} for the task {algorithm.name}")
     images = _folder_with_patients(root, edition)
     if images is None:
-        scan = patient_file(algorithm.scan.release or "", "<ID>")
-        raise InputError(root.absolute().name, f"found {content_of(root)}", f"{own} or folders <ID> with {scan}")
+        scan = fill_template(algorithm.scan.release or "", "<ID>")
+        raise InputError(root.absolute().name, f"found {describe_content(root)}", f"{own} or folders <ID> with {scan}")
     edition = edition.model_copy(update={"algorithms": (algorithm,)})
     return _folder(images, _tables(images, edition), edition, algorithm)
 
@@ -92,29 +92,29 @@ def is_release(root: Path, edition: Edition) -> bool:
 
 def require_release(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     """The folders of a release. Raises InputError for a folder that holds none, with the release that lies nearby."""
-    folders = release_folders(root, edition)
+    folders = find_release_folders(root, edition)
     if not folders:
         tasks = f"{', '.join(TASK_FOLDERS)} or any of them"
-        scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
+        scan = fill_template(edition.algorithms[0].scan.release or "", "<ID>")
         expected = tasks if edition.has_task_folders else f"{tasks}, or a folder with <ID>/{scan}"
         nearby = suggest_folder(root, lambda path: any((path / name).is_dir() for name in TASK_FOLDERS))
-        raise InputError(root.absolute().name, f"found {content_of(root)}{nearby}", expected)
+        raise InputError(root.absolute().name, f"found {describe_content(root)}{nearby}", expected)
     return folders
 
 
-def table_name(title: str, task: int | None) -> str:
+def format_table_name(title: str, task: int | None) -> str:
     """Return the name of a release's table by the edition's title; `task` is None for the table of all answers."""
     number = "" if task is None else f"_{task}"
     return f"{'_'.join(title.split())}_Training_Task{number}.csv"
 
 
-def expected_table(folder: ReleaseFolder, edition: Edition) -> str:
+def find_table_name(folder: ReleaseFolder, edition: Edition) -> str:
     """Return the name that the table of a folder is expected to have."""
     is_task = folder.name in TASK_FOLDERS
-    return table_name(edition.title, TASK_FOLDERS.index(folder.name) + 1 if is_task else None)
+    return format_table_name(edition.title, TASK_FOLDERS.index(folder.name) + 1 if is_task else None)
 
 
-def csv_files(folder: Path) -> tuple[Path, ...]:
+def list_csv_files(folder: Path) -> tuple[Path, ...]:
     """The visible CSV files in a folder, by name."""
     return tuple(path for path in _visible(folder) if path.suffix.lower() == ".csv" and path.is_file())
 
@@ -129,28 +129,30 @@ def _folder(path: Path, tables: Sequence[Path], edition: Edition, algorithm: Alg
     return ReleaseFolder(
         path,
         tuple(tables),
-        (*images, MASK) if needs_mask else images,
+        (*images, MASK_ROLE) if needs_mask else images,
         has_masks,
         () if algorithm is None else _outcomes(algorithm),
-        files_by_role(edition, algorithm),
+        make_file_templates(edition, algorithm),
         needs_table=EHR in edition.inputs,
     )
 
 
-def files_by_role(edition: Edition, algorithm: Algorithm | None = None) -> dict[str, str]:
+def make_file_templates(edition: Edition, algorithm: Algorithm | None = None) -> dict[str, str]:
     """Paths below a patient's folder by role, with `{id}` for the ID; the mask is the algorithm's reference."""
-    own = {role_of(name): one.release for name, one in edition.inputs.items() if one.release is not None}
+    own = {find_role(name): one.release for name, one in edition.inputs.items() if one.release is not None}
     files = (_FILES | own) if CT in edition.inputs else own
-    return files if algorithm is None or algorithm.mask_spec is None else files | {MASK: algorithm.mask_spec.release}
+    return (
+        files if algorithm is None or algorithm.mask_spec is None else files | {MASK_ROLE: algorithm.mask_spec.release}
+    )
 
 
-def role_of(name: str) -> str:
+def find_role(name: str) -> str:
     """The role of an input's file in a release."""
     return _ROLES.get(name, name)
 
 
-def patient_file(file: str, patient_id: str) -> str:
-    """A file of `files_by_role` for one patient."""
+def fill_template(file: str, patient_id: str) -> str:
+    """A file of `make_file_templates` for one patient."""
     return file.replace("{id}", patient_id)
 
 
@@ -177,7 +179,7 @@ def _folder_with_patients(root: Path, edition: Edition) -> Path | None:
 
 def _has_patients(folder: Path, scans: Collection[str]) -> bool:
     return any(
-        find_file(path, patient_file(scan, path.name)).exists() for path in _subfolders(folder) for scan in scans
+        find_file(path, fill_template(scan, path.name)).exists() for path in _subfolders(folder) for scan in scans
     )
 
 
@@ -188,11 +190,11 @@ def _tables(images: Path, edition: Edition) -> tuple[Path, ...]:
     """
     outcomes = {column for algorithm in edition.algorithms for column in _outcomes(algorithm)}
     clinical = {variable.key for variable in edition.clinical}
-    columns = {path: set(read_columns(path, edition)) for folder in _places(images) for path in csv_files(folder)}
-    with_id = {path: names for path, names in columns.items() if ID in names}
+    columns = {path: set(read_columns(path, edition)) for folder in _places(images) for path in list_csv_files(folder)}
+    with_id = {path: names for path, names in columns.items() if ID_COLUMN in names}
     fits = (outcomes.issubset, lambda names: bool(outcomes & names), lambda names: bool(clinical & names))
     found = (tuple(path for path, names in with_id.items() if fit(names)) for fit in fits)
-    return next(filter(None, found), csv_files(images))
+    return next(filter(None, found), list_csv_files(images))
 
 
 def _places(images: Path) -> Iterator[Path]:
@@ -203,7 +205,7 @@ def _places(images: Path) -> Iterator[Path]:
         yield images.parent.parent
 
 
-def content_of(folder: Path) -> str:
+def describe_content(folder: Path) -> str:
     """The first names in a folder, for messages."""
     if not folder.is_dir():
         return "no such folder"
@@ -232,7 +234,7 @@ def find_file(folder: Path, name: str) -> Path:
     return path
 
 
-def patient_files(folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
+def find_patient_files(folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
     """The files of a patient's folder by role, of those in `files` (`ReleaseFolder.files`)."""
-    paths = {role: find_file(folder, patient_file(file, folder.name)) for role, file in files.items()}
+    paths = {role: find_file(folder, fill_template(file, folder.name)) for role, file in files.items()}
     return {role: path for role, path in paths.items() if path.is_file()}

@@ -15,7 +15,7 @@ from contract.errors import InputError
 from contract.io.files import decode_csv
 from contract.io.tables import MAX_TABLE_BYTES, check_table_size, normalise_cell
 
-ID: Final = "PatientID"
+ID_COLUMN: Final = "PatientID"
 ERROR: Final = "error"
 WARNING: Final = "warning"
 _SHORT_NAMES: Final = {"Tobacco": "Tobacco Consumption", "Alcohol": "Alcohol Consumption"}
@@ -73,11 +73,11 @@ class CsvCells:
     rows: tuple[tuple[int, list[str]], ...]
 
 
-def columns_of(edition: Edition) -> tuple[str, ...]:
+def list_columns_read(edition: Edition) -> tuple[str, ...]:
     """The columns that are read: the ID, and the clinical variables and outcomes of the edition."""
     answers = (answer for algorithm in edition.algorithms for answer in algorithm.head_specs)
     targets = [column for answer in answers for column in answer.columns.values()]
-    return tuple(dict.fromkeys([ID, *(variable.key for variable in edition.clinical), *targets]))
+    return tuple(dict.fromkeys([ID_COLUMN, *(variable.key for variable in edition.clinical), *targets]))
 
 
 def read_cells(path: Path) -> CsvCells:
@@ -115,7 +115,7 @@ def read_cells(path: Path) -> CsvCells:
     return CsvCells(tuple(header), tuple(rows))
 
 
-def find_difference(cells: CsvCells, places: Sequence[int], *, is_id: bool = False) -> int | None:
+def find_differing_row(cells: CsvCells, places: Sequence[int], *, is_id: bool = False) -> int | None:
     """Return the first row in which columns at these places have different values, None if there is none."""
     for number, row in cells.rows:
         texts = [row[place] for place in places if place < len(row)]
@@ -124,7 +124,7 @@ def find_difference(cells: CsvCells, places: Sequence[int], *, is_id: bool = Fal
     return None
 
 
-def usable_rows(cells: CsvCells, place: int, table: ReleaseTable) -> Iterator[tuple[str, list[str]]]:
+def iterate_usable_rows(cells: CsvCells, place: int, table: ReleaseTable) -> Iterator[tuple[str, list[str]]]:
     """Yield the patient ID, which is in column `place`, and the cells of each usable row.
 
     A row with too few cells or without an ID, and a second row of a patient, are errors.
@@ -137,7 +137,7 @@ def usable_rows(cells: CsvCells, place: int, table: ReleaseTable) -> Iterator[tu
             table.report(ERROR, "csv-row", patient or f"(row {number})", found, expected)
             table.refused.add(patient)
         elif not patient:
-            table.report(ERROR, "csv-row", f"(row {number})", f"row {number} has no {ID}", "an ID in each row")
+            table.report(ERROR, "csv-row", f"(row {number})", f"row {number} has no {ID_COLUMN}", "an ID in each row")
         elif first_row.setdefault(patient, number) != number:
             found = f"rows {first_row[patient]} and {number}"
             table.report(ERROR, "csv-doubled-row", patient, found, "one row for each patient")
@@ -158,8 +158,8 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     if not _columns_are_usable(cells, table, edition):
         table.readable = False
         return table
-    read = set(columns_of(edition)) - {ID}
-    for patient, row in usable_rows(cells, table.columns.index(ID), table):
+    read = set(list_columns_read(edition)) - {ID_COLUMN}
+    for patient, row in iterate_usable_rows(cells, table.columns.index(ID_COLUMN), table):
         named = zip(table.columns, row, strict=True)
         table.rows[patient] = {column: cell for column, cell in named if column in read and not is_missing(cell)}
     return table
@@ -176,7 +176,7 @@ def read_columns(path: Path, edition: Edition) -> tuple[str, ...]:
 def _canonical(header: Sequence[str], edition: Edition) -> tuple[str, ...]:
     """The columns' names as the edition spells them, such as `T-stage` for `T_stage`; unknown ones stay as they are."""
     spellings = {spelling: variable.key for variable in edition.clinical for spelling in variable.spellings}
-    spellings |= {name: name for name in columns_of(edition)}
+    spellings |= {name: name for name in list_columns_read(edition)}
     spellings |= {short: name for short, name in _SHORT_NAMES.items() if name in spellings}
     known = {normalise_key(spelling): name for spelling, name in spellings.items()}
     columns = tuple(known.get(normalise_key(name), name) for name in header)
@@ -194,10 +194,10 @@ def _canonical(header: Sequence[str], edition: Edition) -> tuple[str, ...]:
 
 def _columns_are_usable(cells: CsvCells, table: ReleaseTable, edition: Edition) -> bool:
     """Return whether there is a column of IDs and columns of one meaning agree; unread columns are a warning."""
-    columns, read = table.columns, columns_of(edition)
-    if ID not in columns:
-        found = f"no column {ID} (found {', '.join(columns)[:200] or 'nothing'})"
-        table.report(ERROR, "csv-unreadable", "", found, f"a CSV file with a column {ID}")
+    columns, read = table.columns, list_columns_read(edition)
+    if ID_COLUMN not in columns:
+        found = f"no column {ID_COLUMN} (found {', '.join(columns)[:200] or 'nothing'})"
+        table.report(ERROR, "csv-unreadable", "", found, f"a CSV file with a column {ID_COLUMN}")
         return False
     filled = {place for _, row in cells.rows for place, cell in enumerate(row) if cell}
     unused = [name for place, name in enumerate(columns) if name not in read and (name or place in filled)]
@@ -206,7 +206,7 @@ def _columns_are_usable(cells: CsvCells, table: ReleaseTable, edition: Edition) 
         table.report(WARNING, "csv-column", "", f"unknown columns: {names}", ", ".join(read))
     for name in sorted({name for name in columns if columns.count(name) > 1 and name in read}):
         places = [place for place, column in enumerate(columns) if column == name]
-        number = find_difference(cells, places, is_id=name == ID)
+        number = find_differing_row(cells, places, is_id=name == ID_COLUMN)
         if number is not None:
             found = f"column {name} appears twice, with different values in row {number}"
             table.report(ERROR, "csv-unreadable", "", found, "each column once")

@@ -18,7 +18,7 @@ from contract.io.files import format_utf8_path, list_folder
 from contract.io.tables import normalise_cell
 from contract.patient import describe_id_difference, format_names
 from contract.predictions import parse_case
-from contract.release.layout import csv_files
+from contract.release.layout import list_csv_files
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (
@@ -112,8 +112,8 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
 
 def _list_tables(folder: Path) -> tuple[Path, ...]:
     """Return the CSV files of a folder; raise OSError if the folder cannot be read."""
-    list_folder(folder)  # `csv_files` returns no file for such a folder.
-    return csv_files(folder)
+    list_folder(folder)  # `list_csv_files` returns no file for such a folder.
+    return list_csv_files(folder)
 
 
 def _read_centres_of_masks(masks: Collection[str], table: Table, known: Mapping[str, str]) -> dict[str, str]:

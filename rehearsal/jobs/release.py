@@ -21,17 +21,17 @@ from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import parse_case
 from contract.release.factors import has_factors, read_suv_factors
 from contract.release.layout import (
-    MASK,
+    MASK_ROLE,
     ReleaseFolder,
-    csv_files,
-    expected_table,
+    fill_template,
+    find_patient_files,
+    find_role,
+    find_table_name,
+    find_task_folder,
     is_release,
-    patient_file,
-    patient_files,
-    role_of,
-    task_folder,
+    list_csv_files,
 )
-from contract.release.tables import ID, ReleaseTable, Row, columns_of, read_table
+from contract.release.tables import ID_COLUMN, ReleaseTable, Row, list_columns_read, read_table
 from rehearsal.jobs.cases import Cohort, CohortCase, place
 from rehearsal.jobs.execute import Rehearsal
 
@@ -53,7 +53,7 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
         InputError: no patient, an ID of `only` without a folder, a patient without a required image, or a table that
             cannot be used.
     """
-    folder = task_folder(root, edition, task)
+    folder = find_task_folder(root, edition, task)
     folders = [path for path in folder.path.iterdir() if path.is_dir() and not is_system_name(path.name)]
     folder_of = {compose(path.name): path for path in folders}
     names, only = sorted(folder_of), [compose(name) for name in only]
@@ -61,35 +61,35 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
         raise InputError(root.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [name for name in names if not only or name in only]
     if not chosen:
-        scan = patient_file(task.scan.release or "", "<ID>")
+        scan = fill_template(task.scan.release or "", "<ID>")
         raise InputError(root.name, f"no patient folder in {folder.name}", f"<ID>/{scan}")
     table = _table(folder, edition)
     factors, warnings = _factors(folder, edition, chosen)
     if table is None and folder.needs_table:
-        expected = expected_table(folder, edition)
+        expected = find_table_name(folder, edition)
         warnings.append(f"{folder.name}: no CSV file such as {expected}, so ehr.json of each case is empty")
     elif table is not None and (rowless := [name for name in chosen if name not in table.rows]):
         warnings.append(f"{table.file}: no usable row of {format_names(rowless)}, whose ehr.json has no value")
     cases, masks = [], {}
     for name in chosen:
-        files = patient_files(folder_of[name], folder.files)
+        files = find_patient_files(folder_of[name], folder.files)
         ehr, unread = _ehr(name, table, edition, folder.outcomes)
         warnings += unread
         if edition.suv_factor and name in factors:
             ehr[edition.suv_factor[0]] = factors[name]
         values = ((task.inputs[EHR], ehr),) if EHR in task.inputs else ()
         cases.append(CohortCase(name, f"{name}.nii.gz", _images(name, files, task), values))
-        if task.mask_spec is not None and MASK in files:
-            masks[name] = files[MASK]
+        if task.mask_spec is not None and MASK_ROLE in files:
+            masks[name] = files[MASK_ROLE]
     return Cohort(tuple(cases), tuple(warnings), masks, table)
 
 
 def _images(name: str, files: Mapping[str, Path], task: Algorithm) -> tuple[tuple[Socket, Path], ...]:
     """The images of a patient by socket."""
-    for one in (one for one in task.inputs if one != EHR and role_of(one) not in files):
-        raise InputError(name, f"no {role_of(one)} in its folder", f"it for task {task.name}")
+    for one in (one for one in task.inputs if one != EHR and find_role(one) not in files):
+        raise InputError(name, f"no {find_role(one)} in its folder", f"it for task {task.name}")
     sockets = {**task.inputs, **task.optional_inputs}
-    return tuple((socket, files[role_of(one)]) for one, socket in sockets.items() if role_of(one) in files)
+    return tuple((socket, files[find_role(one)]) for one, socket in sockets.items() if find_role(one) in files)
 
 
 def _table(folder: ReleaseFolder, edition: Edition) -> ReleaseTable | None:
@@ -109,7 +109,7 @@ def _table(folder: ReleaseFolder, edition: Edition) -> ReleaseTable | None:
 
 def _factors(folder: ReleaseFolder, edition: Edition, cases: Collection[str]) -> tuple[dict[str, float], list[str]]:
     """The SUV factors of the cases from a table in the folder, and warnings about rows that cannot be used."""
-    tables = [path for path in csv_files(folder.path) if has_factors(path)] if edition.suv_factor else []
+    tables = [path for path in list_csv_files(folder.path) if has_factors(path)] if edition.suv_factor else []
     factors: dict[str, float] = {}
     warnings = []
     for path in tables:
@@ -155,9 +155,9 @@ def with_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tup
     for case, path in cohort.masks.items():
         place(path, folder / f"{case}.nii.gz")
     if (table := cohort.table) is not None:
-        columns = [column for column in columns_of(rehearsal.edition) if column in table.columns]
+        columns = [column for column in list_columns_read(rehearsal.edition) if column in table.columns]
         cases = [case.case_id for case in cohort.cases if case.case_id in table.rows]
-        write_csv(folder / table.file, columns, [{**table.rows[case], ID: case} for case in cases])
+        write_csv(folder / table.file, columns, [{**table.rows[case], ID_COLUMN: case} for case in cases])
     unscored = [case.case_id for case in cohort.cases if rehearsal.task.mask_spec and case.case_id not in cohort.masks]
     warning = f"no reference mask of {len(unscored)} cases ({format_names(unscored)}), which are not scored"
     return replace(rehearsal, ground_truth_dir=folder), (warning,) if unscored else ()
@@ -192,7 +192,7 @@ def compare_ids(cases: Sequence[CohortCase], rehearsal: Rehearsal) -> tuple[str,
         if task.mask_spec is not None
         else set()
     )
-    tables = [read_table(path, path.name, edition) for path in csv_files(folder)] if task.head_specs else []
+    tables = [read_table(path, path.name, edition) for path in list_csv_files(folder)] if task.head_specs else []
     outcomes = {column for answer in task.head_specs for column in answer.columns.values()}
     rows = {case for table in tables if outcomes.intersection(table.columns) for case in table.rows}
     warnings: list[str] = []

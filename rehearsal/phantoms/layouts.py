@@ -22,7 +22,7 @@ from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.io import files
 from contract.platform import INPUTS_JSON
 from contract.predictions import make_socket_entry
-from contract.release.layout import MASK, files_by_role, patient_file, role_of, table_name
+from contract.release.layout import MASK_ROLE, fill_template, find_role, format_table_name, make_file_templates
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.scanner import Rendered, resampled
 from rehearsal.phantoms.tables import platform_ehr, suv_factor_rows, table_row
@@ -118,10 +118,10 @@ class ReleaseWriter:
     def _write_visits(self, root: Path, case: PhantomCase, visits: Visits) -> None:
         with files.atomic_folder(self._folder(root, self.edition.algorithms[0]) / case.patient_id) as folder:
             for task in self.edition.algorithms:
-                names = files_by_role(self.edition, task)
-                images = {role_of(name): visits.volume(one) for name, one in task.inputs.items() if one.is_image}
-                for role, volume in {**images, MASK: visits.reference(task.scan)}.items():
-                    path = folder / patient_file(names[role], case.patient_id)
+                names = make_file_templates(self.edition, task)
+                images = {find_role(name): visits.volume(one) for name, one in task.inputs.items() if one.is_image}
+                for role, volume in {**images, MASK_ROLE: visits.reference(task.scan)}.items():
+                    path = folder / fill_template(names[role], case.patient_id)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     if not path.is_file():
                         write_nifti(path, volume)
@@ -132,7 +132,7 @@ class ReleaseWriter:
             return
         for task in self.edition.algorithms:
             rows = [table_row(case, self.edition, task) for case in cases]
-            name = table_name(self.edition.title, _table_number(self.edition, task))
+            name = format_table_name(self.edition.title, _table_number(self.edition, task))
             files.write_csv(self._folder(root, task) / name, list(rows[0]), rows)
         factors = suv_factor_rows(cases) if self.edition.suv_factor else []
         if factors:
@@ -211,7 +211,7 @@ class PlatformWriter:
         for task in self.edition.algorithms:
             if task.head_specs:
                 rows = [table_row(case, self.edition, task) for case in cases]
-                path = root / "ground_truth" / table_name(self.edition.title, _table_number(self.edition, task))
+                path = root / "ground_truth" / format_table_name(self.edition.title, _table_number(self.edition, task))
                 files.write_csv(path, list(rows[0]), rows)
 
 

@@ -13,7 +13,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import find_image_suffix, find_single_image, list_images
 from contract.io.files import remove_apostrophes, suggest_folder
 from contract.platform import compose, is_system_name
-from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
+from contract.release.layout import TASK_FOLDERS, find_release_folders, list_csv_files
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import parse_number, read_table
 
@@ -69,9 +69,11 @@ def require_cohort(cohort: Path) -> list[Path]:
 def list_tables(cohort: Path, edition: Edition) -> list[Path]:
     """List the tables next to a cohort's reference masks or, for a release, the tables of its folders."""
     if (cohort / GROUND_TRUTH).is_dir():
-        return list(csv_files(cohort / GROUND_TRUTH))
+        return list(list_csv_files(cohort / GROUND_TRUTH))
     root = cohort.parent if cohort.name in TASK_FOLDERS else cohort
-    return [table for folder in release_folders(root, edition) for table in folder.tables] or list(csv_files(cohort))
+    return [table for folder in find_release_folders(root, edition) for table in folder.tables] or list(
+        list_csv_files(cohort)
+    )
 
 
 def _find_platform_files(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:

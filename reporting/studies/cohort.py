@@ -15,7 +15,7 @@ from contract.editions.clinical import CENTRE, ImpossibleValueError
 from contract.errors import HecktorError
 from contract.options import add_edition_option
 from contract.patient import find_centres, format_names
-from contract.release.tables import ID, read_columns, read_table
+from contract.release.tables import ID_COLUMN, read_columns, read_table
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.tables import parse_class, parse_flag, parse_number
 from evaluation.metrics.lesions import label_components
@@ -142,7 +142,7 @@ def _summarise_group(group: Sequence[Values], columns: Mapping[str, list[str] | 
 def _find_tables(folders: Iterable[Path], edition: Edition) -> list[Path]:
     """Return the tables of patients next to the masks of all splits, without repetition."""
     paths = dict.fromkeys(path for folder in folders for path in list_tables(folder, edition))
-    return [path for path in paths if ID in read_columns(path, edition)]
+    return [path for path in paths if ID_COLUMN in read_columns(path, edition)]
 
 
 def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) -> dict[str, dict[str, float | str]]:

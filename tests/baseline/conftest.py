@@ -19,7 +19,7 @@ from baseline.work import WorkFolders
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from contract.io.files import PHANTOM_MARKER, write_json
-from contract.release.layout import table_name
+from contract.release.layout import format_table_name
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import write_nifti
@@ -129,7 +129,7 @@ class TinyRelease:
 
     def table(self, task: str) -> Path:
         """A task's CSV file."""
-        return self.root / task / table_name("HECKTOR 2025", TASKS.index(task) + 1)
+        return self.root / task / format_table_name("HECKTOR 2025", TASKS.index(task) + 1)
 
     def respell(self, patient_id: str) -> None:
         """Another header and a column more in Task 1, other spellings in Task 2, a byte order mark in Task 3."""

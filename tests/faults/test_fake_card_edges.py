@@ -291,7 +291,7 @@ def test_settings_of_a_case_end_with_it(
     card.on_image = lambda _: seen.append((card.share, cudnn.benchmark, cudnn.deterministic))
     monkeypatch.setattr(cudnn, "benchmark", True)
     monkeypatch.setattr(cudnn, "deterministic", False)
-    monkeypatch.setattr(devices, "usable_cpus", lambda: 1)
+    monkeypatch.setattr(devices, "count_usable_cpus", lambda: 1)
     threads = torch.get_num_threads()
     assert record("--task", "1", "--device", "cuda")["passes_done"] == 4
     assert set(seen) == {(14 / 16, False, True)}
