@@ -22,7 +22,7 @@ from algorithm.destination import (
 from contract import platform
 from contract.editions import Algorithm, Edition, list_editions, load_edition
 from contract.errors import HecktorError, InputError
-from contract.options import find_algorithm, require_files, require_folders, require_paths
+from contract.options import require_files, require_folders, require_paths, select_algorithm
 from contract.packages import chosen_edition, make_edition_hint
 
 _IMAGES: Final = "images"
@@ -110,7 +110,7 @@ def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None, prob
     paths: list[Path] = []
     for one in [edition] if edition is not None else [load_edition(name) for name in list_editions()]:
         with suppress(HecktorError):  # a task that this edition does not have
-            paths += answer_paths(one.algorithm(arguments.task), arguments.output).values()
+            paths += answer_paths(one.find_algorithm(arguments.task), arguments.output).values()
     inputs = [path.resolve() for path in _inputs(arguments)]
     remove_answers([path for path in paths if path.resolve() not in inputs], arguments.output)
 
@@ -133,7 +133,7 @@ def _algorithm(
     plain = arguments.ct is not None and task is None
     hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
     hint += make_edition_hint(edition, arguments.edition, arguments.model)
-    algorithm = find_algorithm(parser, edition.algorithm, task, hint)
+    algorithm = select_algorithm(parser, edition.find_algorithm, task, hint)
     if mask_path is None:
         return algorithm
     if algorithm.mask_spec is None:

@@ -53,7 +53,7 @@ class Predictor:
             HecktorError: edition, task, package or device is unknown or unusable.
         """
         self.edition = chosen_edition(edition, None if package is None else Path(package))
-        self.algorithm = self.edition.algorithms[0] if task is None else self.edition.algorithm(task)
+        self.algorithm = self.edition.algorithms[0] if task is None else self.edition.find_algorithm(task)
         given = find_uploaded_package() if package is None else Path(package)
         self._request = PredictRequest(
             edition=self.edition,

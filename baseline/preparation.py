@@ -51,7 +51,7 @@ class PrepareOptions:
 
     def training_edition(self) -> Edition:
         """The edition, with the one algorithm of `task` where the algorithms' networks differ. Raises HecktorError."""
-        return load_edition(self.edition).for_training(self.task)
+        return load_edition(self.edition).select_for_training(self.task)
 
 
 class Preparation(Document):
@@ -103,7 +103,7 @@ def edition_of(work: WorkFolders) -> Edition:
     """The edition for which the working directory was prepared."""
     preparation = read_preparation(work)
     own, options = preparation.own_edition, preparation.options
-    return options.training_edition() if own is None else parse_edition(own).for_training(options.task)
+    return options.training_edition() if own is None else parse_edition(own).select_for_training(options.task)
 
 
 def smallest_lesions_of(work: WorkFolders) -> MinLesionSizes:

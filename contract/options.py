@@ -114,7 +114,7 @@ def _paths_in(value: object) -> Iterator[Path]:
 
 
 def add_edition_and_task_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
-    """Add `--edition` and `--task`; read the latter with `find_algorithm`."""
+    """Add `--edition` and `--task`; read the latter with `select_algorithm`."""
     add_task_option(parser)
     add_edition_option(parser, known_from)
 
@@ -168,7 +168,7 @@ def check_port(arguments: argparse.Namespace) -> None:
         raise HecktorError("--port", "found without --serve", "both")
 
 
-def find_algorithm(
+def select_algorithm(
     parser: argparse.ArgumentParser, find: Callable[[str | None], Algorithm], name: str | None, hint: str = ""
 ) -> Algorithm:
     """The algorithm that `find` gives for the value of `--task`; an unknown task ends with exit status 2."""

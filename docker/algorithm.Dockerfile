@@ -71,7 +71,7 @@ ENV HECKTOR_EDITION=${EDITION} HECKTOR_TASK=${TASK} HECKTOR_API_METHOD=${API_MET
     HECKTOR_REQUIRE_MODEL=${REQUIRE_MODEL}
 RUN --mount=type=bind,source=build/edition,target=/mnt \
     find /mnt -name edition.json -exec install -m 0644 {} /opt/app/ \; \
-    && python -c "import sys; from contract.editions import load_edition; load_edition(sys.argv[1]).algorithm(sys.argv[2])" \
+    && python -c "import sys; from contract.editions import load_edition; load_edition(sys.argv[1]).find_algorithm(sys.argv[2])" \
         "${EDITION:?}" "${TASK:?}" \
     && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app
 LABEL org.grand-challenge.api-method=${API_METHOD} \

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
-from contract.options import find_algorithm, whole_number
+from contract.options import select_algorithm, whole_number
 from contract.platform import compose, is_system_name
 from contract.processes import count_usable_cpus
 from evaluation.metrics.rules import MaskRules
@@ -91,7 +91,7 @@ def find_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name:
     Raises:
         HecktorError: The edition does not score the task.
     """
-    find_algorithm(parser, profile.edition.algorithm, name)
+    select_algorithm(parser, profile.edition.find_algorithm, name)
     return profile.task(name)
 
 

@@ -17,10 +17,10 @@ from contract.options import (
     Parser,
     add_code_option,
     add_edition_and_task_options,
-    find_algorithm,
     positive_number,
     require_folders,
     require_paths,
+    select_algorithm,
     whole_number,
 )
 from contract.packages import chosen_edition, make_edition_hint
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_paths(options, "--model")
     edition = chosen_edition(options.edition, options.model)
     hint = make_edition_hint(edition, options.edition, options.model)
-    task = find_algorithm(parser, edition.algorithm, options.task, hint)
+    task = select_algorithm(parser, edition.find_algorithm, options.task, hint)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
 

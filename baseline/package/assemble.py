@@ -125,7 +125,7 @@ class _Trained:
 
 def package_training(request: PackageRequest) -> WrittenPackage:
     """Check the results, convert them, and write and verify the package."""
-    edition = _edition(request).for_training(request.task)
+    edition = _edition(request).select_for_training(request.task)
     channels = edition.algorithms[0].channels
     code = Code.from_folders(request.code or ())
     heads, of_heads = ({}, {}) if request.heads is None else pack_heads(request.heads, edition, code)

@@ -25,7 +25,7 @@ from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import find_engine
 from rehearsal.runners.runner import GIB, Call, Limits
 
-TASK: Final = load_edition().algorithm("segmentation")
+TASK: Final = load_edition().find_algorithm("segmentation")
 PASSES: Final = "passes"
 MARGIN_S: Final = "margin (s)"
 RUN_LIMITS: Final = (Limit(PASSES, least=1), Limit(MARGIN_S, least=0))

@@ -68,11 +68,11 @@ class Algorithm(Document):
             raise ValueError(f"an MR, on whose grid the mask lies, as the first input of {self.name}")
         if CT not in sockets and self.head_specs:
             raise ValueError(f"masks alone as answers of {self.name}: risks and classes need CT and PET")
-        algorithm = self.numbered(number)
+        algorithm = self.with_number(number)
         algorithm._sockets = sockets
         return algorithm
 
-    def numbered(self, number: int) -> Algorithm:
+    def with_number(self, number: int) -> Algorithm:
         """The algorithm under another number."""
         algorithm = self.model_copy()
         algorithm._number = number
@@ -142,7 +142,7 @@ class Algorithm(Document):
         """True if every risk and class has a fallback: then no fault of a case ends without all the answers."""
         return bool(self.head_specs) and all(answer.fallback is not None for answer in self.head_specs)
 
-    def answer_spec(self, name: str) -> AnswerSpec:
+    def find_answer(self, name: str) -> AnswerSpec:
         """The answer called `name`.
 
         Raises:

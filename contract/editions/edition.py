@@ -79,7 +79,7 @@ class Edition(Document):
     @field_validator("inputs")
     @classmethod
     def _check_inputs(cls, inputs: dict[str, Input]) -> dict[str, Input]:
-        named = {name: socket.named(name) for name, socket in inputs.items()}
+        named = {name: socket.with_defaults(name) for name, socket in inputs.items()}
         if not any(one.modality == MR for one in named.values()):
             if absent := [name for name in (CT, PET, EHR) if name not in named]:
                 raise ValueError(f"{', '.join(absent)} among the inputs, or an MR")
@@ -158,7 +158,7 @@ class Edition(Document):
         one_scan = len({one.scan.slug for one in self.algorithms}) == 1
         return "ground_truth" if one_scan else f"ground_truth_{algorithm.name}"
 
-    def for_training(self, task: str | None) -> Edition:
+    def select_for_training(self, task: str | None) -> Edition:
         """The edition of one network: all of it, or one algorithm where the algorithms' networks see other images.
 
         Raises:
@@ -171,12 +171,12 @@ class Edition(Document):
             return self
         if task is None:
             raise HecktorError("--task", "found none", f"one of {names}, whose networks see different images")
-        algorithm = self.algorithm(task)
+        algorithm = self.find_algorithm(task)
         scoring = {name: one for name, one in self.scoring.items() if name == algorithm.name}
         copy = self.model_copy(update={"algorithms": (algorithm,), "scoring": scoring})
         return copy.with_origin(self.source, self.place, self.content)
 
-    def algorithm(self, name: str | None = None) -> Algorithm:
+    def find_algorithm(self, name: str | None = None) -> Algorithm:
         """The algorithm of that name, number or alias; aliases precede numbers. None selects the only scored one.
 
         Raises:

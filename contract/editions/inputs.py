@@ -105,7 +105,7 @@ class Input(Socket):
     registered: bool = False
     release: ReleaseFile | None = None
 
-    def named(self, name: str) -> Input:
+    def with_defaults(self, name: str) -> Input:
         """The input with what its name implies. Raises ValueError for a name without a modality, or another one."""
         known = _KNOWN.get(name)
         modality = self.modality or (known and known.modality)

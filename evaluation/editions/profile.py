@@ -208,7 +208,7 @@ class EvaluationProfile:
 
     def task(self, name: str | None) -> TaskProfile:
         """Return the profile of the task with this name, number or alias; None names the only task."""
-        task = self.edition.algorithm(name).name
+        task = self.edition.find_algorithm(name).name
         if task not in self.tasks:
             raise HecktorError(f"edition {self.edition.name}", f"has no task {task!r}, only {', '.join(self.tasks)}")
         return self.tasks[task]

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _tasks(parser: argparse.ArgumentParser, edition: Edition, names: Sequence[str], hint: str) -> tuple[Algorithm, ...]:
     """The named tasks in the edition's order; all if none is named."""
     try:
-        named = {edition.algorithm(name).number for name in names}
+        named = {edition.find_algorithm(name).number for name in names}
     except HecktorError as error:
         parser.error(f"argument --task: {error.message}{hint}")
     return tuple(task for task in edition.algorithms if not named or task.number in named)

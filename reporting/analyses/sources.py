@@ -122,7 +122,7 @@ def _read_task(folder: Path, place: int | None, profile: EvaluationProfile, same
         raise HecktorError(where, f"task {board.task[:40]!r}", f"one of {known} (--edition)")
     rules = profile.task(board.task)
     if place is not None:
-        rules = replace(rules, algorithm=rules.algorithm.numbered(place))
+        rules = replace(rules, algorithm=rules.algorithm.with_number(place))
     paths = {name: path for name in board.names if (path := metrics_path(folder, name, board.files))}
     if not paths:
         return _create_results(board, rules)

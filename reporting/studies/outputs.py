@@ -13,7 +13,7 @@ from contract.documents import find_version
 from contract.editions import Algorithm, AnswerSpec, load_edition
 from contract.errors import GroundTruthError, HecktorError
 from contract.io.files import format_csv, format_json, write_files, write_text
-from contract.options import add_edition_and_task_options, find_algorithm
+from contract.options import add_edition_and_task_options, select_algorithm
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import aggregates
@@ -86,7 +86,7 @@ def find_answer(
     Raises:
         HecktorError: There is no such answer, or several are possible; the message names them.
     """
-    task = find_algorithm(parser, load_edition(options.edition).algorithm, options.task)
+    task = select_algorithm(parser, load_edition(options.edition).find_algorithm, options.task)
     name = options.answer
     answer_of = {answer.name: answer for answer in task.answers if answer.kind in kinds}
     if not answer_of:

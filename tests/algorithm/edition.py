@@ -8,4 +8,4 @@ EDITION = load_edition()
 TASKS = EDITION.algorithms
 SEGMENTATION, RFS, HPV = TASKS
 EDITION_2026 = load_edition("hecktor2026")
-COMBINED = EDITION_2026.algorithm()
+COMBINED = EDITION_2026.find_algorithm()

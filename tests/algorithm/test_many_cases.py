@@ -70,7 +70,7 @@ def answered_afresh(edition: str, task: str, package: Path) -> Answering:
 
     def answer(case: CaseFolder) -> Answer:
         chosen = load_edition(edition)
-        algorithm_of_task = chosen.algorithm(task)
+        algorithm_of_task = chosen.find_algorithm(task)
         method = method_for("baseline", chosen, algorithm_of_task)
         request = PredictRequest(
             chosen, algorithm_of_task, method, case.input, case.output, "cpu", 600.0, most_passes=1

@@ -186,7 +186,7 @@ def check_report(work: Path) -> None:
 
 
 def _output(task: str, output: Path) -> Path:
-    return EDITION.algorithm(task).answers[0].socket.path_under(output)
+    return EDITION.find_algorithm(task).answers[0].socket.path_under(output)
 
 
 def answer(task: str, method: str, package: Path, platform_input: Path, output: Path) -> None:

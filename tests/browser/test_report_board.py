@@ -90,7 +90,7 @@ def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, 
     }
     methods = {names(3)[1]: {"Network": "SegResNet"}}
     first = with_board(made.results[0], methods=methods, out_of_competition=[entry])
-    second = replace(first.profile, algorithm=first.task.numbered(2))
+    second = replace(first.profile, algorithm=first.task.with_number(2))
     twice = [first, replace(first, profile=second)]
     shown = replace(made, results=twice, analyses={BETWEEN_TASKS: compare_tasks(twice)})
     (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")

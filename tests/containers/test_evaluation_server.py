@@ -18,7 +18,7 @@ from tests.containers.conftest import build, one_at_a_time
 
 pytestmark = pytest.mark.container
 
-HPV = load_edition().algorithm("hpv")
+HPV = load_edition().find_algorithm("hpv")
 IMAGE = "hecktor-evaluation-hpv:invoke"
 
 

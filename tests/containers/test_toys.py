@@ -67,7 +67,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
         return rehearse(
             Rehearsal(
                 edition=load_edition(edition),
-                task=load_edition(edition).algorithm(task),
+                task=load_edition(edition).find_algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ContainerRunner(engine, image, ("--behave", behave, *arguments)),

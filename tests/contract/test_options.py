@@ -16,9 +16,9 @@ from contract.errors import HecktorError
 from contract.options import (
     Parser,
     add_edition_and_task_options,
-    find_algorithm,
     number_within,
     positive_number,
+    select_algorithm,
     whole_number,
 )
 
@@ -92,7 +92,7 @@ def _chosen(*argv: str) -> tuple[str, str]:
     add_edition_and_task_options(parser)
     options = parser.parse_args(argv)
     edition = load_edition(options.edition)
-    return edition.name, find_algorithm(parser, edition.algorithm, options.task).name
+    return edition.name, select_algorithm(parser, edition.find_algorithm, options.task).name
 
 
 @pytest.mark.parametrize("task", ["rfs", "2"])

@@ -21,7 +21,7 @@ from contract.predictions import (
 
 EDITION = load_edition()
 CT, EHR = EDITION.inputs["ct"], EDITION.inputs["ehr"]
-RFS = EDITION.algorithm("rfs").answer_spec("rfs").socket
+RFS = EDITION.find_algorithm("rfs").find_answer("rfs").socket
 
 
 def job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from contract.images.volumes import write_mask
 from contract.predictions import make_job_entry, make_socket_entry
 
 EDITION = load_edition("hecktor2026")
-COMBINED = EDITION.algorithm()
+COMBINED = EDITION.find_algorithm()
 # As spelled in tables of a release. P5 has no mask; P4 has a T stage that does not count; P5's N stage is missing.
 TABLE = """PatientID,Center,Age,T_stage,N_stage,RFS,Relapse
 P1,A,61,T1,N0,100,1
@@ -81,9 +81,9 @@ def write_jobs(
         output = root / f"job-{case}" / "output"
         output.mkdir(parents=True)
         for name, value in values.get(case, {}).items():
-            COMBINED.answer_spec(name).socket.path_under(output).write_text(json.dumps(value))
+            COMBINED.find_answer(name).socket.path_under(output).write_text(json.dumps(value))
         if case in masks:
-            write_mask(COMBINED.answer_spec("segmentation").socket.path_under(output) / "output.mha", masks[case], grid)
+            write_mask(COMBINED.find_answer("segmentation").socket.path_under(output) / "output.mha", masks[case], grid)
         ct = make_socket_entry(EDITION.inputs["ct"], 1, image=("pk", f"{case}__CT.nii.gz"))
         entries = [make_socket_entry(answer.socket, 2) for answer in COMBINED.answers]
         jobs.append(make_job_entry(f"job-{case}", [ct], entries, algorithm_image="", exec_duration_s=1))

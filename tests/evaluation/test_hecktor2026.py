@@ -249,7 +249,7 @@ def test_an_output_under_a_stale_name_is_named(truth, tmp_path, grid, name):
         content[0]["outputs"][0][side] |= {"slug": slug, "relative_path": path}
     (jobs / "predictions.json").write_text(json.dumps(content))
     found = run(truth, submission=jobs)
-    declared = COMBINED.answer_spec(name).socket.relative_path
+    declared = COMBINED.find_answer(name).socket.relative_path
     assert failures(found)["P1"] == f"{name}: no {declared}, found {path} instead"
     assert found["results"][0][name]["failed"]
 

@@ -160,7 +160,7 @@ def nothing(tmp_path: Path) -> CaseFolder:
 
 def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
     """The answer below the case's output folder without a body or uptake, and the warning in the log."""
-    (socket,) = (answer.socket for answer in EDITION.algorithm(task).answers)
+    (socket,) = (answer.socket for answer in EDITION.find_algorithm(task).answers)
     assert log.count(f"*** WARNING *** {EMPTY}") == 1
     assert "*** FALLBACK ***" not in log
     path = socket.path_under(case.output)

@@ -79,7 +79,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         return rehearse(
             Rehearsal(
                 edition=load_edition(edition),
-                task=load_edition(edition).algorithm(task),
+                task=load_edition(edition).find_algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave, *arguments)),

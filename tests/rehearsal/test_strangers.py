@@ -50,7 +50,7 @@ def rehearsed(
     return rehearse(
         Rehearsal(
             edition=edition,
-            task=edition.algorithm("segmentation"),
+            task=edition.find_algorithm("segmentation"),
             cohort=cohort,
             output_dir=tmp_path / "out",
             algorithm=ProcessRunner((*python, str(program))),

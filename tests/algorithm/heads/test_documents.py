@@ -21,9 +21,9 @@ from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import class_head, linear, score, term
 from tests.damage import damaged
 
-HPV = load_edition("hecktor2025").algorithm("hpv").answer_spec("hpv")
-RFS_DAYS = load_edition("hecktor2026").algorithm().answer_spec("rfs")
-T_STAGE = load_edition("hecktor2026").algorithm().answer_spec("t_stage")
+HPV = load_edition("hecktor2025").find_algorithm("hpv").find_answer("hpv")
+RFS_DAYS = load_edition("hecktor2026").find_algorithm().find_answer("rfs")
+T_STAGE = load_edition("hecktor2026").find_algorithm().find_answer("t_stage")
 SURVIVAL = Survival(days=(100.0, 900.0), cumulative_hazard=(0.1, 0.5))
 LINEAR = linear(
     term("gtvp_volume_ml", 0.4, transform="log1p", fill=math.e - 1, mean=2.0, sd=0.5),

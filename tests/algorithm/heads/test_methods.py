@@ -21,7 +21,7 @@ FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.j
         (RFS, {"baseline", "clinical"}),
         (HPV, {"baseline", "clinical"}),
         (FOUR.algorithms[0], {"baseline", "threshold"}),
-        (load_edition("hecktor2026").algorithm(), {"baseline", "threshold"}),
+        (load_edition("hecktor2026").find_algorithm(), {"baseline", "threshold"}),
     ],
 )
 def test_methods_of_an_algorithm(algorithm: Algorithm, names: set[str]) -> None:
@@ -36,7 +36,7 @@ def test_each_method_reads_its_own_heads() -> None:
 def test_the_threshold_gives_fallbacks_for_heads() -> None:
     """All four answers of 2026, the heads' by their fallbacks: the threshold itself reads no head."""
     with pytest.raises(ModelPackageError, match=r"^method 'threshold': no head for t_stage$"):
-        METHODS["threshold"].head_name(FOUR.algorithms[0].answer_spec("t_stage"))
+        METHODS["threshold"].head_name(FOUR.algorithms[0].find_answer("t_stage"))
 
 
 def test_a_method_that_cannot_answer() -> None:

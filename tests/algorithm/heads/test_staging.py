@@ -106,7 +106,7 @@ def test_rules_give_classes_of_the_declared_answers() -> None:
     """Every declared rule is known, and gives a class of the answer that declares it."""
     features = {**primary(30), **nodes(12)}
     assert {rule: derive_stage(rule, features) for rule in RULES} == {"t_stage_7th": "T2", "n_stage_7th": "N1"}
-    for answer in EDITION.algorithm().head_specs:
+    for answer in EDITION.find_algorithm().head_specs:
         assert not answer.rule or derive_stage(answer.rule, features) in answer.classes
     with pytest.raises(KeyError, match="t_stage_8th"):
         derive_stage("t_stage_8th", features)
@@ -157,7 +157,7 @@ def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tu
     array, image = mask_of(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
-    left = _classes_left(EDITION.algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
+    left = _classes_left(EDITION.find_algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
     assert left == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
 
 
@@ -168,7 +168,7 @@ def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) 
     array, image = mask_of(*voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
-    heads = [answer for answer in EDITION.algorithm().head_specs if answer.rule]
+    heads = [answer for answer in EDITION.find_algorithm().head_specs if answer.rule]
     absent = absent_structures(image_features(array, image, None, GRID))
     expected = {answer.name: find_possible_classes(answer, absent) for answer in heads}
     assert _classes_left(heads, segmented, array, DEFAULT_MIN_LESION_SIZES) == expected

@@ -29,32 +29,32 @@ def test_hecktor_2025_has_three_algorithms_with_one_answer_each() -> None:
     assert edition.name == "hecktor2025"
     rows = [(one.number, one.name, one.time_limit_s, one.answers[0].kind) for one in edition.algorithms]
     assert rows == [(1, "segmentation", 600.0, "mask"), (2, "rfs", 900.0, "risk"), (3, "hpv", 600.0, "class")]
-    assert edition.algorithm("2") is edition.algorithm("RFS ")
-    assert list(edition.algorithm("rfs").optional_inputs) == ["ct_planning", "rt_dose"]
+    assert edition.find_algorithm("2") is edition.find_algorithm("RFS ")
+    assert list(edition.find_algorithm("rfs").optional_inputs) == ["ct_planning", "rt_dose"]
     paths = [answer.socket.relative_path for one in edition.algorithms for answer in one.answers]
     assert paths == ["images/tumor-lymph-node-segmentation", "rfs.json", "hpv-status.json"]
-    paths = [socket.relative_path for socket in edition.algorithm("1").inputs.values()]
+    paths = [socket.relative_path for socket in edition.find_algorithm("1").inputs.values()]
     assert paths == ["images/ct", "images/pet", "ehr.json"]
     kinds = [answer.socket.kind for one in edition.algorithms for answer in one.answers]
     assert kinds == ["Segmentation", "Float", "Bool"]
-    assert edition.algorithm("hpv").answers[0].is_binary
+    assert edition.find_algorithm("hpv").answers[0].is_binary
 
 
 def test_load_an_edition_from_a_file() -> None:
     edition = load_edition(str(FOUR))
-    algorithm = edition.algorithm()
+    algorithm = edition.find_algorithm()
     assert [answer.kind for answer in algorithm.answers] == ["mask", "class", "class", "risk"]
     assert algorithm.mask_spec is algorithm.answers[0]
-    assert algorithm.answer_spec("survival").direction == "time"
+    assert algorithm.find_answer("survival").direction == "time"
     assert [answer.socket.kind for answer in algorithm.head_specs] == ["String", "String", "Float"]
     assert edition.source == str(FOUR)
 
 
 def test_unknown_task() -> None:
     with pytest.raises(HecktorError, match="edition hecktor2025: found task '4'"):
-        load_edition().algorithm("4")
+        load_edition().find_algorithm("4")
     with pytest.raises(HecktorError, match="edition hecktor2025: found no task"):
-        load_edition().algorithm()
+        load_edition().find_algorithm()
 
 
 def test_an_edition_with_the_algorithms_of_another() -> None:
@@ -64,10 +64,10 @@ def test_an_edition_with_the_algorithms_of_another() -> None:
     edition, declaring = parse_edition(content), load_edition("hecktor2025")
     assert (edition.name, edition.inputs, edition.clinical) == ("mine", declaring.inputs, declaring.clinical)
     assert edition.algorithms == declaring.algorithms
-    assert {edition.algorithm(name).name for name in (None, "1", "PFS", "2")} == {"rfs"}
-    assert edition.algorithm("segmentation").number == 1
+    assert {edition.find_algorithm(name).name for name in (None, "1", "PFS", "2")} == {"rfs"}
+    assert edition.find_algorithm("segmentation").number == 1
     with pytest.raises(HecktorError, match=r"found task '9', expected one of segmentation, 1, rfs, 2, pfs, hpv, 3"):
-        edition.algorithm("9")
+        edition.find_algorithm("9")
 
 
 def test_unknown_edition(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_socket_kind_follows_the_type_of_the_classes(
     content["algorithms"][0]["answers"][1] |= {"classes": classes, "fallback": fallback}
     path = tmp_path / "classes.json"
     path.write_text(json.dumps(content))
-    answer = load_edition(str(path)).algorithm().answers[1]
+    answer = load_edition(str(path)).find_algorithm().answers[1]
     assert (answer.socket.kind, list(answer.classes), answer.fallback) == (kind, classes, fallback)
     assert [type(value) for value in answer.classes] == [type(value) for value in classes]
 
@@ -243,7 +243,7 @@ def test_a_mutated_declaration_loads_or_is_a_one_line_error(
         assert error.message.isprintable()  # noqa: PT017
         return
     for algorithm in edition.algorithms:
-        assert edition.algorithm(algorithm.name) is edition.algorithm(str(algorithm.number)) is algorithm
+        assert edition.find_algorithm(algorithm.name) is edition.find_algorithm(str(algorithm.number)) is algorithm
         for answer in algorithm.head_specs:
             assert answer.fallback is None or answer.kind == "risk" or answer.fallback in answer.classes
     assert parse_ehr({}, "ehr.json", edition.clinical).patient.centre is None

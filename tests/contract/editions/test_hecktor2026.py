@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[3] / "contract" / "editions" / "hecktor2026.json
 
 def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
     edition = load_edition("hecktor2026")
-    algorithm = edition.algorithm()
+    algorithm = edition.find_algorithm()
     assert [answer.socket.relative_path for answer in algorithm.answers] == [
         "images/head-neck-tumor-segmentation",
         "t-stage.json",
@@ -26,8 +26,8 @@ def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
     ]
     assert algorithm.time_limit_s == 25 * 60
     assert (algorithm.image, algorithm.evaluation_image) == ("hecktor-2026", "hecktor-evaluation-2026")
-    assert algorithm.answer_spec("rfs").direction == "time"
-    assert algorithm.answer_spec("n_stage").without == {"GTVn": "N0"}
+    assert algorithm.find_answer("rfs").direction == "time"
+    assert algorithm.find_answer("n_stage").without == {"GTVn": "N0"}
     assert edition.inputs["ehr"].slug == "electronic-health-record"
 
 
@@ -84,7 +84,7 @@ def test_a_spoilt_declaration_names_the_place(tmp_path: Path, spoil: Callable[[A
 
 
 def test_every_answer_has_a_fallback_in_2026_alone() -> None:
-    assert load_edition("hecktor2026").algorithm().always_answers
+    assert load_edition("hecktor2026").find_algorithm().always_answers
     assert [algorithm.always_answers for algorithm in load_edition().algorithms] == [False, False, False]
 
 

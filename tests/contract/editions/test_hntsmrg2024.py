@@ -30,11 +30,11 @@ def test_two_algorithms_with_their_images_and_time() -> None:
 
 def test_a_training_takes_one_task_where_networks_differ() -> None:
     edition = load_edition("hntsmrg2024")
-    assert [one.name for one in edition.for_training("2").algorithms] == ["mid-rt"]
+    assert [one.name for one in edition.select_for_training("2").algorithms] == ["mid-rt"]
     with pytest.raises(HecktorError, match="--task: found none"):
-        edition.for_training(None)
+        edition.select_for_training(None)
     with pytest.raises(HecktorError, match="--task: found '1'"):
-        load_edition().for_training("1")
+        load_edition().select_for_training("1")
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_centre_has_one_spelling(tmp_path):
     assert read_classes(path, STATUS).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}
 
 
-T_STAGE = load_edition("hecktor2026").algorithm().answer_spec("t_stage")
+T_STAGE = load_edition("hecktor2026").find_algorithm().find_answer("t_stage")
 STAGES = "PatientID;Center;T_stage\nA;3.0;T1\nB;chum;2.0\nC;X;t4A\nD;;T0\nE;;tx\nF;;\nG;;3\n"
 
 

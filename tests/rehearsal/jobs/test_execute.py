@@ -180,7 +180,7 @@ def test_the_input_is_laid_out_as_on_the_platform(rehearse_toy, tmp_path: Path, 
 
 
 def test_more_than_a_thousand_files_fail(tmp_path: Path):
-    segmentation, rfs = (load_edition().algorithm(name) for name in ("segmentation", "rfs"))
+    segmentation, rfs = (load_edition().find_algorithm(name) for name in ("segmentation", "rfs"))
     folder = segmentation.answers[0].socket.path_under(tmp_path)
     folder.mkdir(parents=True)
     for number in range(1001):
@@ -191,7 +191,7 @@ def test_more_than_a_thousand_files_fail(tmp_path: Path):
         check_outputs(tmp_path, rfs, None)
 
 
-FOUR = load_edition("hecktor2026").algorithm()
+FOUR = load_edition("hecktor2026").find_algorithm()
 GRID = Geometry((4, 3, 2), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0))
 T_STAGES, N_STAGES = '"T1", "T2", "T3", "T4"', '"N0", "N1", "N2", "N3"'
 
@@ -199,9 +199,9 @@ T_STAGES, N_STAGES = '"T1", "T2", "T3", "T4"', '"N0", "N1", "N2", "N3"'
 def write_four_answers(folder: Path, **values: object) -> None:
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[0, 0, 0] = 2
-    write_mask(FOUR.answer_spec("segmentation").socket.path_under(folder) / "output.mha", mask, GRID)
+    write_mask(FOUR.find_answer("segmentation").socket.path_under(folder) / "output.mha", mask, GRID)
     for name, value in ({"t_stage": "T3", "n_stage": "N0", "rfs": 812.5} | values).items():
-        write_json(FOUR.answer_spec(name).socket.path_under(folder), value)
+        write_json(FOUR.find_answer(name).socket.path_under(folder), value)
 
 
 def test_four_answers_are_checked_in_one_job(tmp_path: Path):
@@ -248,7 +248,7 @@ def test_a_stage_without_quotes_is_no_json(tmp_path: Path):
 def test_an_output_under_another_name_is_explained(tmp_path: Path, name: str, other: str, message: str):
     """As a missing output: the message names the file that takes its place."""
     write_four_answers(tmp_path)
-    FOUR.answer_spec(name).socket.path_under(tmp_path).rename(tmp_path / other)
+    FOUR.find_answer(name).socket.path_under(tmp_path).rename(tmp_path / other)
     with pytest.raises(OutputError) as stop:
         check_outputs(tmp_path, FOUR, GRID)
     assert str(stop.value).startswith(message)
@@ -271,7 +271,7 @@ def test_a_missing_command_is_an_error(tmp_path: Path):
 
 def test_a_tiff_is_a_warning_since_the_platform_accepts_it(tmp_path: Path):
     write_four_answers(tmp_path)
-    mask = FOUR.answer_spec("segmentation").socket.path_under(tmp_path) / "output.mha"
+    mask = FOUR.find_answer("segmentation").socket.path_under(tmp_path) / "output.mha"
     mask.rename(mask.with_suffix(".tif"))
     warning = "output.tif: a TIFF; the platform would accept it, the evaluation would score it as missing"
     assert check_outputs(tmp_path, FOUR, GRID).warnings == (warning,)

@@ -63,7 +63,7 @@ def test_ehr_is_built_from_the_declared_clinical_variables_alone(tmp_path: Path,
     """Numbers as numbers, null for a missing one, an impossible one as it stands; never Task, Relapse or RFS."""
     root = release(tmp_path, "Task 2", TABLE_2025) / given
     assert has_release_layout(root, load_edition())
-    cohort = read_release_cohort(root, E2025, E2025.algorithm("rfs"))
+    cohort = read_release_cohort(root, E2025, E2025.find_algorithm("rfs"))
     assert [case.case_id for case in cohort.cases] == ["A-1", "B-2"]
     expected = {"Age": 61, "Gender": 1, "Tobacco Consumption": None, "M-stage": "M0", "CenterID": "7"}
     assert ehr(cohort, E2025) == expected
@@ -95,14 +95,14 @@ def test_a_clinical_variable_that_is_the_tasks_outcome_is_left_out(tmp_path: Pat
     """An edition may declare HPV status as known before treatment, and ask for it in one of its tasks."""
     hpv = E2026.model_copy(update={"algorithms": E2025.algorithms})
     root = release(tmp_path, "Task 3", "PatientID,Age,HPV Status\nA-1,61,1\nB-2,50,0\n")
-    case = read_release_cohort(root, hpv, hpv.algorithm("hpv")).cases[0]
+    case = read_release_cohort(root, hpv, hpv.find_algorithm("hpv")).cases[0]
     assert [value for _, value in case.values] == [{"Age": 61}]
 
 
 def test_images_keep_grid_values_and_type(tmp_path: Path) -> None:
     root = release(tmp_path, "Task 2", TABLE_2025)
     write_patient(root / "Task 2", "C-3", ("__CT", "__PT", "__CTPlanning", "__RTDOSE"))
-    task = E2025.algorithm("rfs")
+    task = E2025.find_algorithm("rfs")
     case = read_release_cohort(root, E2025, task, ["C-3"]).cases[0]
     job = stage_job(case, tmp_path / "job")
     for name, suffix in ((CT, "__CT"), (PET, "__PT"), (RT_DOSE, "__RTDOSE")):
@@ -119,7 +119,7 @@ def test_images_keep_grid_values_and_type(tmp_path: Path) -> None:
 
 
 def test_patients_without_a_table_have_an_empty_ehr(tmp_path: Path) -> None:
-    cohort = read_release_cohort(release(tmp_path, ".", None), E2025, E2025.algorithm("hpv"))
+    cohort = read_release_cohort(release(tmp_path, ".", None), E2025, E2025.find_algorithm("hpv"))
     assert ehr(cohort, E2025) == {}
     name = "HECKTOR_2025_Training_Task.csv"
     assert cohort.warnings == (f"{tmp_path.name}: no CSV file such as {name}, so ehr.json of each case is empty",)
@@ -130,7 +130,7 @@ def test_a_factor_of_another_table_stands_in_the_ehr(tmp_path: Path) -> None:
     root = release(tmp_path, "HECKTOR 2026 Training Data", TABLE_2026)
     factors = "pid,patient_weight_kg,dose_for_suv_bq\nA-1,75,150e6\nZ-9,70,1e8\n"
     (root / "HECKTOR 2026 Training Data" / "suv.csv").write_text(factors)
-    cohort = read_release_cohort(root, E2026, E2026.algorithm())
+    cohort = read_release_cohort(root, E2026, E2026.find_algorithm())
     assert ehr(cohort, E2026) == {"CenterID": "3", "Age": 61, "HPV Status": 1, "SUV Factor": 0.0005}
     assert "SUV Factor" not in ehr(cohort, E2026, 1)
 
@@ -153,7 +153,7 @@ def test_an_unusable_release_is_one_line(tmp_path: Path, fault: str, message: st
         (folder / "other.csv").write_text(TABLE_2025)
     elif fault == "no ID":
         (folder / "table.csv").write_text("Name,Age\nA-1,3\n")
-    task = E2025.algorithm("segmentation" if fault == "other task" else "rfs")
+    task = E2025.find_algorithm("segmentation" if fault == "other task" else "rfs")
     with pytest.raises(InputError, match=message):
         read_release_cohort(tmp_path, E2025, task, ["X-9"] if fault == "no case" else [])
 
@@ -233,7 +233,7 @@ def test_decomposed_letters_and_files_of_macos_in_a_release(tmp_path: Path) -> N
     (tmp_path / "Task 2" / "table.csv").write_text(TABLE_2025.replace("A-1", composed), encoding="utf-8")
     (tmp_path / "Task 2" / "._table.csv").write_bytes(b"\0\5\x16\7")
     write_patient(tmp_path / "Task 2" / "__MACOSX", decomposed)
-    cohort = read_release_cohort(tmp_path, E2025, E2025.algorithm("rfs"))
+    cohort = read_release_cohort(tmp_path, E2025, E2025.find_algorithm("rfs"))
     assert [case.case_id for case in cohort.cases] == [composed]
     assert ehr(cohort, E2025)["Age"] == 61.0
     assert all(path.is_file() for _, path in cohort.cases[0].files)

@@ -35,7 +35,7 @@ def edition(answers: list[dict[str, Any]], clinical: list[dict[str, Any]] | None
 
 
 def column(cases: list[PhantomCase], declared: Edition, name: str) -> list[Any]:
-    return [table_row(case, declared, declared.algorithm())[name] for case in cases]
+    return [table_row(case, declared, declared.find_algorithm())[name] for case in cases]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_clinical_variables_by_type(cases: list[PhantomCase]) -> None:
         assert 0 < counts[None] < 20
     assert {type(value) for value in column(cases, declared, "Before")} == {int, type(None)}
     for case in cases[:20]:
-        row, ehr = table_row(case, declared, declared.algorithm()), platform_ehr(case, declared)
+        row, ehr = table_row(case, declared, declared.find_algorithm()), platform_ehr(case, declared)
         assert all(ehr.get(name) == row[name] for name in ("Age", "Before", "Tobacco", "Status", "Grade"))
 
 

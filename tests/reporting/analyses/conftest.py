@@ -54,7 +54,7 @@ def _challenge(
         team = SimulatedTeam(f"team {place}", place / 2, float(place in lost), probabilities=True)
         content = simulated_metrics(chosen, patients, team, 20, rng)
         metrics[team.name] = content, team.name
-    loaded = comparable_teams(replace(chosen, algorithm=chosen.algorithm.numbered(number)), metrics)
+    loaded = comparable_teams(replace(chosen, algorithm=chosen.algorithm.with_number(number)), metrics)
     board = leaderboard(loaded, bootstraps=20)
     order = {name: loaded.teams[name] for name in board.names}
     return replace(loaded, teams=order, leaderboard=board)

@@ -252,7 +252,7 @@ def test_scans_of_another_cohort(tmp_path: Path) -> None:
 
     same, other = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
     assert [one.scans for one in add_scans([of(mask_task), of(risk_task)], same)] == [same, same]
-    later = of(mask_task.numbered(2), 9.0)
+    later = of(mask_task.with_number(2), 9.0)
     assert [one.scans for one in add_scans([of(mask_task), later], same)] == [same, {}]
     assert add_scans([of(mask_task, bounding_boxes_sha256="ab")], other)[0].scans == other
     message = r"^baselines\.csv: GTVp of A 3 ml, expected the 2 ml that were scored; is this another cohort\?$"

@@ -20,7 +20,7 @@ def task(number: int, ranks: Mapping[str, int], metrics: tuple[str, ...] = ("m",
         for team, rank in ranks.items()
     ]
     board = board_of({name: name.upper() for name in metrics}, teams)
-    return results_of({}, SEGMENTATION.model_copy(update={"title": "T"}).numbered(number), leaderboard=board)
+    return results_of({}, SEGMENTATION.model_copy(update={"title": "T"}).with_number(number), leaderboard=board)
 
 
 def with_discordant_pairs(teams: int, discordant: int) -> np.ndarray:

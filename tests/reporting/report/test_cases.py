@@ -56,7 +56,7 @@ def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
     first = shown.results[0]
     team, metrics = next(iter(first.teams.items()))
     rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in metrics.results]
-    second = results_of({team: metrics.model_copy(update={"results": rows})}, first.task.numbered(2))
+    second = results_of({team: metrics.model_copy(update={"results": rows})}, first.task.with_number(2))
     table = case_table([first, second])
     volumes = {title: values for title, values in table.facts.items() if "GTVp (ml)" in title}
     assert list(volumes) == ["Task 1: GTVp (ml)", "Task 2: GTVp (ml)"]

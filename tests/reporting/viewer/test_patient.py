@@ -72,7 +72,7 @@ def test_two_tasks_of_one_answer_are_told_apart() -> None:
     """HECKTOR 2021 asked for the same outcome without and with the masks."""
     edition = load_edition("hecktor2025")
     row = {"case": "C-1", "risk": 2.5, "rfs_days": 10.0, "relapse": False}
-    tasks = [edition.algorithms[1].numbered(number) for number in (2, 3)]
+    tasks = [edition.algorithms[1].with_number(number) for number in (2, 3)]
     results = [of_alpha(task, edition.name, **row) for task in tasks]
     shown = AnswerTables(edition, results, {}).build_table("C-1", {}, ["alpha"])
     assert shown["columns"] == ["RFS (task2)", "RFS (task3)"]
