@@ -15,6 +15,7 @@ further cases are rejected (503), the current case gets its reply.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import re
 import signal
@@ -37,6 +38,9 @@ _METHODS: Final = {"/health": "GET", "/invoke": "POST"}
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A caller may send the next case while the reply to the case before is still on its way.
 _MAX_REPLY_S: Final = 0.2
+# Parameter of `mallopt` in malloc.h of glibc, and its value for a server.
+_M_MMAP_THRESHOLD: Final = -3
+_MIN_RETURNED_BYTES: Final = 1 << 20
 
 
 class RequestHandler(BaseHTTPRequestHandler):
@@ -232,6 +236,7 @@ def run_server(
     Raises:
         HecktorError: The port is not available, or `load` failed.
     """
+    _return_large_blocks()
     earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         with CaseServer(answer, port) as server:
@@ -246,3 +251,13 @@ def run_server(
                 server.shutdown()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
+
+
+def _return_large_blocks() -> None:
+    """Make the C library return each large block of memory to the system when it is freed.
+
+    After a block of up to 32 MiB has been freed, glibc returns only larger blocks. Smaller arrays then stay in the
+    pools of the threads that allocated them, and the server grows from case to case.
+    """
+    with suppress(AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MIN_RETURNED_BYTES)
