@@ -72,7 +72,7 @@ def place(tmp_path: Path) -> Path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that were read."""
     read: list[str] = []
-    real = cache_module.file_entry
+    real = cache_module.make_file_entry
     monkeypatch.setattr(cache_module, "make_file_entry", lambda path: read.append(path.name) or real(path))
     return read
 
@@ -138,7 +138,7 @@ def test_damaged_digests_are_made_again(place: Path, content: str) -> None:
 
 def test_digests_of_another_process_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes its own while this one reads."""
-    real = cache_module.file_entry
+    real = cache_module.make_file_entry
 
     def slow(path: Path) -> dict[str, object]:
         write_json(place / "work" / "digests.json", {"work/other": [1, 1, "0"]})
@@ -156,7 +156,7 @@ def test_an_interruption_loses_only_what_was_not_read(
     work, paths = WorkFolders(place / "work"), [place / "release" / f"{number}" for number in range(3)]
     for path in paths:
         path.write_text("1")
-    counted = cache_module.file_entry
+    counted = cache_module.make_file_entry
 
     def interrupted(path: Path) -> dict[str, object]:
         if path.name == "2":

@@ -9,5 +9,5 @@ from hecktor.new import SCHEMA
 
 
 def test_the_shipped_schema_is_that_of_the_class() -> None:
-    """Otherwise: `write_json(SCHEMA, json_schema(ScoredEdition))`."""
+    """Otherwise: `write_json(SCHEMA, build_json_schema(ScoredEdition))`."""
     assert read_json(SCHEMA) == build_json_schema(ScoredEdition)

@@ -188,7 +188,7 @@ def test_a_table_has_a_header_and_empty_cells(tmp_path: Path) -> None:
     assert (tmp_path / "t.csv").read_text() == 'id,note\n1,"a,b"\n2,\n'
 
 
-def test_whole_folder_replaces_the_target_when_complete(tmp_path: Path) -> None:
+def test_atomic_folder_replaces_the_target_when_complete(tmp_path: Path) -> None:
     target = tmp_path / "new" / "case"
     with atomic_folder(target) as partial:
         (partial / "a").write_text("1")
@@ -199,7 +199,7 @@ def test_whole_folder_replaces_the_target_when_complete(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["case"]
 
 
-def test_whole_folder_is_unchanged_after_an_error(tmp_path: Path) -> None:
+def test_atomic_folder_is_unchanged_after_an_error(tmp_path: Path) -> None:
     (tmp_path / "case").mkdir()
     (tmp_path / "case" / "a").touch()
     with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "case") as partial:
@@ -261,7 +261,7 @@ def test_whole_numbers_of_a_double_keep_their_digits() -> None:
         assert parse_json(json.dumps([number]), "a.json") == [number]
 
 
-def test_nested_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path) -> None:
+def test_nested_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path) -> None:
     """The one that ends last wins."""
     target = tmp_path / "case"
     with atomic_folder(target) as outer:
@@ -272,7 +272,7 @@ def test_nested_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path) -> 
     assert (names(target), names(tmp_path)) == (["a"], ["case"])
 
 
-def test_concurrent_writers_of_one_folder_leave_one_whole_folder(tmp_path: Path) -> None:
+def test_concurrent_writers_of_one_folder_leave_one_atomic_folder(tmp_path: Path) -> None:
     """Eight threads write the folder five times each; each writes 20 files that hold its number."""
     target = tmp_path / "case"
 
@@ -309,8 +309,8 @@ def test_the_earlier_folder_gets_its_name_back(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_that_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
-    code = "import os, sys; from pathlib import Path; from contract.io.files import whole_folder\n"
-    code += "with whole_folder(Path(sys.argv[1])) as partial: (partial / 'a').touch(); os._exit(1)"
+    code = "import os, sys; from pathlib import Path; from contract.io.files import atomic_folder\n"
+    code += "with atomic_folder(Path(sys.argv[1])) as partial: (partial / 'a').touch(); os._exit(1)"
     subprocess.run([sys.executable, "-c", code, tmp_path / "case"], check=False)
     assert [name.startswith(".partial-case-") for name in names(tmp_path)] == [True]
     with atomic_folder(tmp_path / "case"):
