@@ -1,4 +1,4 @@
-"""`hecktor rank`: the official ranking of teams from their metrics.json files, and the alternative rankings."""
+"""The command `hecktor rank`: the official ranking of teams from their metrics.json files, and further rankings."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 LEADERBOARD_TEX: Final = "leaderboard.tex"
 CASES_CSV: Final = "cases.csv"
-_OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases", "rows_of"})
+# Options that are not fields of a `RankingRequest`.
+_FILE_OPTIONS: Final = frozenset({"metrics", "names", "output", "latex", "cases", "rows_of"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
+    """Rank teams, write `leaderboard.json` and `.csv` and print the table; raise `HecktorError` for a user's error."""
     options = _parser().parse_args(argv)
     with lock_output(options.output):
         return _rank(options)
 
 
 def _rank(options: argparse.Namespace) -> int:
-    """Rank and write as `main`. Raises `HecktorError`."""
+    """Check the options, rank, and write all files at once; raise `HecktorError` for a user's error."""
     _remove_earlier(options.output, options.metrics)
     require_paths(options, "metrics")
     require_files(options, "--table", "--methods", "--runs")
-    teams = _named(options.metrics, options.names)
+    teams = _name_results(options.metrics, options.names)
     if not (teams or options.runs or options.table):
         raise HecktorError("metrics", "no metrics.json is given", "one of each team, or --runs, or --table")
     if options.cases and options.without_case:
@@ -49,55 +50,66 @@ def _rank(options: argparse.Namespace) -> int:
     unknown = [team for team, _ in options.rows_of if team not in file_of]
     if unknown:
         raise HecktorError("--rows-of", f"team {unknown[0]!r:.100}", f"one of {', '.join(file_of)}"[:300])
-    # Imported after the options and the files, so that --help and a wrong path are answered at once.
-    from evaluation.ranking.paper import as_latex, cases_csv
+    # These imports are slow, so they follow the checks: --help and a wrong path are answered at once.
+    from evaluation.ranking.paper import format_board_latex, format_cases
     from evaluation.ranking.pipeline import RankingRequest, rank_results
-    from evaluation.ranking.stored_rows import participant_csv
-    from evaluation.ranking.table import as_csv, as_text, lines_of_runs
+    from evaluation.ranking.stored_rows import format_participant_rows
+    from evaluation.ranking.table import format_board, format_board_csv, format_runs
 
     # The other options have the names of the request's fields.
-    given = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
-    board = rank_results(RankingRequest(teams, **given))
+    fields = {name: value for name, value in vars(options).items() if name not in _FILE_OPTIONS}
+    board = rank_results(RankingRequest(teams, **fields))
     check_owner(options.output / LEADERBOARD_JSON, board.task)
-    contents = {CASES_CSV: cases_csv(board.files)} if options.cases else {}
+    contents = {CASES_CSV: format_cases(board.files)} if options.cases else {}
     board = board.model_copy(update={"files": files_beside(options.output, board.files)})
-    contents |= {LEADERBOARD_JSON: format_json(board.to_dict()), LEADERBOARD_CSV: as_csv(board)}
+    contents |= {LEADERBOARD_JSON: format_json(board.to_dict()), LEADERBOARD_CSV: format_board_csv(board)}
     if options.latex:
-        contents[LEADERBOARD_TEX] = as_latex(board)
+        contents[LEADERBOARD_TEX] = format_board_latex(board)
     write_files({options.output / name: text.encode() for name, text in contents.items()})
-    rows_of_teams = {path: participant_csv(file_of[team], team, options.edition) for team, path in options.rows_of}
+    rows_of_teams = {
+        path: format_participant_rows(file_of[team], team, options.edition) for team, path in options.rows_of
+    }
     for path, text in rows_of_teams.items():
         write_text(path, text)
-    sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
-    sys.stdout.write(f"{as_text(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
+    sys.stdout.writelines(f"{line}\n" for line in format_runs(board))
+    sys.stdout.write(f"{format_board(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
     return 0
 
 
 def _remove_earlier(output: Path, paths: Sequence[Path]) -> None:
-    """Remove an earlier leaderboard of the results' task, which would look like that of a ranking that fails.
+    """Remove an earlier leaderboard of the same task, so that it is not taken for the result if this ranking fails.
 
-    If no result can be read, the task is unknown, and it stays. Raises OutputError for that of another task.
+    If no result can be read, the task is unknown, and the leaderboard stays.
+
+    Raises:
+        OutputError: The leaderboard belongs to another task.
     """
-    places = [place for path in paths for place in (path, path / METRICS_JSON, *sorted(path.glob(f"*/{METRICS_JSON}")))]
-    task = next((task for place in places if place.is_file() and (task := task_of(place))), "")
+    files = [file for path in paths for file in (path, path / METRICS_JSON, *sorted(path.glob(f"*/{METRICS_JSON}")))]
+    task = next((task for task in (task_of(file) for file in files if file.is_file()) if task), "")
     if task and (output / LEADERBOARD_JSON).is_file():
         check_owner(output / LEADERBOARD_JSON, task)
         for name in (LEADERBOARD_JSON, LEADERBOARD_CSV, LEADERBOARD_TEX, CASES_CSV):
             (output / name).unlink(missing_ok=True)
 
 
-def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
-    if others := [path for path in paths if not path.is_dir() and path.suffix.lower() != ".json"]:
-        raise HecktorError("metrics", f"a file: {others[0].absolute()}", f"a {METRICS_JSON}, or a folder with one")
-    files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
+def _name_results(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
+    """Return the name and the metrics.json of each team; raise `HecktorError` for another file or a missing name."""
+    for path in paths:
+        if not path.is_dir() and path.suffix.lower() != ".json":
+            raise HecktorError("metrics", f"a file: {path.absolute()}", f"a {METRICS_JSON}, or a folder with one")
+    files = [file for path in paths for file in (_find_results(path) if path.is_dir() else [path])]
     teams = list(names) if names else [compose(path.resolve().parent.name) for path in files]
     if len(teams) != len(files):
         raise HecktorError("--names", f"{len(teams)} names for {len(files)} files", "one each")
     return list(zip(teams, files, strict=True))
 
 
-def _files_in(folder: Path) -> list[Path]:
-    """A folder's own metrics.json, or that of each team's folder in it; a team without one is named."""
+def _find_results(folder: Path) -> list[Path]:
+    """Find the metrics.json in a folder, or else in its team folders; warn about team folders without results.
+
+    Raises:
+        HecktorError: The folder has no results.
+    """
     if (folder / METRICS_JSON).is_file():
         return [folder / METRICS_JSON]
     teams = sorted(path for path in folder.iterdir() if path.is_dir() and not is_system_name(path.name))
@@ -106,8 +118,9 @@ def _files_in(folder: Path) -> list[Path]:
         nearby = suggest_folder(folder, lambda path: any(path.glob(f"*/{METRICS_JSON}")))
         expected = "the results of `hecktor evaluate --teams`"
         raise HecktorError(folder.resolve().name, f"no TEAM/{METRICS_JSON}{nearby}", expected)
-    if without := [team.name for team in teams if team / METRICS_JSON not in files]:
-        sys.stderr.write(f"warning: {folder.name}: no {METRICS_JSON} of {', '.join(without)}, not ranked\n")
+    without_results = [team.name for team in teams if team / METRICS_JSON not in files]
+    if without_results:
+        sys.stderr.write(f"warning: {folder.name}: no {METRICS_JSON} of {', '.join(without_results)}, not ranked\n")
     return files
 
 
@@ -120,16 +133,16 @@ def _parser() -> argparse.ArgumentParser:
     repeated: dict[str, Any] = {"action": "append", "default": []}
     table = "rank the values in a CSV table with a column `team` and one column per metric; without significance tests"
     add("--table", type=Path, metavar="FILE", help=table)
-    methods = "CSV table with a column `team` and columns that describe each method, shown beside the scores"
+    methods = "CSV table with a column `team` and columns that describe each method, shown next to the scores"
     add("--methods", type=Path, metavar="FILE", help=methods)
-    runs = "several runs of one team, of which the best counts; may be repeated"
+    runs = "several runs of one team; the best run counts; may be repeated"
     add("--runs", type=parse_name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
     add("--out-of-competition", type=_out_of_competition, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
     add("--mean", action="store_true", help="add the mean of all ranked teams as a row without a rank")
     rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
     add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
-    seed = "seed of the bootstrap rankings (default: that of the first team's metrics.json)"
+    seed = "seed of the bootstrap rankings (default: the seed of the first team's metrics.json)"
     add("--seed", type=whole_number(0), help=seed)
     without_rows = (
         "also rank teams whose metrics.json has no rows (`evaluate --no-rows`), marked as unverified, without "
@@ -140,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--without-case", metavar="CASE", help=without_case, **repeated)
     rows_of = "also write a team's own rows for this team, without outcomes, as CSV; may be repeated"
     add("--rows-of", type=parse_name_path, metavar="TEAM=FILE", help=rows_of, **repeated)
-    add_edition_option(parser, "that of the results")
+    add_edition_option(parser, "the edition of the results")
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)
     add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
@@ -151,6 +164,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _out_of_competition(text: str) -> OutOfCompetitionSource:
-    from evaluation.ranking.out_of_competition import out_of_competition_source
+    from evaluation.ranking.out_of_competition import parse_source
 
-    return out_of_competition_source(text)
+    return parse_source(text)

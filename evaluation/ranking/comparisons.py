@@ -24,45 +24,58 @@ RECALLS: Final = "recall_difference"
 TOO_FEW_DIFFER: Final = "too few patients differ to test"
 TOO_FEW: Final = "too few patients to test: a class has only one"
 
-Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, by (team, metric)
+# Values in the bootstrap replicates by (team, metric), each of shape (replicates,).
+Draws: TypeAlias = Mapping[tuple[str, str], Floats]
 
 
-def comparisons(results: TaskResults, values: Values, draws: Draws) -> dict[str, MetricTests]:
-    """By metric, the deciding test's name, one entry for each ordered pair of teams, and further tests.
+def compare_teams(results: TaskResults, values: Values, draws: Draws) -> dict[str, MetricTests]:
+    """Test each team against each other team by every ranked metric.
 
-    `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval come from the classes of
-    recalls (`RECALLS`) or from the bootstrap replicates of other metrics (`BOOTSTRAP`). They are in the metric's unit,
-    the interval no wider than its range allows, and null if infinite or undefined. Where too few patients differ to
-    test, `without_p` says so, and p and interval are null. Where Wilcoxon's test decides, about medians of distances,
-    there is no interval. Entries of a further test have its own difference.
-    `p_holm` is corrected over all ordered pairs of one test that have a p.
+    An entry's `difference` is positive if `team` is better `than` the other team. `sd`, `df` and the interval come from
+    the classes of recalls (`RECALLS`) or, for other metrics, from the bootstrap replicates (`BOOTSTRAP`). They are in
+    the metric's unit and null if infinite or undefined; the interval is no wider than the metric's range allows. Where
+    too few patients differ to test, `without_p` says so, and p and interval are null. Where Wilcoxon's test decides,
+    about medians of distances, there is no interval. Entries of a second test have their own difference. `p_holm` is
+    corrected over all ordered pairs of one test that have a p.
+
+    Args:
+        results: The ranked teams with their rows.
+        values: Each metric in the whole cohort.
+        draws: Each metric in the bootstrap replicates.
+
+    Returns:
+        By metric, the name of the deciding test, its entries for each ordered pair of teams, and further tests.
     """
-    by_metric = {}
-    for name, metric in results.profile.metrics.items():
-        higher = _signed(metric, values[name])
-        if metric.metric is not None and metric.metric.deciding_test == SIGNED_RANK:
-            differences = {"difference": gap(higher[:, None], higher)}
-            pairs = _pairs(results, differences, _by_signed_ranks(name, metric, results).p)
-            by_metric[name] = MetricTests(test=SIGNED_RANK, pairs=pairs, other_tests={})
-            continue
-        gains = recall_gains([metrics[name] for metrics in results.metrics.values()], higher)
-        test = BOOTSTRAP if gains is None else RECALLS
-        if gains is None:
-            gains = _bootstrap_gains(name, metric, results, higher, draws)
-        figures: dict[str, Floats] = {part: getattr(gains, part) for part in ("difference", "sd", "df")}
-        figures |= {
-            part: np.clip(getattr(gains, part), -metric.span, metric.span) for part in ("ci95_low", "ci95_high")
-        }
-        others = {
-            test: _pairs(results, {"difference": one.difference}, one.p)
-            for test, one in _further_tests(name, metric, results).items()
-        }
-        pairs = _pairs(results, figures, gains.p, gains)
-        by_metric[name] = MetricTests(test=test, pairs=pairs, other_tests=others)
-    return by_metric
+    return {name: _compare_by_metric(name, results, values[name], draws) for name in results.profile.metrics}
 
 
-def _pairs(
+def _compare_by_metric(name: str, results: TaskResults, values: Floats, draws: Draws) -> MetricTests:
+    metric = results.profile.metrics[name]
+    goodness = _orient(metric, values)
+    if metric.metric is not None and metric.metric.deciding_test == SIGNED_RANK:
+        differences = {"difference": gap(goodness[:, None], goodness)}
+        p = _test_signed_ranks(name, metric, results).p
+        return MetricTests(test=SIGNED_RANK, pairs=_list_pairs(results, differences, p), other_tests={})
+    gains = recall_gains([metrics[name] for metrics in results.metrics.values()], goodness)
+    test = RECALLS
+    if gains is None:
+        gains = _bootstrap_gains(name, metric, results, goodness, draws)
+        test = BOOTSTRAP
+    figures = {
+        "difference": gains.difference,
+        "sd": gains.sd,
+        "df": gains.df,
+        "ci95_low": np.clip(gains.ci95_low, -metric.span, metric.span),
+        "ci95_high": np.clip(gains.ci95_high, -metric.span, metric.span),
+    }
+    second_tests = {
+        second: _list_pairs(results, {"difference": pairwise.difference}, pairwise.p)
+        for second, pairwise in _apply_second_test(name, metric, results).items()
+    }
+    return MetricTests(test=test, pairs=_list_pairs(results, figures, gains.p, gains), other_tests=second_tests)
+
+
+def _list_pairs(
     results: TaskResults, figures: Mapping[str, Floats], p: Floats, gains: PairedGains | None = None
 ) -> list[TeamPair]:
     """Return the entries of all ordered pairs; `gains` tells why a p is NaN."""
@@ -72,78 +85,85 @@ def _pairs(
     corrected = dict(zip(tested, holm(np.array([p[place] for place in tested])).tolist(), strict=True))
     entries = []
     for place in places:
-        more: dict[str, Any] = {part: _finite(values[place]) for part, values in figures.items()}
+        optional: dict[str, Any] = {name: _to_finite(values[place]) for name, values in figures.items()}
         if gains is not None and place not in corrected:
-            more["without_p"] = _why(gains, place)
+            optional["without_p"] = _explain_missing_p(gains, place)
         team, than = (names[index] for index in place)
-        entries.append(TeamPair(team=team, than=than, p=_finite(p[place]), p_holm=corrected.get(place), **more))
+        entries.append(TeamPair(team=team, than=than, p=_to_finite(p[place]), p_holm=corrected.get(place), **optional))
     return entries
 
 
-def _why(gains: PairedGains, place: tuple[int, int]) -> str:
-    """Return the sentence on a pair without a p."""
+def _explain_missing_p(gains: PairedGains, place: tuple[int, int]) -> str:
+    """Return the reason why a pair has no p."""
     df = gains.df[place]
     if df == 0:
         return TOO_FEW
     return f"{TOO_FEW_DIFFER}: {0.0 if np.isnan(df) else df:.1f} degrees of freedom"
 
 
-def _finite(value: float) -> float | None:
+def _to_finite(value: float) -> float | None:
     # The sum with zero turns -0.0 into 0.0.
     return float(value) + 0.0 if np.isfinite(value) else None
 
 
-def _signed(metric: MetricProfile, values: Floats) -> Floats:
+def _orient(metric: MetricProfile, values: Floats) -> Floats:
     """Return the values, negated if lower is better."""
     return values if metric.higher_is_better else -values
 
 
 def _bootstrap_gains(
-    name: str, metric: MetricProfile, results: TaskResults, values: Floats, draws: Draws
+    name: str, metric: MetricProfile, results: TaskResults, goodness: Floats, draws: Draws
 ) -> PairedGains:
-    """Compute the gains from the draws; `values` are the teams' values so that higher is better."""
+    """Compute the gains from the draws; `goodness` holds the teams' values, turned so that higher is better."""
     metrics = [of_team[name] for of_team in results.metrics.values()]
     return compute_gains(
-        values,
-        _signed(metric, np.stack([draws[team, name] for team in results.teams])),
-        _signed(metric, np.stack([leave_one_out(one, len(results.cases)) for one in metrics])),
+        goodness,
+        _orient(metric, np.stack([draws[team, name] for team in results.teams])),
+        _orient(metric, np.stack([leave_one_out(function, len(results.cases)) for function in metrics])),
     )
 
 
-def _further_tests(name: str, metric: MetricProfile, results: TaskResults) -> dict[str, PairwiseTest]:
-    record = metric.metric
-    if record is None or not record.second_test:
+def _apply_second_test(name: str, metric: MetricProfile, results: TaskResults) -> dict[str, PairwiseTest]:
+    """Return the metric's second test by its name; empty if the metric has no second test."""
+    declaration = metric.metric
+    if declaration is None or not declaration.second_test:
         return {}
-    if record.second_test == KANG:
-        return {KANG: _by_kang(results, metric.answer)}
-    return {SIGNED_RANK: _by_signed_ranks(name, metric, results)}
+    if declaration.second_test == KANG:
+        return {KANG: _test_c_index(results, metric.answer)}
+    return {SIGNED_RANK: _test_signed_ranks(name, metric, results)}
 
 
-def _by_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
+def _test_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
     """Test per-case values by signed ranks; a sample of one case gives the value of this case."""
-    each = np.eye(len(results.cases))
-    return signed_rank_test(_signed(metric, np.stack([of_team[name](each) for of_team in results.metrics.values()])))
+    single_cases = np.eye(len(results.cases))
+    values = np.stack([of_team[name](single_cases) for of_team in results.metrics.values()])
+    return signed_rank_test(_orient(metric, values))
 
 
-def _by_kang(results: TaskResults, answer: str) -> PairwiseTest:
-    """Apply Kang's test to all teams at once, or to each two on their common cases if teams have different cases."""
+def _test_c_index(results: TaskResults, answer: str) -> PairwiseTest:
+    """Apply Kang's test to all teams at once, or to pairs of teams on their common cases if their cases differ."""
     rules = results.profile.answers[answer].rules
     if not isinstance(rules, RiskRules):
         raise TypeError("a C-index needs the rules of a risk")
-    answers = [[row for row in of[answer].counted if isinstance(row, RiskRow)] for of in results.answers.values()]
-    if all([row.case for row in one] == [row.case for row in answers[0]] for one in answers):
-        return kang(_team_risks(answers, rules))
-    shape = (len(answers), len(answers))
+    rows_of_teams = [
+        [row for row in answers[answer].counted if isinstance(row, RiskRow)] for answers in results.answers.values()
+    ]
+    cases_of_teams = [[row.case for row in rows] for rows in rows_of_teams]
+    if all(cases == cases_of_teams[0] for cases in cases_of_teams):
+        return kang(_select_risks(rows_of_teams, rules))
+    shape = (len(rows_of_teams), len(rows_of_teams))
     test = PairwiseTest(np.zeros(shape), np.ones(shape))
-    for a, b in combinations(range(len(answers)), 2):
-        of_two, both = kang(_team_risks((answers[a], answers[b]), rules)), np.ix_((a, b), (a, b))
-        test.difference[both], test.p[both] = of_two.difference, of_two.p
+    for a, b in combinations(range(len(rows_of_teams)), 2):
+        pair_test = kang(_select_risks((rows_of_teams[a], rows_of_teams[b]), rules))
+        both = np.ix_((a, b), (a, b))
+        test.difference[both] = pair_test.difference
+        test.p[both] = pair_test.p
     return test
 
 
-def _team_risks(answers: Sequence[Sequence[RiskRow]], rules: RiskRules) -> TeamRisks:
+def _select_risks(rows_of_teams: Sequence[Sequence[RiskRow]], rules: RiskRules) -> TeamRisks:
     """Return the risks of teams on the cases that count for all of them."""
-    common = set.intersection(*({row.case for row in one} for one in answers))
-    cohorts = [make_survival_cohort([row for row in one if row.case in common], rules) for one in answers]
-    first, risks = cohorts[0], np.stack([one.risks for one in cohorts])
-    return TeamRisks(first.times_days, first.events, risks, MISSING_RISK_RULES[rules.missing_risk])
+    common = set.intersection(*({row.case for row in rows} for rows in rows_of_teams))
+    cohorts = [make_survival_cohort([row for row in rows if row.case in common], rules) for rows in rows_of_teams]
+    risks = np.stack([cohort.risks for cohort in cohorts])
+    return TeamRisks(cohorts[0].times_days, cohorts[0].events, risks, MISSING_RISK_RULES[rules.missing_risk])

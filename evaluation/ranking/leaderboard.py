@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +13,9 @@ from evaluation.editions.document import MetricProfile, Scheme
 from evaluation.editions.profile import TaskProfile, find_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.ranking.comparisons import Draws, comparisons
-from evaluation.ranking.out_of_competition import UnrankedEntry, mean_entry, place_entries
-from evaluation.ranking.rank import TeamRanks, Values, rank_teams, scheme_ranks, values_of
+from evaluation.ranking.comparisons import Draws, compare_teams
+from evaluation.ranking.out_of_competition import UnrankedEntry, make_mean_entry, place_entries
+from evaluation.ranking.rank import TeamRanks, Values, collect_values, rank_by_scheme, rank_teams
 from evaluation.results.board import (
     IncompleteTeam,
     KendallTau,
@@ -37,43 +37,50 @@ from evaluation.statistics.tests import kendall_tau
 _TAILS: Final = (2.5, 97.5)
 
 
-def stability(
+def compute_stability(
     teams: Sequence[str], values: Values, draws: Draws, profile: TaskProfile
 ) -> tuple[dict[str, SchemeStability], dict[str, SchemeStability]]:
-    """Counts of each team's ranks and Kendall's tau, for every ranking scheme, and for every metric alone.
+    """Count each team's ranks in the bootstrap rankings and compute Kendall's tau.
 
-    `draws` holds the metrics in each replicate, `values` those in the whole cohort. The bounds of a rank's interval are
-    ranks that occurred. Tau compares each replicate's ranking with the ranking of the whole cohort, and is null with
-    fewer than two teams or if all of them tie.
+    The bounds of a rank's interval are ranks that occurred. Tau compares the ranking of every replicate with the
+    ranking of the whole cohort. It is null with fewer than two teams or if all of them tie.
+
+    Args:
+        teams: Names in the order of the values.
+        values: Each metric in the whole cohort.
+        draws: Each metric in the replicates.
+        profile: Metrics and ranking of the task.
+
+    Returns:
+        The stability under every ranking scheme, and the stability of the ranking by every single metric.
     """
-    drawn, ranking, metrics = _replicates(teams, values, draws), profile.ranking, profile.metrics
-    of_schemes, of_metrics = (
-        {name: _of_scheme(teams, values, drawn, metrics, scheme, ranking.ties) for name, scheme in schemes.items()}
-        for schemes in (ranking.schemes, dict(zip(metrics, metrics, strict=True)))
-    )
-    return of_schemes, of_metrics
+    replicates = _stack_replicates(teams, values, draws)
+    by_scheme = {
+        name: _compute_scheme_stability(teams, values, replicates, scheme, profile)
+        for name, scheme in profile.ranking.schemes.items()
+    }
+    by_metric = {name: _compute_scheme_stability(teams, values, replicates, name, profile) for name in profile.metrics}
+    return by_scheme, by_metric
 
 
-def _replicates(teams: Sequence[str], values: Values, draws: Draws) -> dict[str, Floats]:
-    """Return the values of all replicates, shape (replicates, teams)."""
+def _stack_replicates(teams: Sequence[str], values: Values, draws: Draws) -> dict[str, Floats]:
+    """Return the metrics of `values` in all replicates, each of shape (replicates, teams)."""
     return {name: np.stack([draws[team, name] for team in teams], axis=-1) for name in values}
 
 
-def _of_scheme(
-    teams: Sequence[str],
-    values: Values,
-    drawn: Values,
-    metrics: Mapping[str, MetricProfile],
-    scheme: Scheme,
-    ties: str,
+def _compute_scheme_stability(
+    teams: Sequence[str], values: Values, replicates: Values, scheme: Scheme, profile: TaskProfile
 ) -> SchemeStability:
-    whole = scheme_ranks(values, metrics, scheme, ties).ranks
-    ranks = scheme_ranks(drawn, metrics, scheme, ties).ranks
-    counts = {team: _of_team(ranks[:, index]) for index, team in enumerate(teams)}
-    return SchemeStability(teams=counts, kendall_tau=_of_tau(ranks, whole))
+    """Compare the ranking of every replicate with the ranking of the whole cohort, both under one scheme."""
+    ties = profile.ranking.ties
+    ranks = rank_by_scheme(replicates, profile.metrics, scheme, ties).ranks
+    whole = rank_by_scheme(values, profile.metrics, scheme, ties).ranks
+    counts = {team: _count_ranks(ranks[:, place]) for place, team in enumerate(teams)}
+    return SchemeStability(teams=counts, kendall_tau=_summarise_taus(ranks, whole))
 
 
-def _of_team(ranks: Floats) -> RankCounts:
+def _count_ranks(ranks: Floats) -> RankCounts:
+    """Count how often one team took each rank."""
     taken, counts = np.unique(ranks, return_counts=True)
     low, high = np.percentile(ranks, _TAILS, method="inverted_cdf")
     return RankCounts(
@@ -84,7 +91,7 @@ def _of_team(ranks: Floats) -> RankCounts:
     )
 
 
-def _of_tau(ranks: Floats, whole: Floats) -> KendallTau:
+def _summarise_taus(ranks: Floats, whole: Floats) -> KendallTau:
     taus = kendall_tau(ranks, whole)
     taus = taus[~np.isnan(taus)]
     if taus.size == 0:
@@ -93,7 +100,7 @@ def _of_tau(ranks: Floats, whole: Floats) -> KendallTau:
     return KendallTau(mean=float(taus.mean()), ci95_low=low, ci95_high=high, replicates=int(taus.size))
 
 
-def leaderboard(
+def build_leaderboard(
     results: TaskResults,
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
@@ -103,17 +110,23 @@ def leaderboard(
 ) -> Leaderboard:
     """Return the leaderboard of one task; the first team is the winner.
 
-    `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
-    evaluation, and so the draws of its intervals. Entries `out_of_competition` and the `mean` of all ranked teams are
-    shown without a change to the ranking. Raises HecktorError: no team with every ranked metric.
+    Args:
+        results: The teams, also incomplete ones.
+        bootstraps: Number of bootstrap rankings, 0 for none.
+        seed: Seed of the draws. None takes the seed of the first team's evaluation, and so the draws of its intervals.
+        out_of_competition: Entries that are shown without a change to the ranking.
+        mean: Whether the mean of all ranked teams is shown as such an entry.
+
+    Raises:
+        HecktorError: No team has every ranked metric.
     """
     if not results.ranked:
         raise HecktorError("rank", "no team has a value for every ranked metric")
     profile, ranked = results.profile, results.select(results.ranked)
-    values = values_of(ranked)
+    values = collect_values(ranked)
     ranks = rank_teams(list(ranked.teams), values, profile.metrics, profile.ranking)
-    resampling = _resampling(ranked, bootstraps, seed)
-    mean_of_teams = [mean_entry(list(ranked.teams), values, resampling.draws)] if mean else []
+    resampling = _resample(ranked, bootstraps, seed)
+    mean_of_teams = [make_mean_entry(list(ranked.teams), values, resampling.draws)] if mean else []
     stated = next(iter(results.teams.values())).provenance
     about = {key: getattr(stated, key) or None for key in ("version", *MUST_AGREE, "case_set_sha256")}
     return Leaderboard(
@@ -122,10 +135,10 @@ def leaderboard(
         official=profile.ranking.official,
         ties=profile.ranking.ties,
         metrics={name: metric.title for name, metric in profile.metrics.items()},
-        teams=[_entry(ranked, index, ranks) for index in ranks.order],
+        teams=[_make_entry(ranked, place, ranks) for place in ranks.order],
         out_of_competition=place_entries([*out_of_competition, *mean_of_teams], results),
         incomplete=[IncompleteTeam(team=team, without=results.absent_metrics(team)) for team in results.incomplete],
-        **_uncertainty(ranked, values, resampling),
+        **_compute_uncertainty(ranked, values, resampling),
         provenance={**about, **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition})},
         runs={},
         files={},
@@ -136,63 +149,66 @@ def leaderboard(
 
 @dataclass(frozen=True)
 class _Resampling:
-    """The ranked teams' metrics in each replicate, or no draws and the reason `why`."""
+    """The ranked teams' metrics in each replicate; without draws `reason` says why they are missing."""
 
     draws: Draws | None = None
-    why: str = ""
+    reason: str = ""
     bootstraps: int = 0
     seed: int = 0
     redraws: int = 0
 
 
-def _resampling(ranked: TaskResults, bootstraps: int, seed: int | None) -> _Resampling:
-    lacking = sorted(ranked.teams.keys() - ranked.answers.keys())
-    if lacking:
-        names = ", ".join(lacking)
-        why = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
-        return _Resampling(why=why)
+def _resample(ranked: TaskResults, bootstraps: int, seed: int | None) -> _Resampling:
+    without_rows = sorted(ranked.teams.keys() - ranked.answers.keys())
+    if without_rows:
+        names = ", ".join(without_rows)
+        reason = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
+        return _Resampling(reason=reason)
     if bootstraps == 0:
-        return _Resampling(why="no bootstrap rankings were requested")
+        return _Resampling(reason="no bootstrap rankings were requested")
     seed = next(iter(ranked.teams.values())).provenance.seed if seed is None else seed
     draws, redraws = _draw(ranked, tuple(ranked.profile.metrics), bootstraps, seed)
     return _Resampling(draws, "", bootstraps, seed, redraws)
 
 
-def _uncertainty(ranked: TaskResults, values: Values, resampling: _Resampling) -> dict[str, Any]:
+def _compute_uncertainty(ranked: TaskResults, values: Values, resampling: _Resampling) -> dict[str, Any]:
     """Compute rank stability and pairwise comparisons, or return the reason why they are missing."""
     draws = resampling.draws
     if draws is None:
-        return {"stability": None, "comparisons": None, "without_stability_because": resampling.why}
-    rankings, metrics = stability(list(ranked.teams), values, draws, ranked.profile)
+        return {"stability": None, "comparisons": None, "without_stability_because": resampling.reason}
+    rankings, metrics = compute_stability(list(ranked.teams), values, draws, ranked.profile)
     stable = RankStability(
         bootstraps=resampling.bootstraps,
         seed=resampling.seed,
         redraws=resampling.redraws,
         rankings=rankings,
-        metrics={**metrics, **_of_further_metrics(ranked, resampling.bootstraps, resampling.seed)},
+        metrics={**metrics, **_compute_unranked_stability(ranked, resampling.bootstraps, resampling.seed)},
     )
-    return {"stability": stable, "comparisons": comparisons(ranked, values, draws)}
+    return {"stability": stable, "comparisons": compare_teams(ranked, values, draws)}
 
 
-def _of_further_metrics(ranked: TaskResults, bootstraps: int, seed: int) -> dict[str, SchemeStability]:
+def _compute_unranked_stability(ranked: TaskResults, bootstraps: int, seed: int) -> dict[str, SchemeStability]:
     """Compute the stability of metrics that do not rank but have a tau, if all teams have a value.
 
-    The draws equal the draws of the ranked metrics. A replicate in which a metric is undefined for a team
-    is drawn again, only for this metric.
+    The draws equal the draws of the ranked metrics. A replicate that leaves a metric undefined for a team is drawn
+    again, only for this metric.
     """
     profile, teams = ranked.profile, list(ranked.teams)
-    further = {}
+    stability = {}
     for name, measured in find_metrics(profile.answers, "rank").items():
         metric = measured.metric
-        functions = [of[name] for of in ranked.metrics.values() if metric.has_tau and name in of]
+        if name in profile.metrics or not metric.has_tau:
+            continue
+        functions = [of_team[name] for of_team in ranked.metrics.values() if name in of_team]
         column = np.array([compute_cohort_value(function, len(ranked.cases)) for function in functions])
-        if name not in profile.metrics and len(functions) == len(teams) and not np.isnan(column).any():
-            draws, _ = _draw(ranked, (name,), bootstraps, seed)
-            metrics = {name: MetricProfile(metric.title, metric.higher_is_better, measured.answer, metric)}
-            values = {name: column}
-            drawn = _replicates(teams, values, draws)
-            further[name] = _of_scheme(teams, values, drawn, metrics, name, profile.ranking.ties)
-    return further
+        if len(functions) < len(teams) or np.isnan(column).any():
+            continue
+        draws, _ = _draw(ranked, (name,), bootstraps, seed)
+        unranked = {name: MetricProfile(metric.title, metric.higher_is_better, measured.answer, metric)}
+        values = {name: column}
+        replicates = _stack_replicates(teams, values, draws)
+        stability[name] = _compute_scheme_stability(teams, values, replicates, name, replace(profile, metrics=unranked))
+    return stability
 
 
 def _draw(
@@ -202,30 +218,34 @@ def _draw(
 
     With the seed of the evaluation the draws equal the draws of its intervals.
     """
-    metrics = {(team, name): of[name] for team, of in results.metrics.items() for name in names}
+    metrics = {(team, name): of_team[name] for team, of_team in results.metrics.items() for name in names}
     return draw_replicates(metrics, len(results.cases), bootstraps, np.random.default_rng(seed))
 
 
-def _entry(ranked: TaskResults, index: int, ranks: TeamRanks) -> RankedEntry:
-    team, profile = list(ranked.teams)[index], ranked.profile
-    figures = {name: ranked.teams[team].aggregates[name].figures for name in profile.metrics}
+def _make_entry(ranked: TaskResults, place: int, ranks: TeamRanks) -> RankedEntry:
+    """Return the entry of the team at this place of the values."""
+    team = list(ranked.teams)[place]
+    aggregates = ranked.teams[team].aggregates
+    metrics = {
+        name: RankedFigures.of(*aggregates[name].figures, rank=_to_number(ranks.metric_ranks[name][place]))
+        for name in ranked.profile.metrics
+    }
     rankings = {
         name: SchemeFigures(
-            **{part: _plain(values[index]) for part, values in {"rank": scheme.ranks, **scheme.figures}.items()}
+            rank=_to_number(scheme.ranks[place]),
+            **{figure: _to_number(values[place]) for figure, values in scheme.figures.items()},
         )
         for name, scheme in ranks.scheme_ranks.items()
     }
     return RankedEntry(
-        rank=rankings[profile.ranking.official].rank,
+        rank=rankings[ranked.profile.ranking.official].rank,
         team=team,
         **({} if team in ranked.answers else {"without_rows": True}),
-        metrics={
-            name: RankedFigures.of(*of, rank=_plain(ranks.metric_ranks[name][index])) for name, of in figures.items()
-        },
+        metrics=metrics,
         rankings=rankings,
     )
 
 
-def _plain(number: float) -> float | int:
+def _to_number(number: float) -> float | int:
     """Return a whole number as an integer; ranks that average ties need not be whole."""
     return int(number) if float(number).is_integer() else float(number)

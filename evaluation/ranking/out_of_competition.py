@@ -15,7 +15,7 @@ import numpy as np
 
 from contract.errors import HecktorError
 from evaluation.ranking.comparisons import Draws
-from evaluation.ranking.rank import Values, scheme_ranks, values_of
+from evaluation.ranking.rank import Values, collect_values, rank_by_scheme
 from evaluation.results.board import OutOfCompetitionEntry, file_in_folder
 from evaluation.results.documents import MetricFigures, MetricsJson, ObserversDocument, check_document
 from evaluation.results.task import TaskResults
@@ -53,10 +53,11 @@ class UnrankedEntry:
     without_rows: bool = False
 
 
-def out_of_competition_source(text: str) -> OutOfCompetitionSource:
-    """Read NAME=FILE.json[:REASON]; argparse.ArgumentTypeError for any other text.
+def parse_source(text: str) -> OutOfCompetitionSource:
+    """Parse NAME=FILE.json[:REASON]. The reason begins after the first `.json:`, so that both may contain colons.
 
-    The reason begins after the first `.json:`, so that paths and reasons may hold colons.
+    Raises:
+        argparse.ArgumentTypeError: The text has another form.
     """
     name, _, rest = text.partition("=")
     stem, suffix, reason = rest.partition(f"{_SUFFIX}:")
@@ -66,41 +67,44 @@ def out_of_competition_source(text: str) -> OutOfCompetitionSource:
     return OutOfCompetitionSource(name.strip(), Path(path), reason.strip())
 
 
-def entry_of_metrics(source: OutOfCompetitionSource, results: TaskResults) -> UnrankedEntry:
+def make_metrics_entry(source: OutOfCompetitionSource, results: TaskResults) -> UnrankedEntry:
     """Return the entry of a metrics.json that is among the `results`, under its name."""
     metrics = results.teams[source.team]
     figures = {name: metrics.aggregates[name] for name in results.profile.metrics if name in metrics.aggregates}
     return UnrankedEntry(source.team, source.reason, figures, without_rows=not metrics.results)
 
 
-def is_of_observers(content: Any) -> bool:
+def is_observers_document(content: Any) -> bool:
     """Return whether this is the content of the observers.json of `hecktor study observers`."""
     return isinstance(content, Mapping) and content.get("study") == "observers"
 
 
-def observers_entry(source: OutOfCompetitionSource, content: Mapping[str, Any], results: TaskResults) -> UnrankedEntry:
+def make_observers_entry(
+    source: OutOfCompetitionSource, content: Mapping[str, Any], results: TaskResults
+) -> UnrankedEntry:
     """Return the entry of an observers.json. Annotators have no reference, so their cases are not compared.
 
-    Raises HecktorError: the task has no masks, or an impossible figure.
+    Raises:
+        HecktorError: The task has no masks, or a figure is impossible.
     """
     profile, where = results.profile, source.where
-    masks = next((one for one in profile.answers.values() if one.answer.kind == "mask"), None)
+    masks = next((answer for answer in profile.answers.values() if answer.answer.kind == "mask"), None)
     if masks is None:
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
     document = check_document(content, ObserversDocument, where)
     rules = results.options_of(next(iter(results.teams)), masks.answer.name)
     stated = {"volume_unit": "mm3"}
-    same = {
+    comparable = {
         f"{masks.prefix}{name}": document.aggregates[name]
         for name, metric in masks.metrics.items()
         if name in document.aggregates and all(rules.get(rule) == stated.get(rule) for rule in metric.rules)
     }
-    check_ranges(same, profile, where)
-    values = {name: figures for name, figures in same.items() if name in profile.metrics}
-    return UnrankedEntry(source.team, source.reason, values)
+    check_ranges(comparable, profile, where)
+    ranked = {name: figures for name, figures in comparable.items() if name in profile.metrics}
+    return UnrankedEntry(source.team, source.reason, ranked)
 
 
-def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> UnrankedEntry:
+def make_mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> UnrankedEntry:
     """Compute the mean of the ranked teams by each metric, with its percentiles where there are `draws`."""
     figures = {}
     for name, column in values.items():
@@ -112,7 +116,7 @@ def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> Unr
 
 
 def place_entries(entries: Sequence[UnrankedEntry], results: TaskResults) -> list[OutOfCompetitionEntry]:
-    """Return the entries for the leaderboard, the best first; `place` is the number of ranked teams above the entry."""
+    """Return the entries for the leaderboard, the best first; `place` is the number of ranked teams above an entry."""
     placed = [
         OutOfCompetitionEntry(
             team=entry.team,
@@ -122,19 +126,19 @@ def place_entries(entries: Sequence[UnrankedEntry], results: TaskResults) -> lis
                 name: MetricFigures.of(*entry.figures[name].figures if name in entry.figures else (None,))
                 for name in results.profile.metrics
             },
-            place=place(entry, results),
+            place=count_teams_above(entry, results),
         )
         for entry in entries
     ]
     return sorted(placed, key=lambda entry: entry.place)
 
 
-def place(entry: UnrankedEntry, results: TaskResults) -> int:
+def count_teams_above(entry: UnrankedEntry, results: TaskResults) -> int:
     """Count the ranked teams above an entry when only this entry joins the official ranking.
 
     Equal teams stand above it. An entry without a value for a metric that decides the ranking stands below all teams.
     """
-    profile, ranked = results.profile, values_of(results)
+    profile, ranked = results.profile, collect_values(results)
     columns = {}
     for name in profile.ranking.official_metrics:
         value = entry.figures[name].figure() if name in entry.figures else None
@@ -142,5 +146,5 @@ def place(entry: UnrankedEntry, results: TaskResults) -> int:
             return len(results.ranked)
         columns[name] = np.append(ranked[name], value)
     official = profile.ranking.schemes[profile.ranking.official]
-    ranks = scheme_ranks(columns, profile.metrics, official, profile.ranking.ties).ranks
+    ranks = rank_by_scheme(columns, profile.metrics, official, profile.ranking.ties).ranks
     return int((ranks[:-1] <= ranks[-1]).sum())

@@ -15,21 +15,21 @@ from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import half_width_of, read_metrics
 from evaluation.rows.mask import flatten_row
 
-_MOST_DECIMALS: Final = 6
+_MAX_DECIMALS: Final = 6
 _LATEX: Final = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": "", "~": " ", "^": " ", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
 )
 
 
-def decimals_of(board: Leaderboard, metric: str) -> int | None:
-    """Decimals with which half the length of the metric's median interval has two digits; None without intervals."""
+def choose_decimals(board: Leaderboard, metric: str) -> int | None:
+    """Return the number of decimals that gives half the metric's median interval two digits; None without intervals."""
     widths = [half_width_of(*entry.metrics[metric].figures[1:]) for entry in board.in_places]
     known = [width for width in widths if width]
-    return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(median(known))))) if known else None
+    return min(_MAX_DECIMALS, max(0, 1 - math.floor(math.log10(median(known))))) if known else None
 
 
-def with_interval(figures: MetricFigures, decimals: int | None, dash: str = "-") -> str:
+def format_figures(figures: MetricFigures, decimals: int | None, dash: str = "-") -> str:
     """Format a value and its interval, as `0.960 (0.942-0.978)`; empty without a value."""
     value, low, high = figures.figures
     if value is None:
@@ -39,17 +39,17 @@ def with_interval(figures: MetricFigures, decimals: int | None, dash: str = "-")
     return f"{value:z.{decimals}f} ({low:z.{decimals}f}{dash}{high:z.{decimals}f})"
 
 
-def as_latex(board: Leaderboard) -> str:
+def format_board_latex(board: Leaderboard) -> str:
     """Format the leaderboard as a `tabular` of the package booktabs; the best value of each metric is bold."""
     metrics = board.metrics
-    decimals = {name: decimals_of(board, name) for name in metrics}
+    decimals = {name: choose_decimals(board, name) for name in metrics}
     lines = [["Rank", "Team", *(title.translate(_LATEX) for title in metrics.values())]]
     for entry in board.in_places:
         rank = f"{entry.rank:g}" if isinstance(entry, RankedEntry) else "--"
         cells = [rank, entry.team.translate(_LATEX)]
         for name in metrics:
             figures = entry.metrics[name]
-            text = with_interval(figures, decimals[name], "--") or "--"
+            text = format_figures(figures, decimals[name], "--") or "--"
             is_best = isinstance(figures, RankedFigures) and figures.rank == 1
             cells.append(f"\\textbf{{{text}}}" if is_best else text)
         lines.append(cells)
@@ -58,13 +58,16 @@ def as_latex(board: Leaderboard) -> str:
     return "\n".join([*parts, "\\end{tabular}", ""])
 
 
-def cases_csv(files: Mapping[str, str]) -> str:
+def format_cases(files: Mapping[str, str]) -> str:
     """Return the values of every case and team as CSV, from the rows of each team's metrics.json.
 
-    Columns have the rows' keys, in a task with several answers after the answer's name. Raises HecktorError: no rows.
+    Columns have the rows' keys; in a task with several answers the answer's name precedes them.
+
+    Raises:
+        HecktorError: There are no rows.
     """
     lines = [
-        {"case": row["case"], "team": team, **dict(_values(row))}
+        {"case": row["case"], "team": team, **dict(_list_values(row))}
         for team, path in files.items()
         for row in read_metrics(Path(path), team).results
     ]
@@ -73,9 +76,10 @@ def cases_csv(files: Mapping[str, str]) -> str:
     return format_csv(list(dict.fromkeys(key for line in lines for key in line)), lines, for_people=True)
 
 
-def _values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _list_values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the names and single values of a row; `prefix` precedes the names."""
     for key, value in flatten_row(row).items():
         if isinstance(value, Mapping):
-            yield from _values(value, f"{key}_")
+            yield from _list_values(value, f"{key}_")
         elif key != "case" and not isinstance(value, list):
             yield f"{prefix}{key}", value

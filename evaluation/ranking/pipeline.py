@@ -15,17 +15,17 @@ from contract.errors import HecktorError
 from contract.io.files import read_json
 from evaluation.editions.profile import load_profile, with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.ranking.leaderboard import leaderboard
+from evaluation.ranking.leaderboard import build_leaderboard
 from evaluation.ranking.out_of_competition import (
     MEAN_OF_TEAMS,
     OutOfCompetitionSource,
     UnrankedEntry,
-    entry_of_metrics,
-    is_of_observers,
-    observers_entry,
+    is_observers_document,
+    make_metrics_entry,
+    make_observers_entry,
 )
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
-from evaluation.ranking.rank import rank_teams, values_of
+from evaluation.ranking.rank import collect_values, rank_teams
 from evaluation.ranking.stored_rows import WITHOUT_CASES, leave_out_cases
 from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns
 from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures
@@ -40,15 +40,14 @@ class RankingRequest:
     """One ranking.
 
     Attributes:
-        teams: name and metrics.json, or its content, of each team.
-        runs: name of a team and the metrics.json of each of its runs; the best run counts.
-        out_of_competition: entries that are shown without a rank.
-        table: a CSV file of printed values, in place of teams, runs and entries out of competition.
-        methods: a CSV file of descriptors of the teams' methods, which are shown next to the scores.
+        teams: Name and metrics.json, or its content, of each team.
+        runs: Name of a team and the metrics.json of each of its runs; the best run counts.
+        out_of_competition: Entries that are shown without a rank.
+        table: CSV file of printed values, in place of teams, runs and entries out of competition.
+        methods: CSV file of descriptors of the teams' methods, which are shown next to the scores.
+        without_case: Cases that are left out of every figure.
 
-        without_case: cases that are left out of every figure.
-
-    The others are the arguments of `evaluation.rank`.
+    The other fields are the arguments of `evaluation.rank`.
     """
 
     teams: Sequence[tuple[str, Source]]
@@ -128,7 +127,7 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
     best_runs = [runs[0] for runs in runs_of.values()]
     outside = [entry for entry in entries if entry.role is Role.OUT_OF_COMPETITION]
     team_of = {entry.key: entry.team for entry in (*teams, *best_runs)}
-    board = leaderboard(
+    board = build_leaderboard(
         loaded.select(team_of),
         request.bootstraps,
         request.seed,
@@ -153,7 +152,7 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
 
 
 def _list_entries(request: RankingRequest) -> list[Entry]:
-    """List teams, runs and entries out of competition; raise `HecktorError` if one of the last cannot be read."""
+    """List teams, runs and entries out of competition; raise `HecktorError` if such an entry cannot be read."""
     entries = [
         Entry(Role.TEAM, team, team, source, source if isinstance(source, Path) else None)
         for team, source in request.teams
@@ -173,7 +172,7 @@ def _read_out_of_competition(source: OutOfCompetitionSource) -> Entry:
     path = content if isinstance(content, Path) else None
     if path is not None:
         content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=source.where)
-    if is_of_observers(content):
+    if is_observers_document(content):
         return Entry(Role.OBSERVERS, source.team, source.team, content, path, outside=source)
     metrics = parse_metrics(content, source.where), source_of(source.where, source.team)
     return Entry(Role.OUT_OF_COMPETITION, source.team, source.team, metrics, path, outside=source)
@@ -181,8 +180,8 @@ def _read_out_of_competition(source: OutOfCompetitionSource) -> Entry:
 
 def _make_unranked(entry: Entry, source: OutOfCompetitionSource, loaded: TaskResults) -> UnrankedEntry:
     if entry.role is Role.OBSERVERS:
-        return observers_entry(source, cast("Mapping[str, Any]", entry.content), loaded)
-    return entry_of_metrics(source, loaded)
+        return make_observers_entry(source, cast("Mapping[str, Any]", entry.content), loaded)
+    return make_metrics_entry(source, loaded)
 
 
 def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
@@ -198,15 +197,15 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
     }
     for name, is_set in needs_rows.items():
         if is_set:
-            raise HecktorError("--table", f"together with {name}", "printed values alone, which have no per-case rows")
+            raise HecktorError("--table", f"together with {name}", "only printed values, which have no per-case rows")
     profile = load_profile(request.edition or DEFAULT_EDITION).task(request.task)
     teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
     names = [*teams.teams, *(entry.team for entry in entries)]
     check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])
     check_folder_names(names)
-    board = leaderboard(teams, 0, out_of_competition=entries, mean=request.mean)
-    ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board.provenance, **origin}}
-    return board.model_copy(update=ends)
+    board = build_leaderboard(teams, 0, out_of_competition=entries, mean=request.mean)
+    changed = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board.provenance, **origin}}
+    return board.model_copy(update=changed)
 
 
 def _order_runs(loaded: TaskResults, runs: Sequence[Entry]) -> list[Entry]:
@@ -217,9 +216,13 @@ def _order_runs(loaded: TaskResults, runs: Sequence[Entry]) -> list[Entry]:
     Source: HECKTOR 2021, which ranked a team's five runs by the Borda count of the edition.
     """
     results = loaded.select({entry.key: entry.run for entry in runs})
-    entry_of, ranked, profile = {entry.run: entry for entry in runs}, results.ranked, results.profile
-    places = rank_teams(ranked, values_of(results), profile.metrics, profile.ranking).order if ranked else ()
-    return [entry_of[run] for run in (*(ranked[index] for index in places), *results.incomplete)]
+    ranked = results.ranked
+    order: list[str] = []
+    if ranked:
+        ranks = rank_teams(ranked, collect_values(results), results.profile.metrics, results.profile.ranking)
+        order = [ranked[place] for place in ranks.order]
+    entry_of = {entry.run: entry for entry in runs}
+    return [entry_of[run] for run in (*order, *results.incomplete)]
 
 
 def _summarise_runs(loaded: TaskResults, runs: Sequence[Entry]) -> TeamRuns:
@@ -250,6 +253,8 @@ def summarise_values(values: Sequence[float | None], *, higher_is_better: bool) 
     The median of an even number of values is the mean of the middle two. Source: HECKTOR 2021, five runs.
     """
     known = sorted((value for value in values if value is not None), reverse=higher_is_better)
-    figures = (known[0], float(np.median(known)), known[-1]) if known else (None, None, None)
-    finite = (float(figure) if figure is not None and np.isfinite(figure) else None for figure in figures)
+    if not known:
+        return dict.fromkeys(BEST_MEDIAN_WORST)
+    figures = (known[0], float(np.median(known)), known[-1])
+    finite = (float(figure) if np.isfinite(figure) else None for figure in figures)
     return dict(zip(BEST_MEDIAN_WORST, finite, strict=True))

@@ -48,7 +48,8 @@ def leave_out_cases(results: TaskResults, cases: Sequence[str]) -> TaskResults:
         raise HecktorError("--without-case", f"no per-case rows of {format_names(without_rows)}", "results with rows")
     answers = {team: _select_rows(of_team, cases) for team, of_team in results.answers.items()}
     teams = {
-        team: _compute_again(metrics, answers[team], results.profile, cases) for team, metrics in results.teams.items()
+        team: _compute_metrics_again(metrics, answers[team], results.profile, cases)
+        for team, metrics in results.teams.items()
     }
     return replace(results, teams=teams, answers=answers)
 
@@ -60,15 +61,15 @@ def _select_rows(answers: Mapping[str, MeasuredAnswer], cases: Collection[str]) 
     }
 
 
-def _compute_again(
+def _compute_metrics_again(
     metrics: MetricsJson, answers: Mapping[str, MeasuredAnswer], profile: TaskProfile, cases: Collection[str]
 ) -> MetricsJson:
     """Return a team's results with the ranked metrics of the selected rows, and without the rows of `cases`."""
-    left = cases_of(answers.values())
-    measured = metrics_over(left, answers.values(), weighted_sums(profile.metrics))
+    remaining = cases_of(answers.values())
+    measured = metrics_over(remaining, answers.values(), weighted_sums(profile.metrics))
     ranked = {name: measured[name] for name in profile.metrics if name in measured}
     stated = metrics.provenance
-    estimates = estimate(ranked, len(left), stated.bootstraps, np.random.default_rng(stated.seed)).by_metric
+    estimates = estimate(ranked, len(remaining), stated.bootstraps, np.random.default_rng(stated.seed)).by_metric
     figures = aggregates({name: estimates.get(name, Estimate(None, None, None)) for name in profile.metrics})
     digest = case_set_digest(row.case for answer in answers.values() for row in answer.rows)
     return metrics.model_copy(
@@ -80,7 +81,7 @@ def _compute_again(
     )
 
 
-def participant_csv(path: Path, team: str, edition: str | None) -> str:
+def format_participant_rows(path: Path, team: str, edition: str | None) -> str:
     """Return a team's rows as CSV, without outcomes: the case, the error, what the team predicted, scores of masks.
 
     Nothing else of a row is written: no volume or number of lesions of the reference, no class, no follow-up, and no

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from contract.io.files import format_csv
-from evaluation.ranking.paper import decimals_of, with_interval
+from evaluation.ranking.paper import choose_decimals, format_figures
 from evaluation.results.board import (
     BEST_MEDIAN_WORST,
     BestMedianWorst,
@@ -21,45 +21,56 @@ from evaluation.results.documents import FIGURES
 OUT_OF_COMPETITION: Final = "out of competition"
 
 
-def as_text(board: Leaderboard) -> str:
+def format_board(board: Leaderboard) -> str:
     """Format the table for the screen, then rank stability with Kendall's taus, and identical answers."""
     metrics = board.metrics
-    width = max(len("team"), *map(len, board.names))
-    others = [name for name in board.teams[0].rankings if name != board.official]
-    titles = [*metrics.values(), *(f"by {name}" for name in others)]
+    team_width = max(len("team"), *map(len, board.names))
+    schemes = [name for name in board.teams[0].rankings if name != board.official]
+    titles = [*metrics.values(), *(f"by {name}" for name in schemes)]
     widths = [max(20, len(title)) for title in titles]
-    lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in titles)]
+    lines = [f"{'rank':>4}  {'team':<{team_width}}  " + "  ".join(f"{title:>20}" for title in titles)]
     for entry in board.in_places:
-        ranked, values = isinstance(entry, RankedEntry), [entry.metrics[name].figure() for name in metrics]
-        cells = ["-" if value is None else f"{value:z.4f}" for value in values]
-        cells += [f"{entry.rankings[name].rank:g}" if isinstance(entry, RankedEntry) else "-" for name in others]
-        aligned = (f"{cell:>{space}}" for cell, space in zip(cells, widths, strict=True))
-        note = "" if ranked else f"  ({_reason(entry)})"
+        cells = [_format_value(entry.metrics[name].figure()) for name in metrics]
+        if isinstance(entry, RankedEntry):
+            cells += [f"{entry.rankings[name].rank:g}" for name in schemes]
+            note = ""
+        else:
+            cells += ["-"] * len(schemes)
+            note = f"  ({_get_reason(entry)})"
         note += "  without rows" * entry.without_rows
-        lines.append(f"{_rank(entry) or '-':>4}  {entry.team:<{width}}  " + "  ".join(aligned) + note)
-    lines += [f"   -  {entry.team:<{width}}  no {', '.join(entry.without)}" for entry in board.incomplete]
-    return "\n".join([*lines, *_stability_lines(board, width), *identical_lines(board)]) + "\n"
+        aligned = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        lines.append(f"{_get_rank(entry) or '-':>4}  {entry.team:<{team_width}}  {aligned}{note}")
+    lines += [f"   -  {team.team:<{team_width}}  no {', '.join(team.without)}" for team in board.incomplete]
+    return "\n".join([*lines, *_format_stability(board, team_width), *format_identical_answers(board)]) + "\n"
 
 
-def _rank(entry: RankedEntry | OutOfCompetitionEntry) -> float | None:
+def _format_value(value: float | None) -> str:
+    return "-" if value is None else f"{value:z.4f}"
+
+
+def _get_rank(entry: RankedEntry | OutOfCompetitionEntry) -> float | None:
     return entry.rank if isinstance(entry, RankedEntry) else None
 
 
-def _reason(entry: RankedEntry | OutOfCompetitionEntry) -> str:
-    return "" if isinstance(entry, RankedEntry) else entry.reason or OUT_OF_COMPETITION
+def _get_reason(entry: OutOfCompetitionEntry) -> str:
+    return entry.reason or OUT_OF_COMPETITION
 
 
-def lines_of_runs(board: Leaderboard) -> list[str]:
-    """List the run of each team that counts, the best, median and worst of each metric, and their means over teams."""
-    lines, summaries = [], [runs.summary for runs in board.runs.values()]
+def format_runs(board: Leaderboard) -> list[str]:
+    """Return lines on the run of each team that counts, and on the best, median and worst value of each metric.
+
+    With several such teams the means over these teams follow.
+    """
+    lines = []
     for team, runs in board.runs.items():
         lines.append(f"{team}: ranked by {runs.chosen}, the best of {len(runs.order)} runs")
-        lines += [f"   {name}: {_of_runs(figures)}" for name, figures in runs.summary.items()]
+        lines += [f"   {name}: {_format_run_figures(figures)}" for name, figures in runs.summary.items()]
+    summaries = [runs.summary for runs in board.runs.values()]
     if len(summaries) > 1:
         lines.append(f"mean of the runs of {len(summaries)} teams")
         for name in board.metrics:
-            means = {part: _mean([of_team[name][part] for of_team in summaries]) for part in BEST_MEDIAN_WORST}
-            lines.append(f"   {name}: {_of_runs(means)}")
+            means = {part: _mean([summary[name][part] for summary in summaries]) for part in BEST_MEDIAN_WORST}
+            lines.append(f"   {name}: {_format_run_figures(means)}")
     return lines
 
 
@@ -68,12 +79,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if len(known) == len(values) else None
 
 
-def _of_runs(figures: Mapping[BestMedianWorst, float | None]) -> str:
-    return ", ".join(f"{part} {'-' if value is None else f'{value:z.4f}'}" for part, value in figures.items())
+def _format_run_figures(figures: Mapping[BestMedianWorst, float | None]) -> str:
+    return ", ".join(f"{part} {_format_value(value)}" for part, value in figures.items())
 
 
-def identical_lines(board: Leaderboard) -> list[str]:
-    """Write a line for each group of teams with identical answers."""
+def format_identical_answers(board: Leaderboard) -> list[str]:
+    """Return a line for each group of teams with identical answers."""
     lines = []
     for group in board.identical_answers:
         *first, last = group.teams
@@ -82,11 +93,7 @@ def identical_lines(board: Leaderboard) -> list[str]:
     return lines
 
 
-def _tau_text(tau: KendallTau) -> str:
-    return f"{tau.mean:z.3f} [{tau.ci95_low:z.3f}, {tau.ci95_high:z.3f}]"
-
-
-def _stability_lines(board: Leaderboard, width: int) -> list[str]:
+def _format_stability(board: Leaderboard, team_width: int) -> list[str]:
     stable, official = board.stability, board.official_stability
     if stable is None or official is None:
         return [f"no rank stability: {board.without_stability_because}"]
@@ -95,53 +102,71 @@ def _stability_lines(board: Leaderboard, width: int) -> list[str]:
     for team in board.order:
         ranks = official.teams[team]
         first = ranks.times_at_rank.get("1", 0) / stable.bootstraps
-        lines.append(f"      {team:<{width}}  {ranks.ci95_low:g} to {ranks.ci95_high:g}, {first:.0%}")
-    metrics = {name: title for name, title in board.metrics.items() if name not in stable.rankings}
+        lines.append(f"      {team:<{team_width}}  {ranks.ci95_low:g} to {ranks.ci95_high:g}, {first:.0%}")
     taus = {"this ranking": official.kendall_tau}
-    taus |= {f"{title} alone": stable.metrics[name].kendall_tau for name, title in metrics.items()}
+    taus |= {
+        f"only {title}": stable.metrics[name].kendall_tau
+        for name, title in board.metrics.items()
+        if name not in stable.rankings
+    }
     known = {name: tau for name, tau in taus.items() if tau.mean is not None}
     if known:
         lines.append(
             "Kendall's tau between each bootstrap ranking and the ranking of all patients, both by the same rule:"
         )
-    longest = max(map(len, known), default=0)
-    return [*lines, *(f"      {name:<{longest}}  {_tau_text(tau)}" for name, tau in known.items())]
+    width = max(map(len, known), default=0)
+    return [*lines, *(f"      {name:<{width}}  {_format_tau(tau)}" for name, tau in known.items())]
 
 
-def as_csv(board: Leaderboard) -> str:
+def _format_tau(tau: KendallTau) -> str:
+    return f"{tau.mean:z.3f} [{tau.ci95_low:z.3f}, {tau.ci95_high:z.3f}]"
+
+
+def format_board_csv(board: Leaderboard) -> str:
     """Format the leaderboard as CSV: one line for each team and each entry out of competition, in its place.
 
-    Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval;
-    values have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`;
-    `without_rows` if a team has none, so that its values could not be checked; and `method_...` for each descriptor of
-    the methods. With entries out of competition a last column gives their reasons; they have no rank.
+    Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval. Values
+    have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`. The column
+    `without_rows` is written if a team has no rows, so that its values could not be checked. `method_...` are the
+    descriptors of the methods. With entries out of competition a last column gives their reasons; they have no rank.
     """
-    entries, official = board.in_places, board.official_stability
-    unchecked = any(entry.without_rows for entry in entries)
-    decimals, lines = {name: decimals_of(board, name) for name in board.metrics}, []
+    entries = board.in_places
+    decimals = {name: choose_decimals(board, name) for name in board.metrics}
+    has_unchecked = any(entry.without_rows for entry in entries)
+    lines = []
     for entry in entries:
-        line: dict[str, Any] = {"rank": _rank(entry), "team": entry.team}
-        for name, figures in entry.metrics.items():
-            values = zip(FIGURES, figures.figures, strict=True)
-            line |= {f"{name}_{part}": _rounded(value, decimals[name]) for part, value in values}
-            rank = figures.rank if isinstance(figures, RankedFigures) else None
-            line |= {f"{name}_rank": rank, f"{name}_text": with_interval(figures, decimals[name])}
-        for name, scheme in entry.rankings.items() if isinstance(entry, RankedEntry) else ():
-            line |= {f"{name}_{part}": value for part, value in scheme.model_dump(exclude_unset=True).items()}
-        if official is not None and entry.team in official.teams:
-            ranks = official.teams[entry.team]
-            line |= {"rank_ci95_low": ranks.ci95_low, "rank_ci95_high": ranks.ci95_high}
-        if unchecked:
+        line = _make_csv_line(board, entry, decimals)
+        if has_unchecked:
             line["without_rows"] = "yes" if entry.without_rows else "no"
         line |= {f"method_{column}": text for column, text in board.methods.get(entry.team, {}).items()}
         if not isinstance(entry, RankedEntry):
-            line["out_of_competition"] = _reason(entry)
+            line["out_of_competition"] = _get_reason(entry)
         lines.append(line)
-    lines += [{"team": one.team, **board.methods.get(one.team, {})} for one in board.incomplete]
+    lines += [{"team": team.team, **board.methods.get(team.team, {})} for team in board.incomplete]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
     return format_csv([*columns, *["out_of_competition"] * bool(board.out_of_competition)], lines, for_people=True)
 
 
-def _rounded(value: float | None, decimals: int | None) -> float | None:
+def _make_csv_line(
+    board: Leaderboard, entry: RankedEntry | OutOfCompetitionEntry, decimals: Mapping[str, int | None]
+) -> dict[str, Any]:
+    """Return the rank, the figures of each metric, and the figures of each ranking by column."""
+    line: dict[str, Any] = {"rank": _get_rank(entry), "team": entry.team}
+    for name, figures in entry.metrics.items():
+        for part, value in zip(FIGURES, figures.figures, strict=True):
+            line[f"{name}_{part}"] = _round(value, decimals[name])
+        line[f"{name}_rank"] = figures.rank if isinstance(figures, RankedFigures) else None
+        line[f"{name}_text"] = format_figures(figures, decimals[name])
+    if isinstance(entry, RankedEntry):
+        for name, scheme in entry.rankings.items():
+            line |= {f"{name}_{part}": value for part, value in scheme.model_dump(exclude_unset=True).items()}
+    official = board.official_stability
+    if official is not None and entry.team in official.teams:
+        ranks = official.teams[entry.team]
+        line |= {"rank_ci95_low": ranks.ci95_low, "rank_ci95_high": ranks.ci95_high}
+    return line
+
+
+def _round(value: float | None, decimals: int | None) -> float | None:
     # The sum with zero turns -0.0 into 0.0.
     return value if value is None or decimals is None else round(value, decimals) + 0.0

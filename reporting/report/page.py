@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from evaluation.ranking.table import identical_lines
+from evaluation.ranking.table import format_identical_answers
 from evaluation.results.documents import CaseCounts
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
@@ -111,7 +111,7 @@ def _result_of_task(results: TaskResults, content: PageContent) -> str:
     few = len(results.board.teams) <= _FEW_TEAMS
     opened = {"rank-stability": True, "significance": few}
     figures = _figures((by_name[name] for name in _OF_RANKING if name in by_name), results.key, opened)
-    same = bullets(identical_lines(results.board), "warnings")
+    same = bullets(format_identical_answers(results.board), "warnings")
     warnings = notes(_warning_lines(results, with_cases=content.with_cases))
     parts = (leaderboard(results, content.colours), same, warnings, figures)
     return _part(results.key, _title(results), "".join(parts))

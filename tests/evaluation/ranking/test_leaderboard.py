@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from contract.errors import MetricError
 from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank
 from evaluation.editions.profile import MetricProfile, load_profile
-from evaluation.ranking.leaderboard import stability
-from evaluation.ranking.rank import rank_metric, rank_teams, scheme_ranks
+from evaluation.ranking.leaderboard import compute_stability
+from evaluation.ranking.rank import rank_by_metric, rank_by_scheme, rank_teams
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 # The five teams that the HECKTOR 2025 overview prints: GTVp mean DSC, GTVn DSCagg, GTVn F1agg.
@@ -60,10 +60,10 @@ def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
 
 def test_hecktor_2025_nested_borda_with_average_ties():
     """The three tied inner ranks average (2 + 3 + 4) / 3 = 3; two totals of 6 share rank 2, since nobody is 2.5th."""
-    found = scheme_ranks(*five_teams(), NESTED, "average")
+    found = rank_by_scheme(*five_teams(), NESTED, "average")
     assert found.figures["rank_sum"].tolist() == [3, 6, 7, 8, 6]
     assert found.ranks.tolist() == [1, 2, 4, 5, 2]
-    assert scheme_ranks(*five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
+    assert rank_by_scheme(*five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
 
 
 def test_hecktor_2025_by_the_median_rank():
@@ -78,18 +78,18 @@ def test_hecktor_2025_by_the_median_rank():
 
 def test_the_mean_rank_gives_the_order_of_the_flat_borda():
     """Rank sums 7, 8, 10, 11, 9 over three metrics."""
-    found = scheme_ranks(*five_teams(), MeanRank(parts=METRICS), "min")
+    found = rank_by_scheme(*five_teams(), MeanRank(parts=METRICS), "min")
     np.testing.assert_allclose(found.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
-    assert found.ranks.tolist() == scheme_ranks(*five_teams(), FLAT, "min").ranks.tolist()
+    assert found.ranks.tolist() == rank_by_scheme(*five_teams(), FLAT, "min").ranks.tolist()
 
 
 def test_weights_multiply_ranks():
     """Detection twice: (2 + 2 + 6, 1 + 3 + 8, 4 + 1 + 10, 5 + 4 + 4, 3 + 5 + 2) = 10, 12, 15, 13, 10, of 4 * 5."""
-    found = scheme_ranks(*five_teams(), Borda(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min")
+    found = rank_by_scheme(*five_teams(), Borda(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min")
     assert found.figures["rank_sum"].tolist() == [10, 12, 15, 13, 10]
     assert found.figures["points"].tolist() == [10, 8, 5, 7, 10]
     assert found.ranks.tolist() == [1, 3, 5, 4, 1]
-    assert scheme_ranks(*five_teams(), MeanRank(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min").figures[
+    assert rank_by_scheme(*five_teams(), MeanRank(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min").figures[
         "mean_rank"
     ].tolist() == [2.5, 3, 3.75, 3.25, 2.5]
 
@@ -100,7 +100,7 @@ def test_weights_that_are_no_sums_of_halves_still_tie():
     In floating point a's sum is below 2.1.
     """
     four = table(x=[4, 1, 3, 2], y=[2, 3, 4, 1], z=[3, 4, 2, 1])
-    found = scheme_ranks(*four, Borda(parts=("x", "y", "z"), weights=(0.25, 0.35, 0.4)), "min")
+    found = rank_by_scheme(*four, Borda(parts=("x", "y", "z"), weights=(0.25, 0.35, 0.4)), "min")
     assert found.ranks.tolist() == [2, 2, 1, 4]
 
 
@@ -110,11 +110,11 @@ def test_weights_that_are_no_sums_of_halves_still_tie():
 )
 def test_ties_as_the_2025_overview_prints_them(ties, ranks):
     """Task 2 of HECKTOR 2025: two teams of 0.6023 share rank 2, and the next is fourth."""
-    assert rank_metric(*table(c_index=[0.6583, 0.6023, 0.6023, 0.5873, 0.5281]), "c_index", ties).tolist() == ranks
+    assert rank_by_metric(*table(c_index=[0.6583, 0.6023, 0.6023, 0.5873, 0.5281]), "c_index", ties).tolist() == ranks
 
 
 def test_rounding_noise_is_a_tie():
-    assert rank_metric(*table(m=[0.1 + 0.2, 0.3]), "m", "min").tolist() == [1, 1]
+    assert rank_by_metric(*table(m=[0.1 + 0.2, 0.3]), "m", "min").tolist() == [1, 1]
 
 
 def test_hpv_ties_are_broken_by_specificity():
@@ -133,12 +133,12 @@ def test_hpv_ties_are_broken_by_specificity():
 def test_a_lower_is_better_metric_ranks_the_other_way():
     values = {"hd95": np.array([3.0, 1.0, 2.0])}
     lower = {"hd95": MetricProfile("HD95", higher_is_better=False)}
-    assert rank_metric(values, lower, "hd95", "min").tolist() == [3, 1, 2]
+    assert rank_by_metric(values, lower, "hd95", "min").tolist() == [3, 1, 2]
 
 
 def test_a_table_with_nan_is_refused():
     with pytest.raises(MetricError, match="not NaN"):
-        rank_metric(*table(m=[0.5, float("nan")]), "m", "min")
+        rank_by_metric(*table(m=[0.5, float("nan")]), "m", "min")
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), min_size=1, max_size=7), st.randoms())
@@ -152,8 +152,8 @@ def test_order_of_teams_does_not_matter(rows, random):
         Lexicographic(parts=("x", "z")),
         MedianRank(parts=("x", "y")),
     ):
-        straight = scheme_ranks(*table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
-        turned = scheme_ranks(
+        straight = rank_by_scheme(*table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
+        turned = rank_by_scheme(
             *table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
         )
         assert turned.ranks.tolist() == [straight[i] for i in order]
@@ -174,15 +174,15 @@ def test_replicates_are_ranked_as_each_alone(values, ties):
         Lexicographic(parts=("x", "z")),
         MedianRank(parts=("x", "y", "z")),
     ):
-        found = scheme_ranks(*whole, scheme, ties)
-        each = [scheme_ranks(*one, scheme, ties) for one in alone]
+        found = rank_by_scheme(*whole, scheme, ties)
+        each = [rank_by_scheme(*one, scheme, ties) for one in alone]
         assert found.ranks.tolist() == [one.ranks.tolist() for one in each]
         for name, figures in found.figures.items():
             np.testing.assert_allclose(figures, [one.figures[name] for one in each], rtol=1e-12)
     x, _, z = -values
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(x.tolist(), z.tolist(), strict=True)]
     counted = [[1 + sum(other < one for other in row) for one in row] for row in pairs]
-    assert scheme_ranks(*whole, Lexicographic(parts=("x", "z")), "min").ranks.tolist() == counted
+    assert rank_by_scheme(*whole, Lexicographic(parts=("x", "z")), "min").ranks.tolist() == counted
 
 
 def test_bounds_of_a_rank_are_ranks_that_occurred():
@@ -191,7 +191,7 @@ def test_bounds_of_a_rank_are_ranks_that_occurred():
     of_a = np.full(30, 0.7)
     of_a[11] = 0.5
     draws = {("a", "c_index"): of_a, ("b", "c_index"): np.full(30, 0.6)}
-    found = stability(["a", "b"], {"c_index": np.array([0.7, 0.6])}, draws, profile)[1]["c_index"].teams
+    found = compute_stability(["a", "b"], {"c_index": np.array([0.7, 0.6])}, draws, profile)[1]["c_index"].teams
     assert found["a"].model_dump() == {
         "times_at_rank": {"1": 29, "2": 1},
         "mean": pytest.approx(31 / 30),

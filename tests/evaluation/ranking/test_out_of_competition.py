@@ -18,9 +18,9 @@ from evaluation.ranking.out_of_competition import (
     MEAN_OF_TEAMS,
     OutOfCompetitionSource,
     UnrankedEntry,
-    observers_entry,
-    out_of_competition_source,
-    place,
+    count_teams_above,
+    make_observers_entry,
+    parse_source,
 )
 from evaluation.results.documents import MetricFigures
 from evaluation.rows.mask import flatten_row
@@ -132,13 +132,13 @@ def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
 def test_a_row_stands_below_teams_of_its_value():
     teams = teams_of_risks(0.7, 0.6, 0.6, 0.5)
     for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):
-        assert place(UnrankedEntry("x", "", figures(c_index=value)), teams) == expected
+        assert count_teams_above(UnrankedEntry("x", "", figures(c_index=value)), teams) == expected
 
 
 def test_a_row_without_a_metric_that_decides_stands_last():
-    assert place(UnrankedEntry("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
+    assert count_teams_above(UnrankedEntry("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
     partly = figures(gtvp_dsc_mean=0.99)
-    assert place(UnrankedEntry("x", "", partly), teams_of_2025()) == 5
+    assert count_teams_above(UnrankedEntry("x", "", partly), teams_of_2025()) == 5
 
 
 def test_a_metric_that_does_not_decide_may_be_absent():
@@ -147,15 +147,15 @@ def test_a_metric_that_does_not_decide_may_be_absent():
     values = {"a": (0.7, 0.8, 0.6), "b": (0.6, 0.6, 0.6)}
     teams = results_of({team: metrics_of(values_by_metric(of_team, names)) for team, of_team in values.items()}, HPV)
     row = figures(balanced_accuracy=0.65, specificity=0.5)
-    assert place(UnrankedEntry("x", "", row), teams) == 1
+    assert count_teams_above(UnrankedEntry("x", "", row), teams) == 1
 
 
 def test_the_place_under_the_nested_borda_count_of_2025():
     """With MEDAI's values the row ties with MEDAI: inner sums 5, 9, 7, 7, 7 and 5 rank 1, 6, 3, 3, 3 and 1; with the
     GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. MEDAI alone stands above.
     """
-    assert place(UnrankedEntry("x", "", of_2025(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
-    assert place(UnrankedEntry("x", "", of_2025(0.9, 0.9, 0.9)), teams_of_2025()) == 0
+    assert count_teams_above(UnrankedEntry("x", "", of_2025(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
+    assert count_teams_above(UnrankedEntry("x", "", of_2025(0.9, 0.9, 0.9)), teams_of_2025()) == 0
 
 
 @pytest.mark.parametrize(
@@ -168,13 +168,13 @@ def test_the_place_under_the_nested_borda_count_of_2025():
     ],
 )
 def test_a_reason_follows_the_file(text, expected):
-    assert out_of_competition_source(text) == expected
+    assert parse_source(text) == expected
 
 
 @pytest.mark.parametrize("text", ["m.json", "=m.json", "A=", "A=m.csv:why"])
 def test_other_texts_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"expected NAME=FILE\.json"):
-        out_of_competition_source(text)
+        parse_source(text)
 
 
 def test_names_stand_once_and_cases_agree(files, tmp_path):
@@ -228,7 +228,7 @@ def observed(tmp_path, edition, **changes):
     task = load_profile(edition).task("segmentation").algorithm
     teams = results_of({"a": metrics_of(provenance={"options": options})}, task, edition)
     source = observers(tmp_path, **changes)
-    return observers_entry(source, read_json(source.source), teams).figures
+    return make_observers_entry(source, read_json(source.source), teams).figures
 
 
 def test_agreement_of_annotators_is_shown_for_metrics_of_the_same_meaning(tmp_path):
@@ -284,5 +284,5 @@ def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
     assert tau["mean"] == pytest.approx((order[1:] * order[0]).mean())
     assert tau["replicates"] == 30
     printed = capsys.readouterr().out
-    assert "GTVp mean DSC alone" in printed
+    assert "only GTVp mean DSC" in printed
     assert "gtvp_dsc_agg" not in printed

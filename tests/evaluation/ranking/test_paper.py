@@ -13,8 +13,8 @@ import pytest
 
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main
-from evaluation.ranking.paper import as_latex, decimals_of, with_interval
-from evaluation.ranking.table import as_csv, as_text
+from evaluation.ranking.paper import choose_decimals, format_board_latex, format_figures
+from evaluation.ranking.table import format_board, format_board_csv
 from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import remove_rows
 from reporting.analyses.tables import round_figure
@@ -42,20 +42,20 @@ ENTRIES = [
 )
 def test_half_an_interval_has_two_digits(entries, decimals):
     """Median half lengths of 0.0204, 0.3, 20, and none."""
-    assert decimals_of(board_of({"m": "M"}, entries), "m") == decimals
+    assert choose_decimals(board_of({"m": "M"}, entries), "m") == decimals
 
 
 def test_a_value_with_its_interval():
-    assert with_interval(MetricFigures.of(0.960123, 0.942049, 0.978049), 3) == "0.960 (0.942-0.978)"
-    assert with_interval(MetricFigures.of(0.123456789), None) == "0.123457"
-    assert with_interval(MetricFigures.of(3.0, 2.0, math.inf), 1) == "3.0 (2.0-inf)"
-    assert with_interval(MetricFigures.of(None), 3) == ""
+    assert format_figures(MetricFigures.of(0.960123, 0.942049, 0.978049), 3) == "0.960 (0.942-0.978)"
+    assert format_figures(MetricFigures.of(0.123456789), None) == "0.123457"
+    assert format_figures(MetricFigures.of(3.0, 2.0, math.inf), 1) == "3.0 (2.0-inf)"
+    assert format_figures(MetricFigures.of(None), 3) == ""
 
 
 def test_the_leaderboard_in_latex():
     """The best value is bold, signs of LaTeX are text, and an entry without a rank has a dash."""
     outside = {"team": "mean", "metrics": {"m": {"value": 0.8, "ci95_low": 0.781, "ci95_high": 0.819}}, "place": 1}
-    text = as_latex(board_of({"m": "DSC & more"}, ENTRIES[:1], out_of_competition=[outside]))
+    text = format_board_latex(board_of({"m": "DSC & more"}, ENTRIES[:1], out_of_competition=[outside]))
     assert text.splitlines() == [
         r"\begin{tabular}{rlc}",
         r"\toprule",
@@ -70,7 +70,7 @@ def test_the_leaderboard_in_latex():
 
 def test_signs_of_text_in_latex():
     """In the usual font `<`, `>` and `|` print other signs."""
-    text = as_latex(board_of({"m": "HD95 < 5 mm"}, [{**ENTRIES[0], "team": "a>b|c"}]))
+    text = format_board_latex(board_of({"m": "HD95 < 5 mm"}, [{**ENTRIES[0], "team": "a>b|c"}]))
     assert r"HD95 \textless{} 5 mm" in text
     assert r"a\textgreater{}b\textbar{}c" in text
 
@@ -78,8 +78,12 @@ def test_signs_of_text_in_latex():
 def test_zero_has_no_sign():
     entries = [entry("A", 1, -0.00001, -0.00002, 0.00001), entry("B", 2, -0.0, -0.5, 0.5)]
     board = board_of({"m": "M"}, entries)
-    texts = [as_text(board), as_csv(board), as_latex(board)]
-    texts += [with_interval(MetricFigures.of(-0.0), None), str(round_figure(-0.0)), str(value_cell(-0.0001, -0.0, 0.1))]
+    texts = [format_board(board), format_board_csv(board), format_board_latex(board)]
+    texts += [
+        format_figures(MetricFigures.of(-0.0), None),
+        str(round_figure(-0.0)),
+        str(value_cell(-0.0001, -0.0, 0.1)),
+    ]
     assert not [text for text in texts if re.search(r"(?<![\d-])-0(\.0+)?(?![.\d])", text)]
 
 
@@ -92,7 +96,7 @@ def test_tau_is_worded_as_the_stability_of_each_ranking(files, tmp_path, capsys)
         in printed
     )
     assert re.search(r"\n +this ranking +-?\d\.\d{3} \[", printed)
-    assert re.search(r"\n +Mean DSC alone +-?\d\.\d{3} \[", printed)
+    assert re.search(r"\n +only Mean DSC +-?\d\.\d{3} \[", printed)
     assert "tau with this ranking" not in printed
 
 

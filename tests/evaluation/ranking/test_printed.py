@@ -13,7 +13,7 @@ import evaluation
 from contract.errors import HecktorError
 from contract.io.files import format_csv
 from evaluation.ranking.cli import main
-from evaluation.ranking.table import as_csv
+from evaluation.ranking.table import format_board_csv
 from reporting.report.cli import main as report
 
 TABLES = Path(__file__).parents[2] / "data"
@@ -201,7 +201,7 @@ def test_descriptors_stand_beside_the_scores(tmp_path, printed):
     methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\n", encoding="utf-8")
     board = printed(TWO, task="2", methods=methods)
     assert board.methods == {"b": {"Backbone": "STU-Net", "Loss": "Dice + CE"}, "a": {"Backbone": "", "Loss": ""}}
-    lines = list(csv.DictReader(io.StringIO(as_csv(board))))
+    lines = list(csv.DictReader(io.StringIO(format_board_csv(board))))
     assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", "")]
 
 

@@ -12,7 +12,7 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.cli import main
-from evaluation.ranking.leaderboard import leaderboard
+from evaluation.ranking.leaderboard import build_leaderboard
 from evaluation.results.teams import load_teams
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
@@ -71,7 +71,7 @@ def test_the_number_of_cases_stands_for_the_digest_of_their_names(phase_of):
             phase.value(f"P{number}", "true" if number < right else "false")
         teams.append((team, phase.run(rows=False)))
         shutil.rmtree(phase.root)
-    board = leaderboard(load_teams(teams))
+    board = build_leaderboard(load_teams(teams))
     assert [(entry.team, entry.metrics["sensitivity"].value) for entry in board.teams] == [
         ("b", 1.0),
         ("a", pytest.approx(2 / 3)),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evaluation.api import evaluate
-from evaluation.ranking.table import identical_lines
+from evaluation.ranking.table import format_identical_answers
 from evaluation.results.metrics_json import half_width_of
 from evaluation.results.teams import load_teams
 from evaluation.results.validation import identical_answers
@@ -64,7 +64,9 @@ def test_identical_answers_are_named(tmp_path):
         {"teams": ["a", "copy"], "answer": "rfs", "cases": 20},
         {"teams": ["b", "other"], "answer": "rfs", "cases": 19},
     ]
-    assert identical_lines(board_of({"m": "M"}, [{"team": "a"}]).model_copy(update={"identical_answers": same})) == [
+    assert format_identical_answers(
+        board_of({"m": "M"}, [{"team": "a"}]).model_copy(update={"identical_answers": same})
+    ) == [
         "a and copy: identical answers in 20 of 20 cases (rfs)",
         "b and other: identical answers in 19 of 19 cases (rfs)",
     ]

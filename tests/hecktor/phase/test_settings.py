@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank, MetricProfile, Scheme
 from evaluation.editions.profile import load_profile
-from evaluation.ranking.rank import scheme_ranks
+from evaluation.ranking.rank import rank_by_scheme
 from hecktor.phase.settings import PhaseSettings, platform_ranking
 
 A, B, C = "a", "b", "c"
@@ -93,5 +93,5 @@ def test_an_exact_ranking_gives_the_order_of_the_scheme(values: list[tuple[int, 
     ranks = [rankdata(-columns[name], method="min") for name in metrics]
     positions = {"avg": np.mean, "med": np.median}[method](ranks, axis=0)
     np.testing.assert_array_equal(
-        rankdata(positions, method="min"), scheme_ranks(columns, profiles, scheme, "min").ranks
+        rankdata(positions, method="min"), rank_by_scheme(columns, profiles, scheme, "min").ranks
     )

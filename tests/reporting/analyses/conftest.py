@@ -12,7 +12,7 @@ import pytest
 
 from contract.editions import Algorithm, AnswerSpec
 from evaluation.editions.profile import load_profile
-from evaluation.ranking.leaderboard import leaderboard
+from evaluation.ranking.leaderboard import build_leaderboard
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import comparable_teams
 from reporting.analyses.tables import AnswerRows, collect_rows
@@ -55,7 +55,7 @@ def _challenge(
         content = simulated_metrics(chosen, patients, team, 20, rng)
         metrics[team.name] = content, team.name
     loaded = comparable_teams(replace(chosen, algorithm=chosen.algorithm.with_number(number)), metrics)
-    board = leaderboard(loaded, bootstraps=20)
+    board = build_leaderboard(loaded, bootstraps=20)
     order = {name: loaded.teams[name] for name in board.names}
     return replace(loaded, teams=order, leaderboard=board)
 
