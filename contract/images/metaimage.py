@@ -1,14 +1,15 @@
-"""Check the header of a MetaImage, read its pixels with a completeness check in one pass, and pack masks in memory.
+"""Read MetaImages: check the header, and read the pixels and check that they are complete in the same pass.
 
-ITK fills the rest of a damaged stream with zeros, so that a check would have to inflate it a second time. ITK also
-follows a header to pixels in another file, such as the reference mask of a submitted one; this reader does not.
+ITK fills the rest of a damaged stream with zeros, so that a check after ITK would have to inflate it a second time. ITK
+also reads pixels from another file that a header names. A submitted `.mha` could name the reference mask, so this
+module reads the pixels of an `.mha` only from the same file.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,97 +19,99 @@ from zlib_ng import zlib_ng
 
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
-from contract.images.nifti import ImageFault, overlong, truncated
+from contract.images.nifti import ImageFormatError, make_too_long_error, make_truncated_error
 
-# All header keys from which MetaIO takes the grid.
+# MetaIO takes the grid from these header keys.
 _GEOMETRY_FIELDS: Final = frozenset(
     {"Offset", "Position", "Origin", "TransformMatrix", "Rotation", "Orientation", "ElementSpacing", "ElementSize"}
 )
-_PIXELS_BEGIN: Final = "ElementDataFile"
+# The last key of a header.
+_PIXELS_KEY: Final = "ElementDataFile"
 _LAST_LINE: Final = b"ElementDataFile = LOCAL\n"
 _MAX_LINE_BYTES: Final = 4096
-# Of the whole text header; comments may be long, but a parser's time grows with them.
+# Size of the whole text header. Comments may be long, but a parser's time grows with them.
 MAX_HEADER_BYTES: Final = 1 << 18
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 18
 _ZEROS: Final = bytes(_PIECE)
-# HeaderSize of pixels that end the file beside the header.
+# HeaderSize of an `.mhd` whose pixels are the last bytes of their file.
 _AT_END: Final = "-1"
 
 
 def read_voxels(path: Path, shape: tuple[int, int, int], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-    """Read the pixels of an `.mha`, or those in the file beside an `.mhd`, of one channel.
+    """Read the pixels of an image with one channel.
 
     Args:
-        path: image file.
+        path: An `.mha`, or an `.mhd` whose pixels are in another file of its folder.
         shape: (z, y, x) by the header.
-        dtype: type of the pixels by the header.
+        dtype: Type of the pixels by the header.
 
     Returns:
         The array in native byte order.
 
     Raises:
-        ImageFault: pixels elsewhere, stored as text, damaged, or of another length than `shape`.
+        ImageFormatError: The pixels are in another folder, stored as text, damaged, or fewer or more than `shape`.
     """
     with path.open("rb") as file:
-        fields = _fields(file)
+        fields = _read_fields(file)
         if not _is_true(fields.get("BinaryData", "True")):
-            raise ImageFault("pixels as text", "binary ones")
+            raise ImageFormatError("pixels as text", "binary ones")
         is_big_endian = _is_true(fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", "False")))
         stored = dtype.newbyteorder(">" if is_big_endian else "<")
         if path.suffix.lower() == ".mhd":
-            with _file_beside(path, fields).open("rb") as pixels:
-                voxels = _voxels(pixels, fields, shape, stored)
+            with _find_pixel_file(path, fields).open("rb") as pixels:
+                voxels = _read_pixels(pixels, fields, shape, stored)
         else:
             _check_local(fields)
-            voxels = _voxels(file, fields, shape, stored)
+            voxels = _read_pixels(file, fields, shape, stored)
     return voxels.astype(dtype, copy=False)
 
 
 def _check_local(fields: Mapping[str, str]) -> None:
-    if fields.get(_PIXELS_BEGIN, "").upper() != "LOCAL":
-        raise ImageFault("the pixels are in another file", "them in the same file")
+    if fields.get(_PIXELS_KEY, "").upper() != "LOCAL":
+        raise ImageFormatError("the pixels are in another file", "them in the same file")
     if fields.get("HeaderSize", "0") != "0":
-        raise ImageFault(f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels directly after the header")
+        raise ImageFormatError(f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels directly after the header")
 
 
-def _file_beside(path: Path, fields: Mapping[str, str]) -> Path:
-    name = fields.get(_PIXELS_BEGIN, "")
+def _find_pixel_file(path: Path, fields: Mapping[str, str]) -> Path:
+    name = fields.get(_PIXELS_KEY, "")
     pixels = path.parent / name
     if not name or Path(name).name != name or not pixels.is_file():
-        raise ImageFault(f"its pixels are in {name[:40]!r}", "an existing file beside it")
+        raise ImageFormatError(f"its pixels are in {name[:40]!r}", "an existing file in the same folder")
     if fields.get("HeaderSize", "0") not in ("0", _AT_END):
-        raise ImageFault(f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels alone in their file")
+        raise ImageFormatError(f"HeaderSize {fields['HeaderSize'][:40]!r}", "a file that holds only the pixels")
     return pixels
 
 
-def _voxels(
+def _read_pixels(
     file: BinaryIO, fields: Mapping[str, str], shape: tuple[int, ...], dtype: np.dtype[np.generic]
 ) -> npt.NDArray[np.generic]:
-    """The pixels from the file's position on, compressed or not."""
+    """Read the pixels, compressed or not, from the position of the file on."""
     if not _is_true(fields.get("CompressedData", "False")):
-        return _copied(file, shape, dtype, at_end=fields.get("HeaderSize") == _AT_END)
+        return _read_uncompressed(file, shape, dtype, is_at_end=fields.get("HeaderSize") == _AT_END)
     size = fields.get("CompressedDataSize", "0")
     if not size.isdecimal():
-        raise ImageFault(f"CompressedDataSize {size[:40]!r}", "a number of bytes")
+        raise ImageFormatError(f"CompressedDataSize {size[:40]!r}", "a number of bytes")
     voxels = np.zeros(shape, dtype=dtype)
     _inflate_into(voxels.reshape(-1).view(np.uint8), file)
     return voxels
 
 
-def _copied(
-    file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic], *, at_end: bool
+def _read_uncompressed(
+    file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic], *, is_at_end: bool
 ) -> npt.NDArray[np.generic]:
+    count = math.prod(shape)
+    expected_bytes = count * dtype.itemsize
     # Checked before the array is allocated: the size in the header may be false.
-    present, count = os.fstat(file.fileno()).st_size - file.tell(), math.prod(shape)
-    expected = count * dtype.itemsize
-    if present < expected:
-        raise truncated(present, expected)
-    if at_end:
-        file.seek(-expected, os.SEEK_END)
+    stored_bytes = os.fstat(file.fileno()).st_size - file.tell()
+    if stored_bytes < expected_bytes:
+        raise make_truncated_error(stored_bytes, expected_bytes)
+    if is_at_end:
+        file.seek(-expected_bytes, os.SEEK_END)
     voxels = np.fromfile(file, dtype, count)
-    if voxels.size < count:  # the file became shorter
-        raise truncated(voxels.nbytes, expected)
+    if voxels.size < count:  # the file became shorter while it was read
+        raise make_truncated_error(voxels.nbytes, expected_bytes)
     return voxels.reshape(shape)
 
 
@@ -117,15 +120,16 @@ def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> None:
 
     Zeros are not copied, so that most pages of a mask take no memory.
     """
-    inflater, size, pending = zlib_ng.decompressobj(), 0, b""
+    inflater = zlib_ng.decompressobj()
+    size, pending = 0, b""
     while not inflater.eof:
         pending = pending or file.read(_BLOCK)
         try:
             piece = inflater.decompress(pending, _PIECE)
         except zlib_ng.error as problem:  # type: ignore[misc]  # not an exception class by its stub
-            raise ImageFault(f"damaged compressed pixel data ({problem})", f"{target.size} bytes") from None
+            raise ImageFormatError(f"damaged compressed pixel data ({problem})", f"{target.size} bytes") from None
         if size + len(piece) > target.size:
-            raise overlong(target.size)
+            raise make_too_long_error(target.size)
         if not (pending or piece):
             break
         pending = inflater.unconsumed_tail
@@ -133,13 +137,18 @@ def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> None:
             target[size : size + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
         size += len(piece)
     if not inflater.eof or size < target.size:
-        raise truncated(size, target.size)
+        raise make_truncated_error(size, target.size)
 
 
 def pack_mask(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
-    """Content of a compressed `.mha` file of a uint8 image of shape `geometry.array_shape`, with the exact geometry."""
+    """Compress a mask as the content of an `.mha` file, with the exact geometry.
+
+    Args:
+        voxels: Labels of shape `geometry.array_shape`.
+        geometry: Grid of the mask.
+    """
     pixels = zlib_ng.compress(np.ascontiguousarray(voxels).data, 1)
-    # Axes are rows of the file's matrix but columns of ITK's.
+    # The axes are the rows of the file's matrix, but the columns of ITK's matrix.
     axes = np.asarray(geometry.direction).reshape(3, 3).T.ravel()
     fields = {
         "ObjectType": "Image",
@@ -161,18 +170,18 @@ def pack_mask(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
 
 
 def unpack_mask(content: bytes, geometry: Geometry) -> npt.NDArray[np.uint8]:
-    """The voxels (z, y, x) of a file that `pack_mask` made on this grid."""
+    """Return the voxels (z, y, x) of a file that `pack_mask` made on this grid."""
     pixels = zlib_ng.decompress(content.partition(_LAST_LINE)[2])
     return np.frombuffer(pixels, dtype=np.uint8).reshape(geometry.array_shape).copy()
 
 
 def check_header(path: Path, error: type[HecktorError]) -> None:
-    """Reject a MetaImage header that ITK misreads.
+    """Refuse a MetaImage header that ITK misreads; raise `error`.
 
     ITK reads out of bounds on an absurd NDims, takes a non-numeric origin for 0, and needs 7 s for 60 MB of comments.
     """
     with path.open("rb") as file:
-        fields = _fields(file)
+        fields = _read_fields(file)
         if file.tell() > MAX_HEADER_BYTES:
             raise error(path.name, f"a header of more than {MAX_HEADER_BYTES} bytes", "an image with a shorter one")
     rank = fields.get("NDims", "3")
@@ -195,22 +204,18 @@ def _numbers(values: Iterable[float]) -> str:
     return " ".join(repr(float(value)) for value in values)
 
 
-def _fields(file: BinaryIO) -> dict[str, str]:
-    """Text header of a MetaImage; leaves the file position at the first pixel, or behind the longest header."""
+def _read_fields(file: BinaryIO) -> dict[str, str]:
+    """Read the text header, and leave the file at the first pixel or after `MAX_HEADER_BYTES`."""
     fields: dict[str, str] = {}
-    for raw in _header_lines(file):
-        key, _, value = raw.decode("latin-1").partition("=")
-        fields[key.strip()] = value.strip()
-        if key.strip() == _PIXELS_BEGIN:
+    while file.tell() <= MAX_HEADER_BYTES and _PIXELS_KEY not in fields:
+        line = file.readline(_MAX_LINE_BYTES)
+        if not line:
             break
+        key, _, value = line.decode("latin-1").partition("=")
+        fields[key.strip()] = value.strip()
     return fields
 
 
-def _header_lines(file: BinaryIO) -> Iterator[bytes]:
-    while file.tell() <= MAX_HEADER_BYTES and (raw := file.readline(_MAX_LINE_BYTES)):
-        yield raw
-
-
 def _is_true(value: str) -> bool:
-    """A truth value as MetaIO reads it, by its first letter."""
+    """Return whether MetaIO takes a value for true, by its first letter."""
     return value[:1] in ("T", "t", "1")

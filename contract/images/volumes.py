@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 # A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
 _NIFTI_SUFFIXES: Final = (".nii.gz", ".nii")
-# TIFFs are images by name, so that one in a folder is refused instead of overlooked.
+# A TIFF counts as an image, so that it is refused instead of overlooked in a folder.
 _KNOWN_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
-# Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
+# The reader is chosen by the suffix: ITK would refuse capitals, and would read another format under a known suffix.
 _ITK_READERS: Final = {
     ".mha": "MetaImageIO",
     ".mhd": "MetaImageIO",
@@ -46,10 +46,10 @@ _ITK_READERS: Final = {
     ".nii": "NiftiImageIO",
 }
 
-# Of ITK's refusal, which begins at cosines of 2e-4.
+# Word of ITK's message for axes that are not perpendicular. ITK's tolerance of cosines is 2e-4.
 _NOT_ORTHONORMAL: Final = "orthonormal"
-# Channels of a picture; ITK takes the last axis of an array (1, z, y, x) for channels.
-_COLOURS: Final = 4
+# A picture has up to four channels. ITK takes the last axis of an array (1, z, y, x) for channels.
+_MAX_COLOURS: Final = 4
 _EXTRA_AXIS: Final = ", without an extra axis: of an array (1, z, y, x) save array[0]"
 
 _Array = npt.NDArray[Any]
@@ -60,7 +60,7 @@ class Volume:
     """A scalar image: `array` of shape `geometry.array_shape`, (z, y, x).
 
     Raises:
-        ValueError: the array has another shape.
+        ValueError: The array has another shape.
     """
 
     array: _Array
@@ -86,22 +86,25 @@ class ImageHeader:
 
 
 def find_image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str | None:
-    """Image suffix of a file name (by default `.mha`, `.tif`, `.tiff` or `.nii.gz`) in lower case, or None."""
+    """Find the image suffix of a file name, in lower case; None if it has no such suffix.
+
+    By default `.mha`, `.nii.gz`, `.tif` and `.tiff` are image suffixes.
+    """
     name = path.name.lower()
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
 def list_images(folder: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> list[Path]:
-    """Images directly in `folder`, sorted by name, without hidden files."""
+    """List the images directly in a folder, sorted by name, without hidden files."""
     visible = (path for path in folder.iterdir() if not is_system_name(path.name))
     return sorted(path for path in visible if find_image_suffix(path, suffixes) is not None)
 
 
 def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -> Path:
-    """Path of the only image in a socket's folder.
+    """Find the only image in a socket's folder.
 
     Raises:
-        HecktorError: of class `error`: no such folder, no image or several images.
+        HecktorError: Of class `error`: the folder does not exist, or holds no image or several images.
     """
     expected = f"exactly one image ({', '.join(READABLE_IMAGE_SUFFIXES)})"
     name = "/".join(folder.parts[-2:])
@@ -109,8 +112,8 @@ def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -
         raise error(name, "no such folder", expected)
     images = list_images(folder)
     if not images:
-        others = sorted(path.name for path in folder.iterdir())[:3]
-        raise error(name, f"found {', '.join(others) or 'nothing'}", expected)
+        names = sorted(path.name for path in folder.iterdir())[:3]
+        raise error(name, f"found {', '.join(names) or 'nothing'}", expected)
     if len(images) > 1:
         shown = ", ".join(path.name for path in images[:3])
         raise error(name, f"found {len(images)} images ({shown})", expected)
@@ -120,12 +123,12 @@ def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -
 def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageHeader:
     """Read an image's header and check it: three dimensions, one channel, a valid geometry, at most `MAX_VOXELS`.
 
-    A name with an unknown suffix is taken for a MetaImage.
+    A file with an unknown suffix is read as a MetaImage.
 
     Raises:
-        HecktorError: of class `error`: no such file, unreadable, or a failed check.
+        HecktorError: Of class `error`: the file does not exist, cannot be read, or fails a check.
     """
-    header = _opened(path, error)
+    header = _read_unchecked_header(path, error)
     header.geometry.check(path.name, error)
     if header.geometry.voxel_count > MAX_VOXELS:
         raise error(path.name, f"{header.geometry.voxel_count} voxels", f"at most {MAX_VOXELS}")
@@ -136,49 +139,56 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """Read a three-dimensional scalar image.
 
     Args:
-        path: `.mha`, `.nii.gz`, `.nii`, or `.mhd` with its pixels in a file beside it.
-        dtype: type of the array; None keeps the type of the file.
-        error: class of the exceptions raised.
+        path: `.mha`, `.nii.gz`, `.nii`, or `.mhd` with its pixels in another file of the same folder.
+        dtype: Type of the array; None keeps the type of the file.
+        error: Class of the exceptions raised.
 
     Returns:
-        The voxels in (z, y, x) order with their geometry; NaN and infinities are kept.
+        The voxels in (z, y, x) order with their geometry. NaN and infinities are kept.
 
     Raises:
-        HecktorError: of class `error`: absent, unreadable, truncated, not 3D, not scalar, invalid geometry, or
-            changed while it was read; NaN or infinity for an integer `dtype`.
+        HecktorError: Of class `error`: the file does not exist, cannot be read, is truncated, is not a scalar 3D image,
+            has an invalid geometry or changed while it was read; or it holds NaN or infinity and `dtype` is an integer.
     """
-    stamp = _stamp(path)
+    stamp = _read_stamp(path)
     try:
         header = read_header(path, error=error)
         array = _read_voxels(path, header)
-    except nifti.ImageFault as fault:
-        raise error(path.name, *fault.args) from None
+    except nifti.ImageFormatError as problem:
+        raise error(path.name, *problem.args) from None
     except OSError as problem:
         raise make_read_error(path.name, problem, error, "a readable file") from None
-    if _stamp(path) != stamp:
+    if _read_stamp(path) != stamp:
         raise error(path.name, "changed while it was being read", "an unchanged file")
     if dtype is not None:
-        if array.dtype.kind == "f" and np.dtype(dtype).kind in "iu" and (count := _not_finite(array)):
-            raise error(path.name, f"{count} voxels are NaN or infinite", "numbers")
+        nonfinite_count = _count_nonfinite(array) if np.dtype(dtype).kind in "iu" else 0
+        if nonfinite_count:
+            raise error(path.name, f"{nonfinite_count} voxels are NaN or infinite", "numbers")
         array = array.astype(dtype, copy=False)
     return Volume(array, header.geometry)
 
 
 def replace_nonfinite(volume: Volume, fill: float) -> tuple[Volume, int]:
-    """The volume with `fill` in place of NaN and infinities, and their number."""
-    count = _not_finite(volume.array) if volume.array.dtype.kind == "f" else 0
+    """Replace NaN and infinities by `fill`.
+
+    Returns:
+        The volume, and the number of replaced voxels. The volume is unchanged if this number is 0.
+    """
+    count = _count_nonfinite(volume.array)
     if not count:
         return volume, 0
     array = np.where(np.isfinite(volume.array), volume.array, np.asarray(fill, volume.array.dtype))
     return Volume(array, volume.geometry), count
 
 
-def _not_finite(array: _Array) -> int:
+def _count_nonfinite(array: _Array) -> int:
+    if array.dtype.kind != "f":
+        return 0
     return array.size - int(np.count_nonzero(np.isfinite(array)))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Inode, size and modification time, which tell whether a file changed; None if it is gone."""
+def _read_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Read inode, size and modification time of a file, which show whether it changed; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -197,7 +207,7 @@ def _is_nifti(path: Path) -> bool:
 
 
 def to_sitk(volume: Volume) -> sitk.Image:
-    """Convert to a SimpleITK image with the same geometry."""
+    """Convert a volume to a SimpleITK image with the same geometry."""
     import SimpleITK as sitk
 
     image = sitk.GetImageFromArray(volume.array)
@@ -211,20 +221,20 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
     """Write a volume atomically in the format of the suffix.
 
     Raises:
-        OutputError: unknown suffix, or the file cannot be written.
+        OutputError: The suffix is unknown, or the file cannot be written.
     """
     if find_image_suffix(path, ONE_FILE_SUFFIXES) is None:
         raise OutputError(path.name, "unknown image suffix", f"{', '.join(ONE_FILE_SUFFIXES)}")
     try:
         with atomic_path(path) as partial:
-            _write_completely(partial, volume, compress)
+            _write_and_check(partial, volume, compress)
     except RuntimeError as problem:
         if os.strerror(errno.ENOSPC) in str(problem):
             raise make_write_error(path.name, problem) from None
-        raise OutputError(path.name, f"cannot be written ({_itk_reason(problem, path)})") from None
+        raise OutputError(path.name, f"cannot be written ({_extract_reason(problem, path)})") from None
 
 
-def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
+def _write_and_check(partial: Path, volume: Volume, compress: bool) -> None:
     import SimpleITK as sitk
 
     sitk.WriteImage(
@@ -232,15 +242,25 @@ def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
     )
     try:
         read_volume(partial)
-    except InputError as fault:  # ITK does not report a full disk
+    except InputError as problem:  # ITK does not report a full disk
         check_free_space(partial.parent)
-        raise RuntimeError(fault.found) from None
+        raise RuntimeError(problem.found) from None
 
 
 def convert_to_labels(mask: Volume, name: str) -> Volume:
-    """A mask that was read, as uint8; `name` is its file's. Raises `InputError` for a label that is unknown."""
-    if others := [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]:
-        raise InputError(name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
+    """Convert a mask that was read to uint8.
+
+    Args:
+        mask: Image of any type.
+        name: Name of the file in messages.
+
+    Raises:
+        InputError: The mask holds an unknown label.
+    """
+    unknown = [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]
+    if unknown:
+        known = ", ".join(f"{label} {structure}" for label, structure in labels.NAMES.items())
+        raise InputError(name, f"label {unknown[0]:g}", known)
     return Volume(mask.array.astype(np.uint8), mask.geometry)
 
 
@@ -248,26 +268,35 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
     """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 atomically.
 
     Args:
-        path: output file, `.mha` for the platform.
-        mask: integer array of shape `geometry.array_shape`, (z, y, x).
-        geometry: grid of the CT.
+        path: Output file, `.mha` for the platform.
+        mask: Integer array of shape `geometry.array_shape`, (z, y, x).
+        geometry: Grid of the CT.
 
     Raises:
-        OutputError: another shape, another label, or the file cannot be written.
+        OutputError: The mask has another shape or an unknown label, or the file cannot be written.
     """
     if find_image_suffix(path) == ".mha":
         write_bytes(path, encode_mask(path.name, mask, geometry))
     else:
-        write_volume(path, Volume(_compact(path.name, mask, geometry), geometry))
+        write_volume(path, Volume(_convert_mask(path.name, mask, geometry), geometry))
 
 
 def encode_mask(name: str, mask: _Array, geometry: Geometry) -> bytes:
-    """Content of an `.mha` file with a label mask, as `write_mask` writes it; `name` is for errors (`OutputError`)."""
-    return metaimage.pack_mask(_compact(name, mask, geometry), geometry)
+    """Encode a label mask as the content of the `.mha` file that `write_mask` writes.
+
+    Args:
+        name: Name of the file in messages.
+        mask: Integer array of shape `geometry.array_shape`, (z, y, x).
+        geometry: Grid of the CT.
+
+    Raises:
+        OutputError: The mask has another shape or an unknown label.
+    """
+    return metaimage.pack_mask(_convert_mask(name, mask, geometry), geometry)
 
 
-def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint8]:
-    """The mask as uint8, its shape and labels checked."""
+def _convert_mask(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint8]:
+    """Convert a mask to uint8; raise `OutputError` if its shape or a label is wrong."""
     if mask.shape != geometry.array_shape:
         raise OutputError(name, f"a mask of shape {mask.shape}", f"{geometry.array_shape}")
     compact = mask.astype(np.uint8, copy=False)
@@ -277,26 +306,21 @@ def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint
     return compact
 
 
-def _opened(path: Path, error: type[HecktorError]) -> ImageHeader:
-    """The header by ITK, without files that ITK misreads.
+def _read_unchecked_header(path: Path, error: type[HecktorError]) -> ImageHeader:
+    """Read a header with ITK after refusing files that ITK misreads.
 
-    A NIfTI whose axes ITK finds too far from perpendicular, but `Geometry.check` does not, gives its own header.
+    ITK refuses axes that are less perpendicular than 2e-4. The header of such a NIfTI is read without ITK, so that the
+    tolerance of `Geometry.check` decides.
     """
-    name, suffix = format_utf8_path(path, error), find_image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
-    if not path.exists():
-        raise error(path.name, f"not found in {path.parent.name}", "an image")
-    if not path.is_file():
-        raise error(path.name, "not a regular file", "an image")
-    if path.stat().st_size == 0:
-        raise error(path.name, "empty file", "an image")
-    if suffix in TIFF_SUFFIXES:
-        raise error(path.name, "a TIFF, which stores no origin and no slice spacing", "an .mha or .nii.gz file")
+    name = format_utf8_path(path, error)
+    suffix = find_image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
+    _check_file(path, suffix, error)
     if suffix in (".mha", ".mhd"):
         metaimage.check_header(path, error)
     try:
-        own = nifti.read_header(path) if _is_nifti(path) else None
-    except nifti.ImageFault as fault:
-        raise error(path.name, *fault.args) from None
+        nifti_header = nifti.read_header(path) if _is_nifti(path) else None
+    except nifti.ImageFormatError as problem:
+        raise error(path.name, *problem.args) from None
     import SimpleITK as sitk
 
     reader = sitk.ImageFileReader()
@@ -305,19 +329,32 @@ def _opened(path: Path, error: type[HecktorError]) -> ImageHeader:
     try:
         reader.ReadImageInformation()
     except RuntimeError as problem:
-        if own is not None and _NOT_ORTHONORMAL in str(problem):
-            return ImageHeader(own.geometry, own.pixel_type)
-        raise error(path.name, f"not a readable image ({_itk_reason(problem, path)})") from None
-    return _header_of(reader, path, error)
+        if nifti_header is not None and _NOT_ORTHONORMAL in str(problem):
+            return ImageHeader(nifti_header.geometry, nifti_header.pixel_type)
+        raise error(path.name, f"not a readable image ({_extract_reason(problem, path)})") from None
+    return _convert_header(reader, path, error)
 
 
-def _header_of(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
+def _check_file(path: Path, suffix: str | None, error: type[HecktorError]) -> None:
+    if not path.exists():
+        raise error(path.name, f"not found in {path.parent.name}", "an image")
+    if not path.is_file():
+        raise error(path.name, "not a regular file", "an image")
+    if path.stat().st_size == 0:
+        raise error(path.name, "empty file", "an image")
+    if suffix in TIFF_SUFFIXES:
+        raise error(path.name, "a TIFF, which stores no origin and no slice spacing", "an .mha or .nii.gz file")
+
+
+def _convert_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
+    """Convert the header that ITK has read; refuse images that are not three-dimensional and scalar."""
     import SimpleITK as sitk
 
-    size, channels = [int(n) for n in reader.GetSize()], int(reader.GetNumberOfComponents())
+    size = [int(length) for length in reader.GetSize()]
+    channels = int(reader.GetNumberOfComponents())
     shape = " x ".join(map(str, size))
     if channels != 1:
-        raise error(path.name, f"{channels} channels", f"one{_EXTRA_AXIS if channels > _COLOURS else ''}")
+        raise error(path.name, f"{channels} channels", f"one{_EXTRA_AXIS if channels > _MAX_COLOURS else ''}")
     if len(size) != 3:
         raise error(path.name, f"{len(size)} dimensions ({shape})", f"a 3D image{_EXTRA_AXIS if len(size) > 3 else ''}")
     pixel_type = sitk.GetPixelIDValueAsString(reader.GetPixelID())
@@ -326,11 +363,11 @@ def _header_of(reader: sitk.ImageFileReader, path: Path, error: type[HecktorErro
     return ImageHeader(Geometry.from_image(reader), pixel_type)
 
 
-def _itk_reason(problem: BaseException, path: Path) -> str:
-    """The last sentence of an ITK message, without paths and memory addresses, which differ between runs."""
+def _extract_reason(problem: BaseException, path: Path) -> str:
+    """Extract the last sentence of an ITK message, without paths and memory addresses, which differ between runs."""
     text = re.sub(r"\(0x[0-9a-fA-F]+\)", "", str(problem).replace(str(path), path.name))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else type(problem).__name__
-    if last == "Reason: Success":  # ITK's words for an error that no system call caused
+    if last == "Reason: Success":  # ITK's words for an error that was not caused by a system call
         return "its header cannot be parsed"
     return re.sub(r"(/[^\s:\"']+)+/", "", last)[:200]

@@ -9,7 +9,7 @@ import SimpleITK as sitk
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.metaimage import pack_mask, read_voxels
-from contract.images.nifti import ImageFault
+from contract.images.nifti import ImageFormatError
 from contract.images.volumes import read_volume
 
 
@@ -61,7 +61,7 @@ def test_invalid_pixel_data_is_refused(tmp_path, change, message):
         shape = (9, 9, 10)
     else:
         path.write_bytes(write(path, array, compress=False).read_bytes()[:-1])
-    with pytest.raises(ImageFault, match=message):
+    with pytest.raises(ImageFormatError, match=message):
         read_voxels(path, shape, array.dtype)
 
 

@@ -43,15 +43,15 @@ DAMAGED: dict[str, tuple[str, bool, Callable[[Path], object], str]] = {
     "half a stream": ("scan.mhd", True, lambda folder: halve(folder / "scan.zraw"), "truncated, .* bytes of pixel data"),
     "no pixels": (
         "scan.mhd", False, lambda folder: (folder / "scan.raw").unlink(),
-        r"its pixels are in 'scan\.raw', expected an existing file beside it",
+        r"its pixels are in 'scan\.raw', expected an existing file in the same folder",
     ),
     "pixels elsewhere": (
         "scan.mhd", False, change_header("scan.raw", "../scan.raw"),
-        r"its pixels are in '\.\./scan\.raw', expected an existing file beside it",
+        r"its pixels are in '\.\./scan\.raw', expected an existing file in the same folder",
     ),
     "pixels after a header": (
         "scan.mhd", False, change_header("ElementDataFile", "HeaderSize = 16\nElementDataFile"),
-        "HeaderSize '16', expected the pixels alone in their file",
+        "HeaderSize '16', expected a file that holds only the pixels",
     ),
 }  # fmt: skip
 
