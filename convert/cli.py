@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Convert and print a summary; raises HecktorError for errors that the user can fix."""
-    options = _parser().parse_args(argv)
+    """Convert a study and print a summary; raise `HecktorError` for errors that the user can fix."""
+    options = _build_parser().parse_args(argv)
     require_folders(options, "--input")
     from convert.dicom.structures import RoiNames  # after --help: SimpleITK takes a second
     from convert.pipeline import ConvertRequest, convert_dicom
@@ -38,11 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         case = convert_dicom(request)
     for finding in case.findings:
         print(f"warning: {finding}", file=sys.stderr)
-    print("\n".join(_summary(case)))
+    print("\n".join(_format_summary(case)))
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor convert", description="Convert clinical data into a case.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="dicom")
     dicom = formats.add_parser(
@@ -62,45 +62,49 @@ def _parser() -> argparse.ArgumentParser:
     add("--ct-series", metavar="UID|TEXT", help="CT series by its UID or description (default: chosen by rule)")
     add("--pet-series", metavar="UID|TEXT", help="PET series by its UID or description (default: chosen by rule)")
     for option, name in (("--gtvp", "GTVp"), ("--gtvn", "GTVn")):
-        usual = f"structure of {name}, * for any text; may be repeated (default: the usual spellings of {name})"
-        add(option, action="append", default=[], metavar="NAME", help=usual)
+        text = f"structure of {name}, * for any text; may be repeated (default: the usual spellings of {name})"
+        add(option, action="append", default=[], metavar="NAME", help=text)
     add_edition_option(dicom)
     return parser
 
 
-def _summary(case: ConvertedCase) -> list[str]:
+def _format_summary(case: ConvertedCase) -> list[str]:
     low, high = case.suv_factors
     factor = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}, by slice"
     ehr = ", ".join(f"{key} {value}" for key, value in case.ehr.items()) or "no variable"
     lines = [
-        f"CT   {_grid(case.ct)}",
-        f"PET  {_grid(case.pet)}, highest SUV {case.suv_max:.2f}",
+        f"CT   {_format_grid(case.ct)}",
+        f"PET  {_format_grid(case.pet)}, highest SUV {case.suv_max:.2f}",
         f"SUV  factor {factor}: {case.suv_derivation}",
         f"EHR  {ehr} (DICOM holds age, sex and weight only)",
     ]
     if case.structures is not None:
-        lines += _structure_lines(case.structures)
+        lines += _format_structures(case.structures)
     if case.dose_max_gy is not None:
         lines.append(f"dose highest {case.dose_max_gy:.2f} Gy")
     lines += [f"ignored: {line}" for line in case.ignored]
     return [*lines, f"written: {case.output}"]
 
 
-def _grid(grid: Geometry) -> str:
+def _format_grid(grid: Geometry) -> str:
     size, spacing = " x ".join(map(str, grid.size)), " x ".join(f"{value:.4g}" for value in grid.spacing_mm)
     return f"{size} voxels of {spacing} mm"
 
 
-def _structure_lines(structures: ReferenceMask) -> list[str]:
+def _format_structures(structures: ReferenceMask) -> list[str]:
     lines = []
     for label in labels.FOREGROUND:
-        names = [name for name, of in structures.rois if of == label]
+        names = [name for name, roi_label in structures.rois if roi_label == label]
         voxels = int((structures.array == label).sum())
-        empty = [name for name, of in structures.empty if of == label]
-        option = f"no structure of that name; --{labels.NAMES[label].lower()} NAME chooses one"
-        drawn = f"{', '.join(names)}, {voxels} voxels" if names else ""
-        without = f"{', '.join(empty)} without a closed contour" if empty else ""
-        lines.append(f"mask {labels.NAMES[label]}: " + ("; ".join(filter(None, (drawn, without))) or option))
-    if structures.others:
-        lines.append(f"mask other structures, not used: {', '.join(structures.others)}")
+        empty = [name for name, roi_label in structures.empty_rois if roi_label == label]
+        parts = []
+        if names:
+            parts.append(f"{', '.join(names)}, {voxels} voxels")
+        if empty:
+            parts.append(f"{', '.join(empty)} without a closed contour")
+        if not parts:
+            parts.append(f"no structure of that name; --{labels.NAMES[label].lower()} NAME chooses one")
+        lines.append(f"mask {labels.NAMES[label]}: {'; '.join(parts)}")
+    if structures.unused_names:
+        lines.append(f"mask other structures, not used: {', '.join(structures.unused_names)}")
     return lines

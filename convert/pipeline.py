@@ -25,7 +25,7 @@ from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require
 from convert.dicom.series import choose_series, sort_objects
 from convert.dicom.slices import stack_slices
 from convert.dicom.structures import ReferenceMask, RoiNames, read_structures
-from convert.dicom.suv import suv_scale
+from convert.dicom.suv import compute_suv_scale
 from convert.dicom.volumes import SeriesVolume, read_ct, read_pet, read_radiotherapy
 
 GROUND_TRUTH: Final = "ground_truth"
@@ -35,12 +35,12 @@ _PER_YEAR: Final = {"D": 365.25, "W": 52.18, "M": 12.0, "Y": 1.0}
 
 @dataclass(frozen=True)
 class ConvertRequest:
-    """A conversion.
+    """Options of a conversion.
 
     Attributes:
         source: folder of one study; sub-folders are read too.
         output: new or empty folder of the case.
-        edition: gives sockets and clinical variables.
+        edition: declares sockets and clinical variables.
         ct_series, pet_series: UID or description of a series; None chooses by rule.
         roi_names: names of the ROIs of GTVp and GTVn.
     """
@@ -84,13 +84,13 @@ class ConvertedCase:
 
 
 def convert_dicom(request: ConvertRequest) -> ConvertedCase:
-    """Convert one study with CT and PET; writes a whole case or nothing.
+    """Convert one study with CT and PET; write a complete case or nothing.
 
     Raises:
-        HecktorError: the extra `dicom` is not installed, the study cannot be used, or the output cannot be written.
+        HecktorError: The extra `dicom` is not installed, the study cannot be used, or the output cannot be written.
     """
     require_libraries()
-    check_free(request.output)
+    check_new_folder(request.output)
     with quiet_pydicom():
         return _convert(request)
 
@@ -101,14 +101,14 @@ def _convert(request: ConvertRequest) -> ConvertedCase:
     chosen = choose_series(study, request.ct_series, request.pet_series)
 
     ct_stack, pet_stack = stack_slices(chosen.ct.headers), stack_slices(chosen.pet.headers)
-    scale = suv_scale(pet_stack.headers)
+    scale = compute_suv_scale(pet_stack.headers)
     ct, ct_findings = read_ct(ct_stack)
     pet = read_pet(pet_stack, scale)
     _check_overlap(ct.geometry, pet.geometry)
 
     structures, unused_sets = read_structures(study.structures, chosen.ct, ct.geometry, request.roi_names)
     therapy = read_radiotherapy(study.doses, chosen.ct, chosen.other_ct, frozenset(request.edition.inputs))
-    ehr, ehr_findings = clinical_values(pet_stack.headers, request.edition.clinical)
+    ehr, ehr_findings = read_clinical_values(pet_stack.headers, request.edition.clinical)
 
     images = {CT: SeriesVolume(ct, chosen.ct.uid), PET: SeriesVolume(pet, chosen.pet.uid), **therapy.images}
     mask = Volume(structures.array, ct.geometry) if structures is not None and structures.rois else None
@@ -144,18 +144,18 @@ def _check_overlap(ct: Geometry, pet: Geometry) -> None:
     lower = np.max([box.min(axis=0) for box in boxes], axis=0)
     upper = np.min([box.max(axis=0) for box in boxes], axis=0)
     if not bool(np.all(lower < upper)):
-        found = f"does not overlap the CT ({pet.describe()} against {ct.describe()})"
-        raise InputError("PET", found, "one body region")
+        problem = f"does not overlap the CT ({pet.describe()} against {ct.describe()})"
+        raise InputError("PET", problem, "one body region")
 
 
-def case_name(folder: Path) -> str:
-    """Name of a case: its folder, or the patient's folder above `input` in a cohort `PATIENT/input`."""
+def make_case_name(folder: Path) -> str:
+    """Return the name of a case: its folder, or the patient's folder above `input` in a cohort `PATIENT/input`."""
     resolved = folder.resolve()
     return compose(resolved.parent.name if resolved.name == "input" else resolved.name)
 
 
-def check_free(folder: Path) -> None:
-    """Raise OutputError if `folder` exists and is no empty folder."""
+def check_new_folder(folder: Path) -> None:
+    """Raise `OutputError` if `folder` exists and is not an empty folder."""
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists():
@@ -169,20 +169,20 @@ def write_case(
     ehr: Mapping[str, ClinicalValue],
     mask: Volume | None,
 ) -> None:
-    """Write a case whole or not at all.
+    """Write a complete case or nothing.
 
     Args:
         folder: new or empty folder.
-        edition: gives the sockets.
+        edition: declares the sockets.
         images: images by the name of the input; the UID gives the file's name.
         ehr: content of `ehr.json`.
         mask: reference mask on the CT's grid, written to `ground_truth/CASE.mha`; None without structures.
 
     Raises:
-        OutputError: the folder is in use or cannot be written.
+        OutputError: The folder is in use or cannot be written.
     """
-    check_free(folder)
-    name = case_name(folder)
+    check_new_folder(folder)
+    name = make_case_name(folder)
     entries: list[dict[str, Any]] = []
     try:
         with atomic_folder(folder) as partial:
@@ -199,12 +199,14 @@ def write_case(
         raise make_write_error(str(folder), problem) from None
 
 
-def clinical_values(
+def read_clinical_values(
     headers: Sequence[DicomHeader], clinical: Sequence[ClinicalVariable]
 ) -> tuple[dict[str, ClinicalValue], list[Finding]]:
-    """Return the values of a series by the edition's keys, and a finding for each value that cannot be used.
+    """Read the clinical variables of a series.
 
-    A variable that the files do not give is absent.
+    Returns:
+        The values by the edition's keys, without variables that the files do not contain, and a finding for each value
+        that cannot be used.
     """
     values: dict[str, ClinicalValue] = {}
     findings: list[Finding] = []
@@ -216,34 +218,34 @@ def clinical_values(
         raw = list(dict.fromkeys(read(header) for header in headers))
         try:
             value = variable.read(raw[0]) if len(raw) == 1 else None
-        except ImpossibleValueError:  # such as sex O
+        except ImpossibleValueError:  # An example is sex O.
             value = None
         if value is not None:
             values[variable.key] = value
         elif any(texts):
-            found = f"found {tag_name(keyword)} {' and '.join(text or 'absent' for text in texts)}"
+            problem = f"found {tag_name(keyword)} {' and '.join(text or 'absent' for text in texts)}"
             expected = f"one {_EXPECTED[keyword]}" if len(texts) > 1 else _EXPECTED[keyword]
-            findings.append(Finding(headers[0].name, found, expected, f"no {variable.key} in {EHR}.json"))
+            findings.append(Finding(headers[0].name, problem, expected, f"no {variable.key} in {EHR}.json"))
     return values, findings
 
 
-def _age_years(header: DicomHeader) -> float | None:
-    """Whole years at the study, by PatientAge or else by the date of birth."""
+def _compute_age_years(header: DicomHeader) -> float | None:
+    """Compute the age at the study in whole years, from PatientAge or else from the date of birth."""
     match = _AGE.fullmatch(header.text("PatientAge").upper())
     if match:
         return float(int(int(match[1]) / _PER_YEAR[match[2]]))
     try:
-        born, study = (datetime.strptime(header.text(key), "%Y%m%d") for key in ("PatientBirthDate", "StudyDate"))
+        birth, study = (datetime.strptime(header.text(key), "%Y%m%d") for key in ("PatientBirthDate", "StudyDate"))
     except ValueError:
         return None
-    return float(study.year - born.year - ((study.month, study.day) < (born.month, born.day)))
+    return float(study.year - birth.year - ((study.month, study.day) < (birth.month, birth.day)))
 
 
-# Attribute of a variable and how it is read.
+# Attribute of a clinical variable and the function that reads it.
 _READERS: Final[Mapping[str, tuple[str, Callable[[DicomHeader], float | str | None]]]] = {
-    "age_years": ("PatientAge", _age_years),
+    "age_years": ("PatientAge", _compute_age_years),
     "gender": ("PatientSex", lambda header: header.text("PatientSex").lower() or None),
-    "weight_kg": ("PatientWeight", lambda header: header.optional_number("PatientWeight") or None),
+    "weight_kg": ("PatientWeight", lambda header: header.get_number("PatientWeight") or None),
 }
 _EXPECTED: Final = {
     "PatientAge": "an age with its unit such as 061Y",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-# A voxel whose centre lies so near to a contour, in voxels, lies on it: files round to hundredths of a mm.
-ON_CONTOUR: Final = 0.01
+# A voxel lies on a contour if its centre is at most this far from it, in voxels: files round to hundredths of a mm.
+MAX_OUTLINE_DISTANCE: Final = 0.01
 
 _Points = npt.NDArray[np.float64]
 _Mask = npt.NDArray[np.bool_]
@@ -19,9 +19,12 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Contour:
-    """A closed contour: its slice and its points (x, y) in voxels.
+    """A closed contour of a structure.
 
-    `is_parity` marks one of a structure whose contours are combined by parity (CLOSEDPLANAR_XOR).
+    Attributes:
+        slice_index: Slice of the grid.
+        points: Points (x, y) in voxels.
+        is_parity: Whether the contours of the structure are combined by parity (CLOSEDPLANAR_XOR).
     """
 
     slice_index: int
@@ -31,62 +34,76 @@ class Contour:
 
 @dataclass(frozen=True)
 class _Area:
-    """A contour's voxels with and without those on it; `depth` counts the contours around it, one in the other."""
+    """The voxels of a contour on its slice.
+
+    Attributes:
+        filled: Voxels inside the contour or on it.
+        interior: Voxels inside the contour.
+        depth: Number of nested contours around this one.
+    """
 
     contour: Contour
-    closed: _Mask
-    opened: _Mask
+    filled: _Mask
+    interior: _Mask
     depth: int = 0
 
 
-def drawn(contours: Sequence[Contour], array_shape: tuple[int, int, int]) -> tuple[_Mask, int]:
-    """The voxels (z, y, x) inside a structure's contours or on them, and the number of contours that are holes.
+def draw_contours(contours: Sequence[Contour], array_shape: tuple[int, int, int]) -> tuple[_Mask, int]:
+    """Draw the contours of a structure.
 
-    Contours are joined, and one wholly inside another is a hole. Those by parity enclose what an odd number of them
-    holds.
+    Contours are joined, and a contour that lies wholly inside another one is a hole. Contours combined by parity
+    enclose the voxels that lie inside an odd number of them.
+
+    Returns:
+        The mask (z, y, x) of the voxels inside the contours or on them, and the number of holes.
     """
-    mask, holes = np.zeros(array_shape, dtype=np.bool_), 0
-    ordered = sorted(contours, key=lambda one: (one.slice_index, one.is_parity))
-    for (index, is_parity), group in groupby(ordered, key=lambda one: (one.slice_index, one.is_parity)):
-        areas = _nested([_area(one, array_shape[1:]) for one in group])
+    mask = np.zeros(array_shape, dtype=np.bool_)
+    holes = 0
+    ordered = sorted(contours, key=_slice_and_rule)
+    for (index, is_parity), group in groupby(ordered, key=_slice_and_rule):
+        areas = _order_by_depth([_draw_area(contour, array_shape[1:]) for contour in group])
         plane = np.zeros(array_shape[1:], dtype=np.bool_)
-        for area in sorted(areas, key=lambda one: one.depth):
+        for area in areas:
             if is_parity:
-                plane ^= area.opened if area.depth else area.closed
+                plane ^= area.interior if area.depth else area.filled
             elif area.depth % 2:
-                plane &= ~area.opened
+                plane &= ~area.interior
                 holes += 1
             else:
-                plane |= area.closed
+                plane |= area.filled
         mask[index] |= plane
     return mask, holes
 
 
-def _area(contour: Contour, shape: tuple[int, int]) -> _Area:
+def _slice_and_rule(contour: Contour) -> tuple[int, bool]:
+    return contour.slice_index, contour.is_parity
+
+
+def _draw_area(contour: Contour, shape: tuple[int, int]) -> _Area:
     from skimage.draw import polygon
 
     points = contour.points
-    closed = np.zeros(shape, dtype=np.bool_)
+    filled = np.zeros(shape, dtype=np.bool_)
     rows, columns = polygon(points[:, 1], points[:, 0], shape)  # type: ignore[no-untyped-call]
-    closed[rows, columns] = True
-    on_contour = _on_contour(points, shape)
-    return _Area(contour, closed | on_contour, closed & ~on_contour)
+    filled[rows, columns] = True
+    outline = _draw_outline(points, shape)
+    return _Area(contour, filled | outline, filled & ~outline)
 
 
-def _on_contour(points: _Points, shape: tuple[int, int]) -> _Mask:
-    """The voxels whose centres lie on the contour, edge by edge along the longer side of each."""
+def _draw_outline(points: _Points, shape: tuple[int, int]) -> _Mask:
+    """Return the voxels whose centres lie on the contour; each edge is sampled along its longer side."""
     mask = np.zeros(shape, dtype=np.bool_)
     for start, end in zip(points, np.roll(points, -1, axis=0), strict=True):
         step = end - start
         along = int(np.abs(step).argmax())
         low, high = sorted((start[along], end[along]))
-        ticks = np.arange(np.ceil(low - ON_CONTOUR), np.floor(high + ON_CONTOUR) + 1)
+        ticks = np.arange(np.ceil(low - MAX_OUTLINE_DISTANCE), np.floor(high + MAX_OUTLINE_DISTANCE) + 1)
         length = float(np.hypot(*step))
         share = np.clip((ticks - start[along]) / step[along], 0, 1) if length else np.zeros_like(ticks)
         across = start[1 - along] + share * step[1 - along]
-        # The distance from the edge: that across it, times the cosine of its slope.
+        # The distance from the edge is the distance across the axis times the cosine of the edge's slope.
         gap = np.abs(np.rint(across) - across) * (abs(step[along]) / length if length else 1.0)
-        near = gap <= ON_CONTOUR
+        near = gap <= MAX_OUTLINE_DISTANCE
         voxels = np.empty((int(near.sum()), 2), dtype=np.int64)
         voxels[:, along], voxels[:, 1 - along] = ticks[near], np.rint(across[near])
         inside = np.all((voxels >= 0) & (voxels < shape[::-1]), axis=1)
@@ -94,31 +111,32 @@ def _on_contour(points: _Points, shape: tuple[int, int]) -> _Mask:
     return mask
 
 
-def _nested(areas: Sequence[_Area]) -> list[_Area]:
-    """The areas with their depth: 1 inside another one, 2 inside one of these."""
-    around = {
+def _order_by_depth(areas: Sequence[_Area]) -> list[_Area]:
+    """Sort the areas by depth: an area inside another one has depth 1, an area inside depth 1 has depth 2."""
+    outer_areas = {
         i: [j for j, outer in enumerate(areas) if j != i and _is_inside(areas[i], outer)] for i in range(len(areas))
     }
 
     def depth(index: int) -> int:
-        return 1 + max(map(depth, around[index])) if around[index] else 0
+        return 1 + max(map(depth, outer_areas[index])) if outer_areas[index] else 0
 
-    return [_Area(one.contour, one.closed, one.opened, depth(index)) for index, one in enumerate(areas)]
+    nested = [replace(area, depth=depth(index)) for index, area in enumerate(areas)]
+    return sorted(nested, key=lambda area: area.depth)
 
 
 def _is_inside(inner: _Area, outer: _Area) -> bool:
-    """True if a contour lies wholly inside another one, without touching it."""
+    """Return whether a contour lies wholly inside another one, without touching it."""
     from skimage.measure import points_in_poly
 
     points = inner.contour.points
-    if np.any(inner.closed & ~outer.opened):
+    if np.any(inner.filled & ~outer.interior):
         return False
     within: _Mask = points_in_poly(points, outer.contour.points)  # type: ignore[no-untyped-call]
-    return bool(within.all()) and bool(_distances(points, outer.contour.points).min() > ON_CONTOUR)
+    return bool(within.all()) and bool(_distances(points, outer.contour.points).min() > MAX_OUTLINE_DISTANCE)
 
 
 def _distances(points: _Points, contour: _Points) -> _Points:
-    """The distance of each point from the contour."""
+    """Compute the distance of each point from the contour."""
     start = contour[None]
     step = np.roll(contour, -1, axis=0)[None] - start
     squared = (step**2).sum(axis=-1)

@@ -37,8 +37,8 @@ _Value = TypeVar("_Value")
 class DicomFolder:
     """The headers of all DICOM files in a folder and its sub-folders, without pixels.
 
-    `ignored` counts the files of other formats and DICOMDIR files, and further copies of one object. `findings` name
-    files that are no DICOM files by their content but by their suffix.
+    `ignored` counts the files of other formats, DICOMDIR files and further copies of an object. `findings` name files
+    that have the suffix of a DICOM file, but not its content.
     """
 
     headers: tuple[DicomHeader, ...]
@@ -55,13 +55,13 @@ def require_libraries() -> None:
     missing = [package for module, package in _LIBRARIES.items() if importlib.util.find_spec(module) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        found = f"{' and '.join(missing)} {verb} not installed"
-        raise HecktorError("reading DICOM", found, "the extra `dicom`: pip install 'hecktor[dicom]'")
+        problem = f"{' and '.join(missing)} {verb} not installed"
+        raise HecktorError("reading DICOM", problem, "the extra `dicom`: pip install 'hecktor[dicom]'")
 
 
 @contextmanager
 def quiet_pydicom() -> Iterator[None]:
-    """Silence pydicom's warnings about values that break a rule of the standard; those that are used are checked."""
+    """Silence pydicom's warnings about values that break a rule of the standard; the values used here are checked."""
     logger = logging.getLogger("pydicom")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -83,32 +83,36 @@ def read_folder(folder: Path) -> DicomFolder:
         raise InputError(str(folder), "no such folder", "a folder of DICOM files")
     paths = [path for path in find_files(folder) if not is_below_system_name(path.relative_to(folder))]
     headers: dict[str, DicomHeader] = {}
-    others: list[str] = []
+    ignored_names: list[str] = []
     copies = 0
     for path in tqdm(paths, desc="read headers", unit="file", disable=None, leave=False):
         name = path.relative_to(folder).as_posix()
         header = _read_header(path, name)
         if header is None:
-            others.append(name)
+            ignored_names.append(name)
             continue
-        uid = str(header.required("SOPInstanceUID", "the identifier of the object"))
+        uid = str(header.require("SOPInstanceUID", "the identifier of the object"))
         copies += uid in headers
         headers.setdefault(uid, header)
     if not headers:
-        found = f"found no DICOM file among {len(others)} files{_list_names(others)}"
-        raise InputError(str(folder), found, "a study with CT and PET")
-    ignored = [_count(len(others), f"not a DICOM object, or DICOMDIR{_list_names(others)}")] if others else []
-    ignored += [_count(copies, "further copies of the same object")] if copies else []
-    damaged = [name for name in others if name.lower().endswith(_DICOM_SUFFIXES)]
+        problem = f"found no DICOM file among {len(ignored_names)} files{_list_names(ignored_names)}"
+        raise InputError(str(folder), problem, "a study with CT and PET")
+    ignored = []
+    if ignored_names:
+        reason = f"not a DICOM object, or DICOMDIR{_list_names(ignored_names)}"
+        ignored.append(_format_count(len(ignored_names), reason))
+    if copies:
+        ignored.append(_format_count(copies, "further copies of the same object"))
+    damaged = [name for name in ignored_names if name.lower().endswith(_DICOM_SUFFIXES)]
     findings: tuple[Finding, ...] = ()
     if damaged:
-        found = f"found no DICOM data in {len(damaged)} file{'s' if len(damaged) > 1 else ''}{_list_names(damaged)}"
-        findings = (Finding(folder.name, found, "complete DICOM files", "left out"),)
+        problem = f"found no DICOM data in {len(damaged)} file{'s' if len(damaged) > 1 else ''}{_list_names(damaged)}"
+        findings = (Finding(folder.name, problem, "complete DICOM files", "left out"),)
     return DicomFolder(tuple(headers.values()), tuple(ignored), findings)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} file{'s' if number > 1 else ''}: {what}"
+def _format_count(number: int, reason: str) -> str:
+    return f"{number} file{'s' if number > 1 else ''}: {reason}"
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -118,12 +122,15 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
-    """Decoded stored values without rescaling: (rows, columns), or (frames, rows, columns) of an RT dose.
+    """Decode the stored values of an image without rescaling.
+
+    Returns:
+        Array of shape (rows, columns), or (frames, rows, columns) of an RT dose.
 
     Raises:
-        InputError: truncated, or pixel data that cannot be decoded.
+        InputError: The file is truncated, or its pixel data cannot be decoded.
     """
-    with _reading(header.name) as dcmread:
+    with _open_reader(header.name) as dcmread:
         dataset = dcmread(header.path, force=True)
         if "PixelData" not in dataset:
             raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
@@ -132,9 +139,9 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
 
 
 def _read_header(path: Path, name: str) -> DicomHeader | None:
-    """Header of a file; None for other formats and DICOMDIR.
+    """Read the header of a file; return None for other formats and DICOMDIR.
 
-    A file without the 128 bytes and DICM at its start is read if it begins with the first group of a header.
+    A file that does not start with 128 bytes and DICM is read if it begins with the first group of a header.
     """
     try:
         with path.open("rb") as file:
@@ -144,12 +151,12 @@ def _read_header(path: Path, name: str) -> DicomHeader | None:
     has_preamble = start[_PREAMBLE_BYTES:] == b"DICM"
     if not has_preamble and (start[:2] not in _FIRST_GROUPS or not _is_data_set(path)):
         return None
-    with _reading(name) as dcmread:
+    with _open_reader(name) as dcmread:
         dataset = dcmread(path, stop_before_pixels=True, force=True)
         if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
             return None
     header = DicomHeader(name, path, dataset)
-    header.required("SOPClassUID", "a complete DICOM file; it may be truncated")
+    header.require("SOPClassUID", "a complete DICOM file; it may be truncated")
     return header
 
 
@@ -176,8 +183,8 @@ def _set_transfer_syntax(dataset: Dataset) -> None:
 
 
 @contextmanager
-def _reading(name: str) -> Iterator[Any]:
-    """Yield pydicom's `dcmread`; what it raises on a damaged file becomes an InputError that names the file."""
+def _open_reader(name: str) -> Iterator[Any]:
+    """Yield pydicom's `dcmread` and turn its exceptions into an `InputError` that names the file."""
     from pydicom import dcmread
 
     try:
@@ -193,51 +200,48 @@ def _reading(name: str) -> Iterator[Any]:
 class DicomHeader:
     """Attributes of one DICOM file, or of one item of its sequences.
 
-    `name` is the path relative to the input folder, for messages; `path` is the file.
+    The methods `require...` raise `InputError` if the attribute is absent; the error names file, keyword and tag.
+
+    Attributes:
+        name: Path relative to the input folder, for messages.
+        path: Path of the file.
+        dataset: The attributes as pydicom read them.
     """
 
     name: str
     path: Path
     dataset: Dataset
 
-    def optional(self, keyword: str) -> Any:
-        """The value of an attribute; None if it is absent, empty or blank."""
+    def get(self, keyword: str) -> Any:
+        """Return the value of an attribute, None if it is absent, empty or blank."""
         value = self._value(keyword)
         if value is None or (hasattr(value, "__len__") and len(value) == 0):
             return None
         return None if isinstance(value, str) and not value.strip() else value
 
     def text(self, keyword: str) -> str:
-        """The value as text in one line, empty if absent."""
-        value = self.optional(keyword)
+        """Return the value as text in one line, empty if it is absent."""
+        value = self.get(keyword)
         return "" if value is None else " ".join(str(value).split())
 
     def words(self, keyword: str) -> tuple[str, ...]:
-        """The values of a multi-valued code string in capitals, empty if absent."""
-        value = self.optional(keyword)
+        """Return the values of a multi-valued code string in capitals, empty if it is absent."""
+        value = self.get(keyword)
         if value is None:
             return ()
         values = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-        return tuple(str(one).strip().upper() for one in values)
+        return tuple(str(word).strip().upper() for word in values)
 
-    def required(self, keyword: str, expected: str) -> Any:
-        """The value of an attribute.
-
-        Raises:
-            InputError: absent or empty; the message names file, keyword and tag.
-        """
-        value = self.optional(keyword)
+    def require(self, keyword: str, expected: str) -> Any:
+        """Return the value of an attribute; raise `InputError` if it is absent or empty."""
+        value = self.get(keyword)
         if value is None:
             raise InputError(self.name, f"found no {tag_name(keyword)}", expected)
         return value
 
-    def optional_number(self, keyword: str) -> float | None:
-        """The value as a finite number, None if absent.
-
-        Raises:
-            InputError: not a finite number.
-        """
-        value = self.optional(keyword)
+    def get_number(self, keyword: str) -> float | None:
+        """Return the value as a number, None if it is absent; raise `InputError` if it is not finite."""
+        value = self.get(keyword)
         if value is None:
             return None
         try:
@@ -248,19 +252,19 @@ class DicomHeader:
             raise InputError(self.name, f"found {tag_name(keyword)} {str(value)[:40]!r}", "a number")
         return number
 
-    def number(self, keyword: str, expected: str) -> float:
-        """The value as a finite number; raises InputError if absent or not a number."""
-        self.required(keyword, expected)
-        number = self.optional_number(keyword)
-        assert number is not None  # noqa: S101  `required` checked it
+    def require_number(self, keyword: str, expected: str) -> float:
+        """Return the value as a number; raise `InputError` if it is absent or not finite."""
+        self.require(keyword, expected)
+        number = self.get_number(keyword)
+        assert number is not None  # noqa: S101  `require` checked it
         return number
 
-    def numbers(self, keyword: str, count: int | None, expected: str) -> tuple[float, ...]:
-        """`count` finite numbers, any count if None; raises InputError for any other value."""
-        value = self.required(keyword, expected)
+    def require_numbers(self, keyword: str, count: int | None, expected: str) -> tuple[float, ...]:
+        """Return `count` finite numbers, or any count if None; raise `InputError` for any other value."""
+        value = self.require(keyword, expected)
         values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         try:
-            numbers = tuple(float(one) for one in values)
+            numbers = tuple(float(number) for number in values)
         except (TypeError, ValueError):
             numbers = ()
         if len(numbers) != (count or len(values)) or not all(map(math.isfinite, numbers)):
@@ -268,11 +272,11 @@ class DicomHeader:
         return numbers
 
     def items(self, keyword: str) -> tuple[DicomHeader, ...]:
-        """The items of a sequence, empty if absent."""
-        return tuple(DicomHeader(self.name, self.path, item) for item in self.optional(keyword) or ())
+        """Return the items of a sequence, empty if it is absent."""
+        return tuple(DicomHeader(self.name, self.path, item) for item in self.get(keyword) or ())
 
-    def private(self, group: int, creator: str, element: int) -> Any:
-        """A private element, such as (0009,xx0D) of creator GEMS_PETD_01; None if absent or empty."""
+    def get_private(self, group: int, creator: str, element: int) -> Any:
+        """Return a private element, such as (0009,xx0D) of creator GEMS_PETD_01; None if it is absent or empty."""
         from pydicom.tag import BaseTag
 
         dataset = self.dataset
@@ -281,9 +285,9 @@ class DicomHeader:
         except KeyError:
             if (group, 0x0010) in dataset:
                 return None
-            tag = BaseTag(group << 16 | 0x1000 | element)  # anonymisation may have removed the creator
+            tag = BaseTag(group << 16 | 0x1000 | element)  # Anonymisation may have removed the creator.
         value = dataset[tag].value if tag in dataset else None
-        if isinstance(value, bytes):  # of unknown type without its creator
+        if isinstance(value, bytes):  # The type is unknown without the creator.
             value = value.decode("ascii", "replace").strip(" \0")
         return value or None
 
@@ -298,7 +302,7 @@ def read_shared(headers: Sequence[DicomHeader], what: str, read: Callable[[Dicom
     """Return the value that all slices share; `what` names it in the message.
 
     Raises:
-        InputError: a slice gives another value than the first one; the message names both files.
+        InputError: A slice has another value than the first slice; the message names both files.
     """
     first = read(headers[0])
     for header in headers[1:]:
@@ -310,7 +314,7 @@ def read_shared(headers: Sequence[DicomHeader], what: str, read: Callable[[Dicom
 
 
 def tag_name(keyword: str) -> str:
-    """Keyword and tag of an attribute: `PatientWeight (0010,1030)`."""
+    """Return keyword and tag of an attribute, such as `PatientWeight (0010,1030)`."""
     from pydicom.datadict import tag_for_keyword
 
     tag = tag_for_keyword(keyword) or 0

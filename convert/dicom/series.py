@@ -1,4 +1,4 @@
-"""Group the images of a folder into series, without those that are no volume, and choose one CT and one PET."""
+"""Group the images of a folder into series, leave out images that form no volume, and choose one CT and one PET."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENHANCED: Final = (
     "1.2.840.10008.5.1.4.1.1.130",
     "1.2.840.10008.5.1.4.1.1.128.1",
 )
-_SMALLEST_SERIES: Final = 4
+_MIN_SLICES: Final = 4
 _SCOUTS: Final = frozenset({"LOCALIZER", "SCOUT"})
 _PROJECTIONS: Final = frozenset({"MIP", "MINIP", "PROJECTION"})
 _OTHER_CT_VALUES: Final = ("Z_EFF", "ED", "EDW", "HU_MOD", "MGML", "PCT", "OD")  # maps of spectral CT
@@ -52,12 +52,15 @@ class ImageSeries:
 
     @property
     def is_original(self) -> bool:
-        """True unless an image was derived from others."""
+        """Return whether no image was derived from other images."""
         return not any("DERIVED" in header.words("ImageType") for header in self.headers)
 
     @property
     def is_attenuation_corrected(self) -> bool:
-        """Of a PET: by the first CorrectedImage or, without it, by the description. The SUV checks every slice."""
+        """Return whether a PET is corrected, by the first CorrectedImage or, if it is absent, by the description.
+
+        Only the first slice with the attribute counts here; `compute_suv_scale` checks all slices.
+        """
         corrections = next((words for header in self.headers if (words := header.words("CorrectedImage"))), ())
         return "ATTN" in corrections if corrections else not _UNCORRECTED.search(self.description)
 
@@ -67,7 +70,7 @@ class ImageSeries:
 
 @dataclass(frozen=True)
 class Study:
-    """The usable objects of one patient, and what was ignored, with the reason."""
+    """The usable objects of one patient, and a line with the reason for each ignored series."""
 
     ct: tuple[ImageSeries, ...]
     pet: tuple[ImageSeries, ...]
@@ -77,55 +80,57 @@ class Study:
 
 
 def sort_objects(headers: Sequence[DicomHeader]) -> Study:
-    """Sort the objects of a folder.
+    """Sort the objects of a folder by modality and series.
 
     Raises:
-        InputError: several patients, or CT and PET series of several studies.
+        InputError: The folder holds several patients, or CT and PET series of several studies.
     """
     _check_single(headers, "PatientID", "patients", "the folder of one patient")
     usable: dict[tuple[str, str], list[DicomHeader]] = defaultdict(list)
     ignored: dict[tuple[str, str], list[DicomHeader]] = defaultdict(list)
     for header in headers:
-        reason, uid = _unusable(header), header.text("SeriesInstanceUID")
-        if reason:
+        reason = _find_ignore_reason(header)
+        uid = header.text("SeriesInstanceUID")
+        if reason is not None:
             ignored[uid, reason].append(header)
         else:
             usable[header.text("Modality"), uid].append(header)
     for (modality, uid), members in list(usable.items()):
-        if modality in (CT, PET) and len(members) < _SMALLEST_SERIES:
-            ignored[uid, f"fewer than {_SMALLEST_SERIES} slices"] += usable.pop((modality, uid))
+        if modality in (CT, PET) and len(members) < _MIN_SLICES:
+            ignored[uid, f"fewer than {_MIN_SLICES} slices"] += usable.pop((modality, uid))
     images = [header for (modality, _), members in usable.items() for header in members if modality in (CT, PET)]
     _check_single(images, "StudyInstanceUID", "studies", "the folder of one study")
     by_modality: dict[str, list[ImageSeries]] = defaultdict(list)
     for (modality, uid), members in usable.items():
-        by_modality[modality].append(ImageSeries(uid, _description(members[0]), tuple(members)))
+        by_modality[modality].append(ImageSeries(uid, _describe_series(members[0]), tuple(members)))
     return Study(
         tuple(by_modality[CT]),
         tuple(by_modality[PET]),
-        _objects(by_modality[STRUCTURES]),
-        _objects(by_modality[DOSE]),
-        tuple(_ignored_line(reason, members) for (_, reason), members in ignored.items()),
+        _join_headers(by_modality[STRUCTURES]),
+        _join_headers(by_modality[DOSE]),
+        tuple(_describe_ignored(reason, members) for (_, reason), members in ignored.items()),
     )
 
 
-def _objects(series: Iterable[ImageSeries]) -> tuple[DicomHeader, ...]:
-    return tuple(header for one in series for header in one.headers)
+def _join_headers(series: Iterable[ImageSeries]) -> tuple[DicomHeader, ...]:
+    return tuple(header for image_series in series for header in image_series.headers)
 
 
-def _unusable(header: DicomHeader) -> str:
-    """The reason to ignore an object, empty if it is used."""
-    modality, sop_class = header.text("Modality"), header.text("SOPClassUID")
+def _find_ignore_reason(header: DicomHeader) -> str | None:
+    """Return the reason to ignore an object, None if it is used."""
+    modality = header.text("Modality")
+    sop_class = header.text("SOPClassUID")
     if modality not in _SOP_CLASSES:
         return f"modality {modality or 'absent'}"
     if sop_class in _ENHANCED:
         return "enhanced multi-frame images; export single slices"
     if sop_class not in _SOP_CLASSES[modality]:
         return "secondary capture" if ".1.1.7" in sop_class else f"SOP class {sop_class}"
-    return _no_volume(header) if modality in (CT, PET) else ""
+    return _find_non_volume_reason(header) if modality in (CT, PET) else None
 
 
-def _no_volume(header: DicomHeader) -> str:
-    """The reason why a CT or PET image is no slice of a volume, empty if it is one."""
+def _find_non_volume_reason(header: DicomHeader) -> str | None:
+    """Return the reason why a CT or PET image is not a slice of a volume, None if it is a slice."""
     words = {token for word in header.words("ImageType") for token in re.split(r"[ _]", word)}
     if words & _SCOUTS:
         return "localizer"
@@ -133,7 +138,7 @@ def _no_volume(header: DicomHeader) -> str:
         return "projection"
     if header.text("RescaleType") in _OTHER_CT_VALUES:
         return f"values of type {header.text('RescaleType')}, not HU"
-    return "colour image" if (header.optional_number("SamplesPerPixel") or 1) != 1 else ""
+    return "colour image" if (header.get_number("SamplesPerPixel") or 1) != 1 else None
 
 
 def _check_single(headers: Iterable[DicomHeader], keyword: str, plural: str, expected: str) -> None:
@@ -146,19 +151,19 @@ def _check_single(headers: Iterable[DicomHeader], keyword: str, plural: str, exp
         raise InputError("input folder", f"found {len(examples)} {plural}: {listed}", expected)
 
 
-def _description(header: DicomHeader) -> str:
+def _describe_series(header: DicomHeader) -> str:
     return header.text("SeriesDescription") or f"series {header.text('SeriesNumber') or 'without number'}"
 
 
-def _ignored_line(reason: str, members: Sequence[DicomHeader]) -> str:
+def _describe_ignored(reason: str, members: Sequence[DicomHeader]) -> str:
     count = f"{len(members)} file{'s' if len(members) > 1 else ''}"
-    return f"{_description(members[0])!r} ({members[0].text('Modality')}, {count}): {reason}"
+    return f"{_describe_series(members[0])!r} ({members[0].text('Modality')}, {count}): {reason}"
 
 
-# Rank by which a series is preferred, in this order.
+# Name of a criterion and the value of a series; the series with the highest value is preferred.
 _Criterion = tuple[str, Callable[[ImageSeries], float]]
 _COMMON: Final[tuple[_Criterion, ...]] = (
-    ("axial slices", lambda series: float(SlicePlane.of(series.headers[0]).is_axial)),
+    ("axial slices", lambda series: float(SlicePlane.from_header(series.headers[0]).is_axial)),
     ("not derived", lambda series: float(series.is_original)),
     ("most slices", lambda series: len(series.headers)),
 )
@@ -166,7 +171,7 @@ _COMMON: Final[tuple[_Criterion, ...]] = (
 
 @dataclass(frozen=True)
 class ChosenSeries:
-    """CT and PET of a case, the other CT series, and by UID the reason against each other series."""
+    """CT and PET of a case, the other CT series, and the reason by UID for each series that was not chosen."""
 
     ct: ImageSeries
     pet: ImageSeries
@@ -178,108 +183,114 @@ class ChosenSeries:
 def choose_series(study: Study, ct_wanted: str | None, pet_wanted: str | None) -> ChosenSeries:
     """Choose by the options `--ct-series` and `--pet-series` (UID or description), otherwise by rule.
 
-    PET: corrected for attenuation, axial, not derived, most slices. CT: the PET's frame of reference,
-    largest overlap with the PET, then the same.
+    PET: corrected for attenuation, then axial, not derived, most slices. CT: the PET's frame of reference, then the
+    largest overlap with the PET, axial, not derived, most slices.
 
     Raises:
-        InputError: no CT or PET, several that the rule cannot tell apart, or CT and PET in different frames of
+        InputError: There is no CT or PET, several series are equal by the rule, or CT and PET have different frames of
             reference without `--ct-series`.
     """
     pet, pet_reasons = _choose_pet(study, pet_wanted)
     ct, ct_reasons = _choose_ct(study, pet, ct_wanted)
-    others = tuple(series for series in study.ct if series is not ct)
+    other_ct = tuple(series for series in study.ct if series is not ct)
     findings = _check_frames(ct, pet, chosen_by_user=ct_wanted is not None)
-    return ChosenSeries(ct, pet, others, {**pet_reasons, **ct_reasons}, findings)
+    return ChosenSeries(ct, pet, other_ct, {**pet_reasons, **ct_reasons}, findings)
 
 
 def _choose_pet(study: Study, wanted: str | None) -> tuple[ImageSeries, dict[str, str]]:
-    _require_any(study.pet, "PET", study)
+    _check_present(study.pet, "PET", study)
     if wanted is not None:
-        return _named(study.pet, wanted, "PET", "--pet-series")
+        return _choose_by_name(study.pet, wanted, "PET", "--pet-series")
     corrected = [series for series in study.pet if series.is_attenuation_corrected]
     reasons = {
         series.uid: f"PET {series}: no attenuation correction" for series in study.pet if series not in corrected
     }
     if not corrected:
         raise InputError("input folder", f"found only {'; '.join(reasons.values())}", "a PET with that correction")
-    chosen, more = _best(corrected, _COMMON, "PET", "--pet-series")
-    return chosen, reasons | more
+    chosen, reasons_by_rank = _choose_by_rank(corrected, _COMMON, "PET", "--pet-series")
+    return chosen, reasons | reasons_by_rank
 
 
 def _choose_ct(study: Study, pet: ImageSeries, wanted: str | None) -> tuple[ImageSeries, dict[str, str]]:
-    _require_any(study.ct, "CT", study)
+    _check_present(study.ct, "CT", study)
     if wanted is not None:
-        return _named(study.ct, wanted, "CT", "--ct-series")
+        return _choose_by_name(study.ct, wanted, "CT", "--ct-series")
     if len(study.ct) == 1:
         return study.ct[0], {}
-    pet_box = _box_mm(pet)
+    pet_box = _bounding_box_mm(pet)
     criteria = (
         ("frame of reference of the PET", lambda series: float(series.frame_of_reference == pet.frame_of_reference)),
-        ("largest overlap with the PET", lambda series: round(_overlap(_box_mm(series), pet_box), 1)),
+        ("largest overlap with the PET", lambda series: round(_overlap_fraction(_bounding_box_mm(series), pet_box), 1)),
         *_COMMON,
     )
-    return _best(study.ct, criteria, "CT", "--ct-series")
+    return _choose_by_rank(study.ct, criteria, "CT", "--ct-series")
 
 
-def _require_any(series: Sequence[ImageSeries], kind: str, study: Study) -> None:
+def _check_present(series: Sequence[ImageSeries], kind: str, study: Study) -> None:
     if not series:
         ignored = f" (ignored: {'; '.join(study.ignored)})" if study.ignored else ""
         raise InputError("input folder", f"found no {kind} series{ignored}", "a study with CT and PET")
 
 
-def _named(series: Sequence[ImageSeries], wanted: str, kind: str, option: str) -> tuple[ImageSeries, dict[str, str]]:
+def _choose_by_name(
+    series: Sequence[ImageSeries], wanted: str, kind: str, option: str
+) -> tuple[ImageSeries, dict[str, str]]:
     text = compose(wanted).strip().lower()
     for matches in (
-        [one for one in series if one.uid == wanted.strip()],
-        [one for one in series if compose(one.description).lower() == text],
-        [one for one in series if text in compose(one.description).lower()],
+        [candidate for candidate in series if candidate.uid == wanted.strip()],
+        [candidate for candidate in series if compose(candidate.description).lower() == text],
+        [candidate for candidate in series if text in compose(candidate.description).lower()],
     ):
         if len(matches) == 1:
-            others = {one.uid: f"{kind} {one}: not chosen by {option}" for one in series if one is not matches[0]}
-            return matches[0], others
+            chosen = matches[0]
+            rejected = [candidate for candidate in series if candidate is not chosen]
+            return chosen, {candidate.uid: f"{kind} {candidate}: not chosen by {option}" for candidate in rejected}
     listed = ", ".join(map(str, series))
     raise InputError(option, f"found {wanted!r}", f"the UID or description of one of {listed}")
 
 
-def _best(
+def _choose_by_rank(
     series: Sequence[ImageSeries], criteria: Sequence[_Criterion], kind: str, option: str
 ) -> tuple[ImageSeries, dict[str, str]]:
-    """The first in rank and, by UID of each other series, the criterion that decided against it."""
-    ranks = [(tuple(measure(one) for _, measure in criteria), one) for one in series]
+    """Choose the series that ranks first; return with it, by UID, the criterion against each of the rest."""
+    ranks = [(tuple(measure(candidate) for _, measure in criteria), candidate) for candidate in series]
     ranks.sort(key=lambda entry: entry[0], reverse=True)
-    (first, chosen), others = ranks[0], ranks[1:]
-    tied = [one for rank, one in others if rank == first]
+    best_rank, chosen = ranks[0]
+    rejected = ranks[1:]
+    tied = [candidate for rank, candidate in rejected if rank == best_rank]
     if tied:
         listed = ", ".join(map(str, [chosen, *tied]))
         raise InputError(
             "input folder", f"found {len(tied) + 1} {kind} series alike: {listed}", f"one; choose by {option}"
         )
     reasons = {}
-    for rank, other in others:
-        reason = next(name for (name, _), a, b in zip(criteria, first, rank, strict=True) if a != b)
-        reasons[other.uid] = f"{kind} {other}: {chosen.description!r} was chosen ({reason})"
+    for rank, candidate in rejected:
+        reason = next(name for (name, _), a, b in zip(criteria, best_rank, rank, strict=True) if a != b)
+        reasons[candidate.uid] = f"{kind} {candidate}: {chosen.description!r} was chosen ({reason})"
     return chosen, reasons
 
 
-def _box_mm(series: ImageSeries) -> npt.NDArray[np.float64]:
-    """Lowest and highest corner of a series in patient space, shape (2, 3)."""
-    corners = np.concatenate([SlicePlane.of(header).corners_mm() for header in series.headers])
+def _bounding_box_mm(series: ImageSeries) -> npt.NDArray[np.float64]:
+    """Compute the lowest and highest corner of a series in patient space, shape (2, 3)."""
+    corners = np.concatenate([SlicePlane.from_header(header).corners_mm() for header in series.headers])
     return np.array([corners.min(axis=0), corners.max(axis=0)])
 
 
-def _overlap(box: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    """Fraction of the volume of `other` that lies in `box`."""
-    common = np.minimum(box[1], other[1]) - np.maximum(box[0], other[0])
-    return float(np.prod(np.clip(common, 0, None)) / np.prod(np.maximum(other[1] - other[0], 1e-6)))
+def _overlap_fraction(box: npt.NDArray[np.float64], pet_box: npt.NDArray[np.float64]) -> float:
+    """Compute the fraction of the PET's volume that lies in `box`."""
+    common = np.minimum(box[1], pet_box[1]) - np.maximum(box[0], pet_box[0])
+    return float(np.prod(np.clip(common, 0, None)) / np.prod(np.maximum(pet_box[1] - pet_box[0], 1e-6)))
 
 
 def _check_frames(ct: ImageSeries, pet: ImageSeries, *, chosen_by_user: bool) -> tuple[Finding, ...]:
     if ct.frame_of_reference and ct.frame_of_reference == pet.frame_of_reference:
         return ()
-    found = f"FrameOfReferenceUID (0020,0052) of CT {ct.description!r} and PET {pet.description!r} "
+    problem = f"FrameOfReferenceUID (0020,0052) of CT {ct.description!r} and PET {pet.description!r} "
     expected = "the same, from one examination"
     if not ct.frame_of_reference or not pet.frame_of_reference:
-        return (Finding("input folder", f"{found}is absent", expected, "taken as aligned"),)
+        return (Finding("input folder", f"{problem}is absent", expected, "taken as aligned"),)
     if chosen_by_user:
-        return (Finding("input folder", f"{found}differ", expected, "taken as aligned because of --ct-series"),)
-    raise InputError("input folder", f"{found}differ", f"{expected}; if they are aligned, choose the CT by --ct-series")
+        return (Finding("input folder", f"{problem}differ", expected, "taken as aligned because of --ct-series"),)
+    raise InputError(
+        "input folder", f"{problem}differ", f"{expected}; if they are aligned, choose the CT by --ct-series"
+    )

@@ -15,16 +15,26 @@ from contract.images.geometry import Geometry
 from convert.dicom.files import DicomHeader, tag_name
 
 _Vector = npt.NDArray[np.float64]
+# Slices closer than this are at the same position.
 _DUPLICATE_MM: Final = 0.02
+# Distances of slices may differ by the larger one of a length and a fraction of the usual distance.
 _SPACING_TOLERANCE_MM: Final = 0.02
-_SPACING_TOLERANCE: Final = 0.01  # of the spacing
-_SHIFT_TOLERANCE: Final = 0.25  # of a pixel
+_SPACING_TOLERANCE_FRACTION: Final = 0.01
+# Slices may be shifted against each other by this fraction of a pixel.
+_SHIFT_TOLERANCE_FRACTION: Final = 0.25
 _COSINE_TOLERANCE: Final = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class SlicePlane:
-    """Position of one slice: centre of its first pixel, unit vectors along x and y of the array, pixels."""
+    """Position and pixels of one slice.
+
+    Attributes:
+        header: Header of the slice.
+        position_mm: Centre of the first pixel.
+        x_axis, y_axis: Unit vectors along x and y of the array.
+        spacing_mm, size: Pixel spacing and number of pixels along x and y.
+    """
 
     header: DicomHeader
     position_mm: _Vector
@@ -34,24 +44,24 @@ class SlicePlane:
     size: tuple[int, int]
 
     @classmethod
-    def of(cls, header: DicomHeader) -> SlicePlane:
+    def from_header(cls, header: DicomHeader) -> SlicePlane:
         """Read the plane of an image.
 
         Raises:
-            InputError: an attribute is missing or impossible.
+            InputError: An attribute is missing or impossible.
         """
-        position = np.array(header.numbers("ImagePositionPatient", 3, "x, y, z in mm"))
-        cosines = np.array(header.numbers("ImageOrientationPatient", 6, "two unit vectors")).reshape(2, 3)
+        position = np.array(header.require_numbers("ImagePositionPatient", 3, "x, y, z in mm"))
+        cosines = np.array(header.require_numbers("ImageOrientationPatient", 6, "two unit vectors")).reshape(2, 3)
         if np.abs(cosines @ cosines.T - np.eye(2)).max() > _COSINE_TOLERANCE:
-            found = f"found {tag_name('ImageOrientationPatient')} {header.text('ImageOrientationPatient')}"
-            raise InputError(header.name, found, "perpendicular unit vectors")
+            problem = f"found {tag_name('ImageOrientationPatient')} {header.text('ImageOrientationPatient')}"
+            raise InputError(header.name, problem, "perpendicular unit vectors")
         x_axis = cosines[0] / np.linalg.norm(cosines[0])
         y_axis = cosines[1] - (cosines[1] @ x_axis) * x_axis
-        rows_mm, columns_mm = header.numbers("PixelSpacing", 2, "distances of rows and columns in mm")
+        rows_mm, columns_mm = header.require_numbers("PixelSpacing", 2, "distances of rows and columns in mm")
         if min(rows_mm, columns_mm) <= 0:
-            found = f"found {tag_name('PixelSpacing')} {rows_mm:g}, {columns_mm:g}"
-            raise InputError(header.name, found, "positive distances in mm")
-        size = (int(header.number("Columns", "an image")), int(header.number("Rows", "an image")))
+            problem = f"found {tag_name('PixelSpacing')} {rows_mm:g}, {columns_mm:g}"
+            raise InputError(header.name, problem, "positive distances in mm")
+        size = (int(header.require_number("Columns", "an image")), int(header.require_number("Rows", "an image")))
         return cls(header, position, x_axis, y_axis / np.linalg.norm(y_axis), (columns_mm, rows_mm), size)
 
     @property
@@ -61,11 +71,11 @@ class SlicePlane:
 
     @property
     def is_axial(self) -> bool:
-        """True within 45 degrees of the patient's axial plane."""
+        """Return whether the slice lies within 45 degrees of the patient's axial plane."""
         return abs(float(self.normal[2])) > math.sqrt(0.5)
 
     def corners_mm(self) -> _Vector:
-        """The four outer corners, shape (4, 3)."""
+        """Compute the four outer corners, shape (4, 3)."""
         x, y = (
             np.array([-0.5, size - 0.5]) * spacing for size, spacing in zip(self.size, self.spacing_mm, strict=True)
         )
@@ -84,54 +94,54 @@ def stack_slices(headers: Sequence[DicomHeader]) -> SliceStack:
     """Sort slices by position and check that they form a regular grid.
 
     Raises:
-        InputError: different orientations or sizes, two slices at one position, a missing slice, irregular distances,
-            or slices shifted against each other.
+        InputError: Orientations or sizes differ, two slices have the same position, a slice is missing, distances are
+            irregular, or slices are shifted against each other.
     """
-    planes = [SlicePlane.of(header) for header in headers]
+    planes = [SlicePlane.from_header(header) for header in headers]
     first = planes[0]
     for plane in planes[1:]:
-        _check_alike(first, plane)
+        _check_same_grid(first, plane)
     planes.sort(key=lambda plane: float(plane.position_mm @ first.normal))
     positions = np.array([plane.position_mm for plane in planes])
     heights = (positions - positions[0]) @ first.normal
-    spacing_mm = _checked_spacing(planes, heights)
+    spacing_mm = _compute_spacing_mm(planes, heights)
     geometry = Geometry(
         (*first.size, len(planes)),
         (*first.spacing_mm, spacing_mm),
-        _triple(positions[0]),
+        _to_triple(positions[0]),
         tuple(map(float, np.column_stack([first.x_axis, first.y_axis, first.normal]).ravel())),
     )
-    _check_line(planes, positions - positions[0])
+    _check_straight(planes, positions - positions[0])
     return SliceStack(tuple(plane.header for plane in planes), geometry)
 
 
-def _check_alike(first: SlicePlane, other: SlicePlane) -> None:
-    turned = np.abs(np.array([first.x_axis - other.x_axis, first.y_axis - other.y_axis])).max() > _COSINE_TOLERANCE
+def _check_same_grid(first: SlicePlane, plane: SlicePlane) -> None:
+    axis_change = np.abs(np.array([first.x_axis - plane.x_axis, first.y_axis - plane.y_axis])).max()
     for keyword, differs in (
-        ("ImageOrientationPatient", bool(turned)),
-        ("FrameOfReferenceUID", first.header.text("FrameOfReferenceUID") != other.header.text("FrameOfReferenceUID")),
-        ("PixelSpacing", not np.allclose(first.spacing_mm, other.spacing_mm, rtol=_COSINE_TOLERANCE)),
-        ("Rows", first.size[1] != other.size[1]),
-        ("Columns", first.size[0] != other.size[0]),
+        ("ImageOrientationPatient", bool(axis_change > _COSINE_TOLERANCE)),
+        ("FrameOfReferenceUID", first.header.text("FrameOfReferenceUID") != plane.header.text("FrameOfReferenceUID")),
+        ("PixelSpacing", not np.allclose(first.spacing_mm, plane.spacing_mm, rtol=_COSINE_TOLERANCE)),
+        ("Rows", first.size[1] != plane.size[1]),
+        ("Columns", first.size[0] != plane.size[0]),
     ):
         if differs:
-            found = f"found {tag_name(keyword)} {other.header.text(keyword)}"
+            problem = f"found {tag_name(keyword)} {plane.header.text(keyword)}"
             expected = f"{first.header.text(keyword)} as in {first.header.name} of the same series"
-            raise InputError(other.header.name, found, expected)
+            raise InputError(plane.header.name, problem, expected)
 
 
-def _checked_spacing(planes: Sequence[SlicePlane], heights: _Vector) -> float:
-    """Distance of the slices in mm, to a nanometre."""
+def _compute_spacing_mm(planes: Sequence[SlicePlane], heights: _Vector) -> float:
+    """Compute the distance of the slices in mm, rounded to a nanometre; raise `InputError` if it is irregular."""
     gaps = np.diff(heights)
     usual = float(np.median(gaps))
-    tolerance = max(_SPACING_TOLERANCE_MM, _SPACING_TOLERANCE * usual)
+    tolerance = max(_SPACING_TOLERANCE_MM, _SPACING_TOLERANCE_FRACTION * usual)
     for index, gap in enumerate(gaps):
         before, after = planes[index], planes[index + 1]
-        where = f"{_place(before)} and {_place(after)}"
+        where = f"{_format_position(before)} and {_format_position(after)}"
         if gap < _DUPLICATE_MM:
             expected = "one slice at each position; the series holds two acquisitions or time points"
             raise InputError(
-                after.header.name, f"found the position of {before.header.name} {_place(before)}", expected
+                after.header.name, f"found the position of {before.header.name} {_format_position(before)}", expected
             )
         if abs(gap - usual) > tolerance:
             missing = round(gap / usual) - 1
@@ -144,20 +154,22 @@ def _checked_spacing(planes: Sequence[SlicePlane], heights: _Vector) -> float:
     return round(float(heights[-1]) / (len(planes) - 1), 6)
 
 
-def _place(plane: SlicePlane) -> str:
+def _format_position(plane: SlicePlane) -> str:
     return "at (" + ", ".join(f"{value:.6g}" for value in plane.position_mm) + ") mm"
 
 
-def _check_line(planes: Sequence[SlicePlane], offsets: _Vector) -> None:
-    """Check that the slices lie straight above each other, within a quarter of a pixel."""
+def _check_straight(planes: Sequence[SlicePlane], offsets: _Vector) -> None:
+    """Check that the slices lie straight above each other, within a fraction of a pixel."""
     first = planes[0]
     shifts = np.abs(np.column_stack([offsets @ first.x_axis, offsets @ first.y_axis])).max(axis=1)
     worst = int(shifts.argmax())
-    if shifts[worst] > _SHIFT_TOLERANCE * min(first.spacing_mm):
-        found = f"found a slice {shifts[worst]:.3g} mm off the line along the normal {_place(planes[worst])}"
+    if shifts[worst] > _SHIFT_TOLERANCE_FRACTION * min(first.spacing_mm):
+        problem = (
+            f"found a slice {shifts[worst]:.3g} mm off the line along the normal {_format_position(planes[worst])}"
+        )
         expected = "slices straight above each other; a tilted gantry must be resampled before"
-        raise InputError(planes[worst].header.name, found, expected)
+        raise InputError(planes[worst].header.name, problem, expected)
 
 
-def _triple(vector: _Vector) -> tuple[float, float, float]:
+def _to_triple(vector: _Vector) -> tuple[float, float, float]:
     return (float(vector[0]), float(vector[1]), float(vector[2]))

@@ -20,13 +20,13 @@ from convert.dicom.slices import SlicePlane, SliceStack, stack_slices
 from convert.dicom.suv import SuvScale
 
 PADDING_HU: Final = -1024
-# Padding is air or less; a padding value of soft tissue is a fault of the file.
-_HIGHEST_PADDING_HU: Final = -900
-# Of distances of the dose's planes.
+# Padding is air or less; a padding value above this one is an error of the file.
+_MAX_PADDING_HU: Final = -900
+# Tolerance of the distances between planes of a dose.
 _TOLERANCE_MM: Final = 0.02
 _TOLERANCE_COSINE: Final = 1e-3
 # The highest dose of a plan for head and neck is 50 to 80 Gy; another unit or factor gives 0.07 or 7,000.
-_HIGHEST_DOSES_GY: Final = (1.0, 200.0)
+_MAX_DOSE_RANGE_GY: Final = (1.0, 200.0)
 
 
 @dataclass(frozen=True)
@@ -38,54 +38,55 @@ class SeriesVolume:
 
 
 def read_ct(stack: SliceStack) -> tuple[Volume, tuple[Finding, ...]]:
-    """CT in HU, int16. Padding (0028,0120) becomes air, -1024 HU.
+    """Read a CT in HU as int16; padding (0028,0120) becomes air, -1024 HU.
 
     Raises:
-        InputError: pixels that cannot be read, or no rescale slope and intercept.
+        InputError: Pixels cannot be read, or rescale slope or intercept is absent.
     """
-    array = np.empty(_shape(stack), dtype=np.int16)
+    array = np.empty(_get_shape(stack), dtype=np.int16)
     limits = np.iinfo(np.int16)
     findings: list[Finding] = []
     for index, header in enumerate(tqdm(stack.headers, desc="read CT", unit="slice", disable=None, leave=False)):
-        stored, slope, intercept = _stored(header, stack)
+        stored, slope, intercept = _read_slice(header, stack)
         hu = stored * slope + intercept
-        padding = _padding(header, stored.dtype)
-        if padding is not None and max(padding) * slope + intercept <= _HIGHEST_PADDING_HU:
+        padding = _read_padding(header, stored.dtype)
+        if padding is not None and max(padding) * slope + intercept <= _MAX_PADDING_HU:
             hu[(stored >= padding[0]) & (stored <= padding[1])] = PADDING_HU
         elif padding is not None and not findings:
-            found = f"{tag_name('PixelPaddingValue')} {padding[1]} is {max(padding) * slope + intercept:g} HU"
-            findings.append(Finding(header.name, found, "air", "not taken as padding"))
+            problem = f"{tag_name('PixelPaddingValue')} {padding[1]} is {max(padding) * slope + intercept:g} HU"
+            findings.append(Finding(header.name, problem, "air", "not taken as padding"))
         array[index] = np.rint(np.clip(hu, limits.min, limits.max))
     return Volume(array, stack.geometry), tuple(findings)
 
 
 def read_pet(stack: SliceStack, scale: SuvScale) -> Volume:
-    """PET in SUV, float32; `scale` has one factor a slice, in the order of `stack`.
+    """Read a PET in SUV as float32; `scale` has one factor a slice, in the order of `stack`.
 
     Raises:
-        InputError: pixels that cannot be read, or no rescale slope and intercept.
+        InputError: Pixels cannot be read, or rescale slope or intercept is absent.
     """
-    array = np.empty(_shape(stack), dtype=np.float32)
+    array = np.empty(_get_shape(stack), dtype=np.float32)
     headers = tqdm(stack.headers, desc="read PET", unit="slice", disable=None, leave=False)
     for index, (header, factor) in enumerate(zip(headers, scale.factors, strict=True)):
-        stored, slope, intercept = _stored(header, stack)
+        stored, slope, intercept = _read_slice(header, stack)
         array[index] = (stored * slope + intercept) * factor
     return Volume(array, stack.geometry)
 
 
-def _shape(stack: SliceStack) -> tuple[int, int, int]:
+def _get_shape(stack: SliceStack) -> tuple[int, int, int]:
+    """Return the array shape of a series; raise `InputError` if it has too many voxels."""
     if stack.geometry.voxel_count > MAX_VOXELS:
-        found = f"a series of {stack.geometry.voxel_count} voxels"
-        raise InputError(stack.headers[0].name, found, f"at most {MAX_VOXELS}")
+        problem = f"a series of {stack.geometry.voxel_count} voxels"
+        raise InputError(stack.headers[0].name, problem, f"at most {MAX_VOXELS}")
     return stack.geometry.array_shape
 
 
-def _stored(header: DicomHeader, stack: SliceStack) -> tuple[npt.NDArray[Any], float, float]:
-    """Stored values of a slice, rescale slope and rescale intercept."""
-    slope = header.number("RescaleSlope", "the slope from stored values to HU or activity")
+def _read_slice(header: DicomHeader, stack: SliceStack) -> tuple[npt.NDArray[Any], float, float]:
+    """Read stored values, rescale slope and rescale intercept of a slice."""
+    slope = header.require_number("RescaleSlope", "the slope from stored values to HU or activity")
     if slope <= 0:
         raise InputError(header.name, f"found {tag_name('RescaleSlope')} {slope:g}", "a number above 0")
-    intercept = header.number("RescaleIntercept", "the intercept from stored values to HU or activity")
+    intercept = header.require_number("RescaleIntercept", "the intercept from stored values to HU or activity")
     stored = read_pixels(header)
     if stored.shape != stack.geometry.array_shape[1:]:
         shape = " x ".join(map(str, stored.shape))
@@ -93,18 +94,18 @@ def _stored(header: DicomHeader, stack: SliceStack) -> tuple[npt.NDArray[Any], f
     return stored, slope, intercept
 
 
-def _padding(header: DicomHeader, dtype: np.dtype[Any]) -> tuple[int, int] | None:
-    """Lowest and highest stored value of padding, None if not declared."""
-    value = header.optional_number("PixelPaddingValue")
+def _read_padding(header: DicomHeader, dtype: np.dtype[Any]) -> tuple[int, int] | None:
+    """Read the lowest and highest stored value of padding; None if no padding is declared."""
+    value = header.get_number("PixelPaddingValue")
     if value is None:
         return None
-    limit = header.optional_number("PixelPaddingRangeLimit")
-    ends = [_wrapped(int(end), dtype) for end in (value, value if limit is None else limit)]
+    limit = header.get_number("PixelPaddingRangeLimit")
+    ends = [_wrap(int(end), dtype) for end in (value, value if limit is None else limit)]
     return min(ends), max(ends)
 
 
-def _wrapped(value: int, dtype: np.dtype[Any]) -> int:
-    """The value in the pixels' type: some files write -2000 as 63536."""
+def _wrap(value: int, dtype: np.dtype[Any]) -> int:
+    """Convert a value to the pixels' type: some files write -2000 as 63536."""
     bits = dtype.itemsize * 8
     value %= 1 << bits
     return value - (1 << bits) if dtype.kind == "i" and value >= 1 << (bits - 1) else value
@@ -127,10 +128,16 @@ class Radiotherapy:
 def read_radiotherapy(
     doses: Sequence[DicomHeader], ct: ImageSeries, other_ct: Sequence[ImageSeries], inputs: Set[str]
 ) -> Radiotherapy:
-    """The dose of the plan, and the CT in its frame of reference if that is not `ct`; `inputs` are the edition's.
+    """Read the dose of the plan, and the planning CT in the dose's frame of reference if it is not `ct`.
+
+    Args:
+        doses: Headers of the dose files.
+        ct: The CT of the case.
+        other_ct: CT series, among them perhaps the planning CT.
+        inputs: Names of the edition's inputs.
 
     Raises:
-        InputError: several plans, or an unusable dose or planning CT.
+        InputError: There are several plans, or the dose or the planning CT is unusable.
     """
     if RT_DOSE not in inputs:
         return Radiotherapy(ignored=tuple(f"RT dose {dose.name}: not an input of the edition" for dose in doses))
@@ -145,22 +152,24 @@ def read_radiotherapy(
         return Radiotherapy(images, ignored, findings)
     planning = [series for series in other_ct if frame and series.frame_of_reference == frame]
     if planning and CT_PLANNING in inputs:
-        series = max(planning, key=lambda one: len(one.headers))
+        series = max(planning, key=lambda candidate: len(candidate.headers))
         planning_ct, ct_findings = read_ct(stack_slices(series.headers))
         images[CT_PLANNING] = SeriesVolume(planning_ct, series.uid)
         findings = (*findings, *ct_findings)
     name = tag_name("FrameOfReferenceUID")
-    found = f"another {name} than that of the CT" if frame and ct.frame_of_reference else f"no {name} of dose or CT"
-    finding = Finding(dose.name, f"found {found}", "a dose aligned with the CT", "taken as such")
+    problem = f"another {name} than the CT has" if frame and ct.frame_of_reference else f"no {name} of dose or CT"
+    finding = Finding(dose.name, f"found {problem}", "a dose aligned with the CT", "taken as such")
     return Radiotherapy(images, ignored, (*findings, finding))
 
 
 def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tuple[str, ...]]:
-    """The dose of the whole plan, and a line for each ignored one.
+    """Choose the dose of the whole plan; return with it a line for each ignored dose.
 
-    A dose of type ERROR is the difference of two doses: it is ignored next to a dose of the plan.
+    A dose of type ERROR is the difference of two doses. It is ignored if there is a dose of the plan.
     """
-    plans, differences, lines = [], [], []
+    plans: list[DicomHeader] = []
+    differences: list[DicomHeader] = []
+    lines: list[str] = []
     for dose in doses:
         summation, kind = dose.text("DoseSummationType").upper(), dose.text("DoseType").upper()
         if summation not in ("PLAN", "MULTI_PLAN", ""):
@@ -171,7 +180,7 @@ def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tupl
         else:
             plans.append(dose)
     if len(plans) > 1:
-        listed = ", ".join(f"{one.name} ({one.text('SeriesDescription') or 'no description'})" for one in plans)
+        listed = ", ".join(f"{dose.name} ({dose.text('SeriesDescription') or 'no description'})" for dose in plans)
         raise InputError("input folder", f"found {len(plans)} RT doses: {listed}", "one")
     if differences and not plans:
         kind = differences[0].text("DoseType")
@@ -181,29 +190,29 @@ def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tupl
 
 
 def _check_dose(header: DicomHeader, dose: Volume) -> tuple[Finding, ...]:
-    """Find an effective dose, and a highest dose that no plan has."""
+    """Return findings for an effective dose, and for a highest dose that is implausible for a plan."""
     findings = []
     if header.text("DoseType").upper() == "EFFECTIVE":
         findings.append(Finding(header.name, f"found {tag_name('DoseType')} EFFECTIVE", "PHYSICAL", "taken as it is"))
-    highest, (low, high) = float(dose.array.max()), _HIGHEST_DOSES_GY
+    highest, (low, high) = float(dose.array.max()), _MAX_DOSE_RANGE_GY
     if not low <= highest <= high:
-        found = f"found a highest dose of {highest:g} Gy"
+        problem = f"found a highest dose of {highest:g} Gy"
         expected = f"{low:g} to {high:g} Gy; check {tag_name('DoseGridScaling')} and {tag_name('DoseUnits')}"
-        findings.append(Finding(header.name, found, expected, "taken as it is"))
+        findings.append(Finding(header.name, problem, expected, "taken as it is"))
     return tuple(findings)
 
 
 def read_dose(header: DicomHeader) -> Volume:
-    """Dose in Gy, float32, on its own grid.
+    """Read a dose in Gy as float32 on its own grid.
 
     Raises:
-        InputError: not in Gy, negative, planes at irregular distances or at an unclear place, or pixels that cannot be
-            read.
+        InputError: The dose is not in Gy or negative, its planes have irregular distances or an unclear position, or
+            its pixels cannot be read.
     """
-    units = str(header.required("DoseUnits", "GY")).strip().upper()
+    units = str(header.require("DoseUnits", "GY")).strip().upper()
     if units != "GY":
         raise InputError(header.name, f"found {tag_name('DoseUnits')} {units}", "GY")
-    scaling = header.number("DoseGridScaling", "the factor to Gy")
+    scaling = header.require_number("DoseGridScaling", "the factor to Gy")
     if scaling <= 0:
         raise InputError(header.name, f"found {tag_name('DoseGridScaling')} {scaling:g}", "a number above 0")
     stored = read_pixels(header)
@@ -211,13 +220,13 @@ def read_dose(header: DicomHeader) -> Volume:
         raise InputError(header.name, f"found {stored.ndim} dimensions", "a dose of several planes")
     if stored.min() < 0:
         raise InputError(header.name, f"found a dose of {stored.min() * scaling:g} Gy", "no negative dose")
-    plane = SlicePlane.of(header)
-    offsets = np.array(header.numbers("GridFrameOffsetVector", len(stored), f"{len(stored)} distances in mm"))
+    plane = SlicePlane.from_header(header)
+    offsets = np.array(header.require_numbers("GridFrameOffsetVector", len(stored), f"{len(stored)} distances in mm"))
     order = np.argsort(offsets)
     gaps = np.diff(offsets[order])
     if gaps.min() < _TOLERANCE_MM or np.ptp(gaps) > _TOLERANCE_MM:
-        found = f"{tag_name('GridFrameOffsetVector')} has distances from {gaps.min():g} to {gaps.max():g} mm"
-        raise InputError(header.name, found, "equal distances")
+        problem = f"{tag_name('GridFrameOffsetVector')} has distances from {gaps.min():g} to {gaps.max():g} mm"
+        raise InputError(header.name, problem, "equal distances")
     _check_first_offset(header, plane, float(offsets[0]))
     origin = plane.position_mm + (offsets[order[0]] - offsets[0]) * plane.normal
     geometry = Geometry(
@@ -232,13 +241,13 @@ def read_dose(header: DicomHeader) -> Volume:
 def _check_first_offset(header: DicomHeader, plane: SlicePlane, offset_mm: float) -> None:
     """Check the first offset by DICOM PS3.3, C.8.8.3.2.
 
-    It is 0, and the offsets go along the planes' normal; or it is the z of the first plane, and they are heights of
-    axial planes whose normal points to the head.
+    Either it is 0, and the offsets are distances along the planes' normal; or it is the z coordinate of the first
+    plane, and the offsets are heights of axial planes whose normal points to the head.
     """
     height_mm = float(plane.position_mm[2])
     is_upright = float(plane.normal[2]) > 1 - _TOLERANCE_COSINE
     if abs(offset_mm) <= _TOLERANCE_MM or (is_upright and abs(offset_mm - height_mm) <= _TOLERANCE_MM):
         return
-    found = f"found {tag_name('GridFrameOffsetVector')} that begins with {offset_mm:g}"
-    expected = f"0{f' or {height_mm:g}, the height of the first plane' if is_upright else ''}"
-    raise InputError(header.name, found, expected)
+    problem = f"found {tag_name('GridFrameOffsetVector')} that begins with {offset_mm:g}"
+    expected = f"0 or {height_mm:g}, the height of the first plane" if is_upright else "0"
+    raise InputError(header.name, problem, expected)

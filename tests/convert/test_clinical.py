@@ -10,14 +10,14 @@ from pydicom import Dataset
 from contract.editions import load_edition
 from contract.editions.clinical import CodedNumber
 from convert.dicom.files import read_folder
-from convert.pipeline import clinical_values
+from convert.pipeline import read_clinical_values
 from tests.convert.conftest import Convert
 from tests.convert.studies import StudyFolder
 
 
 def values(study: StudyFolder, **changes: Any) -> dict[str, Any]:
     study.pet(**changes)
-    return clinical_values(read_folder(study.root).headers, load_edition().clinical)[0]
+    return read_clinical_values(read_folder(study.root).headers, load_edition().clinical)[0]
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_an_age_that_differs_between_slices_is_left_out(study: StudyFolder, conv
 def test_weight_if_the_edition_declares_it(study: StudyFolder) -> None:
     weight = CodedNumber(name="weight_kg", key="Weight", type="code", codes=(20, 300))
     study.pet()
-    assert clinical_values(read_folder(study.root).headers, [weight]) == ({"Weight": 75}, [])
+    assert read_clinical_values(read_folder(study.root).headers, [weight]) == ({"Weight": 75}, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from convert.dicom.contours import Contour, drawn
+from convert.dicom.contours import Contour, draw_contours
 
 SHAPE = (8, 20, 24)
 
@@ -17,7 +17,7 @@ def square(x: tuple[float, float], y: tuple[float, float], index: int = 3, *, is
 
 
 def voxels(*contours: Contour) -> int:
-    return int(drawn(contours, SHAPE)[0].sum())
+    return int(draw_contours(contours, SHAPE)[0].sum())
 
 
 BOX = square((4, 10), (5, 12))  # 7 x 8 voxels with those on the contour
@@ -26,7 +26,7 @@ BOX = square((4, 10), (5, 12))  # 7 x 8 voxels with those on the contour
 def test_voxels_on_the_contour_count():
     """Three slices of 56 voxels: all 168."""
     contours = [square((4, 10), (5, 12), index) for index in (2, 3, 4)]
-    mask, holes = drawn(contours, SHAPE)
+    mask, holes = draw_contours(contours, SHAPE)
     assert mask[2:5, 5:13, 4:11].all()
     assert (int(mask.sum()), holes) == (168, 0)
 
@@ -66,16 +66,16 @@ def test_contours_are_joined():
 def test_a_contour_within_another_is_a_hole():
     """The hole's own contour belongs to the structure: 15 x 15 without 5 x 5; an island of 3 x 3 in it."""
     outer, inner = square((2, 16), (2, 16)), square((6, 12), (6, 12))
-    mask, holes = drawn([inner, outer], SHAPE)
+    mask, holes = draw_contours([inner, outer], SHAPE)
     assert (int(mask.sum()), holes) == (225 - 25, 1)
-    mask, holes = drawn([square((8, 10), (8, 10)), inner, outer], SHAPE)
+    mask, holes = draw_contours([square((8, 10), (8, 10)), inner, outer], SHAPE)
     assert (int(mask.sum()), holes) == (225 - 25 + 9, 1)
 
 
 def test_a_hole_of_two_overlapping_contours():
     """Both reach around it, which makes it no island."""
     one, two, hole = square((1, 12), (1, 12)), square((2, 13), (1, 12)), square((5, 8), (5, 8))
-    mask, holes = drawn([one, two, hole], SHAPE)
+    mask, holes = draw_contours([one, two, hole], SHAPE)
     assert (int(mask.sum()), holes) == (13 * 12 - 4, 1)
 
 
@@ -86,7 +86,7 @@ def test_a_contour_that_touches_another_from_inside_is_no_hole():
 def test_parity():
     """What an odd number of contours holds: a hole, and the common part of two squares; no notice of holes."""
     outer, inner = square((2, 16), (2, 16), is_parity=True), square((6, 12), (6, 12), is_parity=True)
-    mask, holes = drawn([outer, inner], SHAPE)
+    mask, holes = draw_contours([outer, inner], SHAPE)
     assert (int(mask.sum()), holes) == (225 - 25, 0)
     one, two = square((3.5, 10.5), (4.5, 12.5), is_parity=True), square((7.5, 14.5), (7.5, 14.5), is_parity=True)
     assert voxels(one, two) == 56 + 49 - 2 * 15

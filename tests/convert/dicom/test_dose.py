@@ -60,7 +60,7 @@ def test_planning_ct_in_the_frame_of_the_dose(study: StudyFolder, convert: Conve
     assert converted.image("rt_dose").geometry == GRID
     assert converted.case.ignored == ()
     assert [finding.found for finding in converted.case.findings] == [
-        "found another FrameOfReferenceUID (0020,0052) than that of the CT"
+        "found another FrameOfReferenceUID (0020,0052) than the CT has"
     ]
 
 

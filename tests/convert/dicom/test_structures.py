@@ -12,7 +12,7 @@ from pydicom.uid import generate_uid
 
 from contract.errors import InputError
 from contract.images.volumes import Volume
-from convert.cli import _structure_lines
+from convert.cli import _format_structures
 from convert.dicom.structures import RoiNames
 from tests.convert.conftest import Convert, refuse
 from tests.convert.studies import CT_GRID, StudyFolder
@@ -41,7 +41,7 @@ def test_square_contours(study: StudyFolder, convert: Convert) -> None:
     np.testing.assert_array_equal(mask.array, expected)
     assert converted.case.structures is not None
     assert converted.case.structures.rois == (("GTVp", 1), ("GTV-N1", 2))
-    assert converted.case.structures.others == ("PTV 70",)
+    assert converted.case.structures.unused_names == ("PTV 70",)
 
 
 def test_hole_and_second_part(study: StudyFolder, convert: Convert) -> None:
@@ -119,8 +119,8 @@ def test_without_a_tumour_no_mask_is_written(study: StudyFolder, convert: Conver
     converted = convert()
     assert not (converted.folder / "ground_truth").exists()
     assert converted.case.structures is not None
-    assert converted.case.structures.others == ("Mandible",)
-    assert converted.case.structures.empty == (("GTVp", 1),)
+    assert converted.case.structures.unused_names == ("Mandible",)
+    assert converted.case.structures.empty_rois == (("GTVp", 1),)
 
 
 def test_names_by_option(study: StudyFolder, convert: Convert) -> None:
@@ -133,7 +133,7 @@ def test_names_by_option(study: StudyFolder, convert: Convert) -> None:
     case = convert(roi_names=RoiNames(gtvp=("tumour*",), gtvn=("LN *",))).case
     assert case.structures is not None
     assert case.structures.rois == (("Tumour 68Gy", 1), ("LN left", 2))
-    assert case.structures.others == ("GTVp",)
+    assert case.structures.unused_names == ("GTVp",)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_names_by_option(study: StudyFolder, convert: Convert) -> None:
     ],
 )
 def test_usual_spellings(label: int, names: list[str]) -> None:
-    assert {name: RoiNames().label(name) for name in names} == dict.fromkeys(names, label)
+    assert {name: RoiNames().find_label(name) for name in names} == dict.fromkeys(names, label)
 
 
 def test_structure_set_of_another_image(study: StudyFolder, convert: Convert) -> None:
@@ -273,7 +273,7 @@ def test_an_empty_structure_gives_one_line(study: StudyFolder, convert: Convert)
     study.structures(study.ct_and_pet(), {"GTVp": SLICES, "GTVn": []})
     structures = convert().case.structures
     assert structures is not None
-    assert _structure_lines(structures) == ["mask GTVp: GTVp, 40 voxels", "mask GTVn: GTVn without a closed contour"]
+    assert _format_structures(structures) == ["mask GTVp: GTVp, 40 voxels", "mask GTVn: GTVn without a closed contour"]
 
 
 def edit_set(path: Path, edit: Callable[[Dataset], None]) -> None:
@@ -357,7 +357,7 @@ def test_a_structure_of_another_frame_of_reference_is_left_out(study: StudyFolde
     assert finding.found == "found ReferencedFrameOfReferenceUID (3006,0024) of 'GTVn' that is not the CT's"
     assert (finding.expected, finding.action) == ("the frame of reference of CT 'CT WB'", "left out")
     assert converted.case.structures is not None
-    assert converted.case.structures.empty == (("GTVn", 2),)
+    assert converted.case.structures.empty_rois == (("GTVn", 2),)
 
 
 def test_structures_of_another_frame_alone_are_refused(study: StudyFolder, convert: Convert) -> None:

@@ -16,7 +16,7 @@ from pydicom.dataset import Dataset
 
 from contract.errors import InputError
 from convert.dicom.files import read_folder
-from convert.dicom.suv import SuvScale, suv_scale
+from convert.dicom.suv import SuvScale, compute_suv_scale
 from tests.convert.studies import HOUR_FACTOR, StudyFolder, change
 
 AN_HOUR = 2.96075e-4
@@ -25,7 +25,7 @@ AT_INJECTION = 2.02703e-4
 
 def scale(study: StudyFolder, **options: Any) -> SuvScale:
     study.pet(**options)
-    return suv_scale(read_folder(study.root).headers)
+    return compute_suv_scale(read_folder(study.root).headers)
 
 
 def factor(study: StudyFolder, **options: Any) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from convert.dicom.files import quiet_pydicom, read_folder
 from convert.dicom.slices import stack_slices
-from convert.dicom.suv import suv_scale
+from convert.dicom.suv import compute_suv_scale
 from convert.dicom.volumes import read_pet
 from tests.shared_data import shared
 
@@ -33,12 +33,12 @@ def objects() -> Path:
 def test_reference_object(objects: Path, name: str) -> None:
     with quiet_pydicom():
         stack = stack_slices(read_folder(objects / name / "PT").headers)
-        scale = suv_scale(stack.headers)
+        scale = compute_suv_scale(stack.headers)
         suv = read_pet(stack, scale).array
     levels = np.unique(suv)[1:]  # without the background of 0
     nearest = np.array([min(EXPECTED, key=lambda level: abs(level - value)) for value in levels])
     assert set(nearest) == set(EXPECTED)
-    step = max(scale.factors) * float(stack.headers[0].number("RescaleSlope", "a slope"))
+    step = max(scale.factors) * float(stack.headers[0].require_number("RescaleSlope", "a slope"))
     tolerance = 1e-4 * nearest + (0 if name in EXACT else step)
     assert np.all(np.abs(levels - nearest) <= tolerance), levels
 
