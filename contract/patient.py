@@ -1,7 +1,7 @@
-"""Clinical variables of one patient, read from `ehr.json` or a row of the release's tables; and patients' IDs.
+"""Read the clinical variables of a patient from `ehr.json` or from a row of a table, and compare patients' IDs.
 
-Both use the keys of the edition and spell values in many ways: absent, null, "", NaN, numbers as text, `0` and `0.0`.
-Here `None` means missing, and each other value has one spelling.
+Files use the keys of the edition and spell values in many ways: absent, null, "", NaN, numbers as text, `0` and `0.0`.
+Here `None` means missing, and every value has only one spelling.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,34 +29,42 @@ _IGNORED_KEYS: Final = frozenset({"PatientID"})
 # CHUV-001, or CHUV001 in capitals: names such as case001 hold no centre.
 _ID_WITH_CENTRE: Final = re.compile(r"([A-Za-z]+)-\d.*|([A-Z]{2,})_?\d.*")
 # IDs that are compared for a hint; a table may hold a million.
-_MOST_COMPARED: Final = 50
+_MAX_COMPARED_IDS: Final = 50
+# Python refuses to print an integer of thousands of digits.
+_MAX_PRINTED_INTEGER: Final = 10**40
 
 
 @dataclass(frozen=True)
 class Patient:
-    """Clinical variables by their declared names; a variable that is None or absent is missing.
+    """Clinical variables of one patient.
 
-    `centre` is the centre's code in capitals, or its number as text.
+    Attributes:
+        values: Values by the declared name of a variable. A variable that is None or absent is missing.
+        centre: The centre's code in capitals, or its number as text; None if it is not known.
     """
 
     values: Mapping[str, ClinicalValue] = field(default_factory=dict)
     centre: str | None = None
 
     def as_json(self) -> dict[str, ClinicalValue]:
-        """Variables and centre in one flat object."""
+        """Return variables and centre as one flat object."""
         return {**self.values, CENTRE: self.centre}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Patient:
-        """The patient that `as_json` wrote."""
+        """Restore a patient from the object that `as_json` returned."""
         return cls({name: value for name, value in content.items() if name != CENTRE}, content.get(CENTRE))
 
 
 @dataclass(frozen=True)
 class PatientRecord:
-    """A patient, the warnings from reading the record, and the factor from Bq/ml to SUV if the record gives one.
+    """A patient as a file describes it.
 
-    `missing` is the one of the warnings that names the variables without a value, None if there are none.
+    Attributes:
+        patient: The clinical variables.
+        warnings: Everything about the file that the user should know, `missing` included.
+        suv_factor: Factor from Bq/ml to SUV; None if the file gives no factor.
+        missing: Names the variables without a value; None if every variable has a value.
     """
 
     patient: Patient
@@ -65,13 +74,18 @@ class PatientRecord:
 
 
 def read_ehr(path: Path, clinical: Sequence[ClinicalVariable], suv_factor: Sequence[str] = ()) -> PatientRecord:
-    """Read `ehr.json` with an edition's `clinical` variables and the key of its `suv_factor`.
+    """Read `ehr.json`. A comma before a closing bracket is ignored with a warning.
 
-    A comma before a closing bracket is ignored with a warning.
+    Args:
+        path: The file.
+        clinical: Clinical variables of the edition.
+        suv_factor: Spellings of the key that holds the factor from Bq/ml to SUV.
+
+    Returns:
+        The record. A missing or impossible value is not an error but a warning in the record.
 
     Raises:
-        InputError: the file is absent or not a JSON object. A missing or impossible value is not an error but a
-            warning in the record.
+        InputError: The file does not exist or is not a JSON object.
     """
     text = read_text(path, "a JSON file", error=InputError, max_bytes=MAX_JSON_BYTES)
     warnings: tuple[Finding, ...] = ()
@@ -92,104 +106,119 @@ def read_ehr(path: Path, clinical: Sequence[ClinicalVariable], suv_factor: Seque
 def parse_ehr(
     content: Mapping[str, Any], source: str, clinical: Sequence[ClinicalVariable], suv_factor: Sequence[str] = ()
 ) -> PatientRecord:
-    """Read clinical variables, and the factor whose key has the spellings `suv_factor`, from a mapping.
+    """Read the clinical variables of one patient from a mapping, such as a row of a table.
 
-    Keys match regardless of case, blanks, `-` and `_`. An unknown key is ignored with a warning, an impossible value
-    counts as missing with a warning; warnings name `source`.
+    Keys match regardless of case, blanks, `-` and `_`. An unknown key is ignored with a warning. An impossible value
+    counts as missing with a warning.
+
+    Args:
+        content: Values by key.
+        source: Name of the file in warnings.
+        clinical: Clinical variables of the edition.
+        suv_factor: Spellings of the key that holds the factor from Bq/ml to SUV.
     """
-    known = {normalise_key(spelling): variable for variable in clinical for spelling in variable.spellings}
+    variable_of = {normalise_key(spelling): variable for variable in clinical for spelling in variable.spellings}
     factor_keys = {normalise_key(spelling) for spelling in suv_factor}
     values: dict[str, ClinicalValue] = dict.fromkeys(variable.name for variable in clinical)
+    factor: float | None = None
     warnings: list[Finding] = []
-    unreadable: set[str] = set()
-    factor = None
+    impossible: set[str] = set()
     for key, raw in content.items():
-        if normalise_key(key) in factor_keys:
-            value, fault = _factor(raw, source, key)
-            factor = value if factor is None else factor
-            warnings += fault
-            continue
-        variable = known.get(normalise_key(key))
-        if variable is None:
+        variable = variable_of.get(normalise_key(key))
+        if variable is None and normalise_key(key) not in factor_keys:
             if key not in _IGNORED_KEYS:
                 warnings.append(Finding(source, f"unknown key {str(key)[:60]!r}", action="ignored"))
             continue
         try:
-            values[variable.name] = variable.read(raw)
+            if variable is not None:
+                values[variable.name] = variable.read(raw)
+            elif not is_missing(raw):
+                number = parse_positive_number(raw)
+                factor = number if factor is None else factor
         except ImpossibleValueError as problem:
-            found = f"{variable.key} {_shown(raw)}{problem.fault}"
-            unreadable.add(variable.name)
-            warnings.append(Finding(source, found, str(problem), "counts as missing"))
-    absent = [one.key for one in clinical if values[one.name] is None and one.name not in {CENTRE, *unreadable}]
-    missing = Finding(source, f"missing {', '.join(absent)}") if absent else None
-    warnings += [missing] if missing else []
+            if variable is not None:
+                impossible.add(variable.name)
+            name = key if variable is None else variable.key
+            actual = f"{name} {_format_value(raw)}{problem.suffix}"
+            warnings.append(Finding(source, actual, str(problem), "counts as missing"))
+    lacking = [variable for variable in clinical if values[variable.name] is None]
+    missing_keys = [variable.key for variable in lacking if variable.name not in {CENTRE, *impossible}]
+    missing = Finding(source, f"missing {', '.join(missing_keys)}") if missing_keys else None
+    if missing is not None:
+        warnings.append(missing)
     centre = values.pop(CENTRE, None)
     return PatientRecord(Patient(values, None if centre is None else str(centre)), tuple(warnings), factor, missing)
 
 
-def _factor(raw: Any, source: str, key: str) -> tuple[float | None, list[Finding]]:
-    """The factor from Bq/ml to SUV, None if it is missing; a warning if it is impossible."""
-    if is_missing(raw):
-        return None, []
-    try:
-        return parse_positive_number(raw), []
-    except ImpossibleValueError as problem:
-        return None, [Finding(source, f"{key} {_shown(raw)}{problem.fault}", str(problem), "counts as missing")]
-
-
-def _shown(raw: Any) -> str:
-    # Python refuses to print an integer of thousands of digits.
-    if isinstance(raw, int) and abs(raw) > 10**40:
+def _format_value(raw: Any) -> str:
+    if isinstance(raw, int) and abs(raw) > _MAX_PRINTED_INTEGER:
         return "a huge integer"
     return repr(str(raw)[:40])
 
 
 def parse_centre(patient_id: str) -> str:
-    """The centre in an ID such as `CHUV-001` or `CHUV001`, in capitals; empty if the ID has none."""
+    """Extract the centre from an ID such as `CHUV-001` or `CHUV001`, in capitals; empty if the ID names no centre."""
     match = _ID_WITH_CENTRE.fullmatch(patient_id)
     return (match[1] or match[2]).upper() if match else ""
 
 
-def find_centres(patients: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The centre of each patient for whom it is known: that of a table, `given`, before the one in the ID.
+def find_centres(patient_ids: Iterable[str], code_of: Mapping[str, str]) -> dict[str, str]:
+    """Find the centre of each patient from a table or from the ID.
 
-    If all patients of one centre by ID have one code in the table, a patient without a code gets it, too.
+    The code of the table comes first. If all patients of one centre by ID have the same code in the table, a patient
+    without a code gets this code, too.
+
+    Args:
+        patient_ids: The patients.
+        code_of: Code of the centre by patient ID, from a table.
+
+    Returns:
+        The centre by patient ID, without patients whose centre is not known.
     """
     codes: dict[str, set[str]] = {}
-    for patient, code in given.items():
-        codes.setdefault(parse_centre(patient), set()).add(code)
-    only_code = {by_id: min(of_centre) for by_id, of_centre in codes.items() if by_id and len(of_centre) == 1}
-    by_ids = {patient: parse_centre(patient) for patient in patients}
-    centres = {patient: given.get(patient) or only_code.get(by_id, by_id) for patient, by_id in by_ids.items()}
-    return {patient: centre for patient, centre in centres.items() if centre}
+    for patient_id, code in code_of.items():
+        codes.setdefault(parse_centre(patient_id), set()).add(code)
+    only_code = {centre: min(in_table) for centre, in_table in codes.items() if centre and len(in_table) == 1}
+    centre_of = {}
+    for patient_id in patient_ids:
+        centre_by_id = parse_centre(patient_id)
+        centre = code_of.get(patient_id) or only_code.get(centre_by_id, centre_by_id)
+        if centre:
+            centre_of[patient_id] = centre
+    return centre_of
 
 
 def format_names(names: Collection[str], most: int = 3) -> str:
-    """The first names and the number of the others, for messages."""
-    others = len(names) - most
-    return ", ".join(list(names)[:most]) + (f" and {others} more" if others > 0 else "")
+    """List the first names and the number of the remaining names, for messages."""
+    rest = len(names) - most
+    return ", ".join(list(names)[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def describe_id_difference(found: Iterable[str], expected: Iterable[str]) -> str:
-    """The end of a message: how an ID of `found` differs from one of `expected` that seems to mean the same patient.
+def describe_id_difference(ids: Iterable[str], expected_ids: Iterable[str]) -> str:
+    """Describe how an ID differs from an expected ID that seems to mean the same patient.
 
-    Empty without such a pair.
+    Returns:
+        The end of a message; empty if no two IDs seem to mean the same patient.
     """
-    names = [*expected]
-    for one in [*found][:_MOST_COMPARED]:
-        for other in names:
-            if how := _difference(one, other):
-                return f"; {one} differs from {other} {how}"
+    candidates = list(expected_ids)
+    for patient_id in islice(ids, _MAX_COMPARED_IDS):
+        for candidate in candidates:
+            difference = _describe_spelling(patient_id, candidate)
+            if difference:
+                return f"; {patient_id} differs from {candidate} {difference}"
     return ""
 
 
-def _difference(one: str, other: str) -> str:
-    if normalise_key(one) == normalise_key(other):
-        return "in upper and lower case" if one.lower() == other.lower() else "in signs such as - and _"
-    long, short = (one, other) if len(one) > len(other) else (other, one)
+def _describe_spelling(first: str, second: str) -> str:
+    """Describe the difference of two spellings of one ID; empty if they do not seem to mean the same patient."""
+    if normalise_key(first) == normalise_key(second):
+        return "in upper and lower case" if first.lower() == second.lower() else "in signs such as - and _"
+    long, short = (first, second) if len(first) > len(second) else (second, first)
+    if not short:
+        return ""
     ending, prefix = long[len(short) :], long[: len(long) - len(short)]
-    if short and long.lower().startswith(short.lower()) and not ending[0].isalnum():
+    if long.lower().startswith(short.lower()) and not ending[0].isalnum():
         return f"by the ending {ending!r}"
-    if short and long.lower().endswith(short.lower()) and not prefix[-1].isalnum():
+    if long.lower().endswith(short.lower()) and not prefix[-1].isalnum():
         return f"by the prefix {prefix!r}"
     return ""

@@ -43,7 +43,8 @@ def read_values(table: ReleaseTable, edition: Edition) -> dict[str, Values]:
             try:
                 value = readers[column](cell)
             except ImpossibleValueError as problem:
-                table.report(ERROR, "impossible-value", patient, f"{column} {cell[:40]!r}{problem.fault}", str(problem))
+                actual = f"{column} {cell[:40]!r}{problem.suffix}"
+                table.report(ERROR, "impossible-value", patient, actual, str(problem))
                 continue
             except NotCountedError as problem:
                 found = f"{column} {problem.value}: the patient counts for all other answers"

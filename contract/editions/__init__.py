@@ -1,8 +1,8 @@
 """Editions of the challenge, each one JSON document: inputs, clinical variables, algorithms, scoring."""
 
+from contract.editions.algorithms import Algorithm
 from contract.editions.answers import AnswerSpec
 from contract.editions.clinical import ClinicalVariable
-from contract.editions.declaration import Algorithm
 from contract.editions.edition import (
     DEFAULT_EDITION,
     Edition,

@@ -35,7 +35,7 @@ Rule = Literal["", "t_stage_7th", "n_stage_7th"]
 ClassValue = bool | int | str
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
-# Rules that give a class from the mask, defined in `algorithm.heads.values`.
+# Rules that compute a class from the mask, defined in `algorithm.heads.values`.
 RULES: Final = tuple(rule for rule in get_args(Rule) if rule)
 _CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}
 MASK_LABELS: Final = {NAMES[label]: label for label in FOREGROUND}
@@ -45,9 +45,11 @@ class _Answer(Document):
     """One output of an algorithm.
 
     Attributes:
-        name: name of the answer in model packages and scoring.
+        name: Name of the answer in model packages and scoring.
         kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
-        slug, title, path: of the output socket.
+        slug: Slug of the output socket.
+        title: Title of the output socket.
+        path: Path of the output socket.
     """
 
     name: Name
@@ -68,7 +70,7 @@ class _Answer(Document):
 
 
 class _WithoutClasses:
-    """The parts of a class, absent from masks and risks."""
+    """Empty values of the fields that only a class has, for masks and risks."""
 
     classes: ClassVar[tuple[ClassValue, ...]] = ()
     words: ClassVar[Mapping[str, ClassValue]] = {}
@@ -83,14 +85,14 @@ class MaskSpec(_WithoutClasses, _Answer):
     """A mask; its fallback is always the PET threshold.
 
     Attributes:
-        labels: structures of the mask and their values, GTVp 1 and GTVn 2.
-        release: the reference's file below a patient's folder of a release, with `{id}` for the ID.
+        labels: Structures of the mask and their values, GTVp 1 and GTVn 2.
+        release: The reference's file below a patient's folder of a release, with `{id}` for the ID.
     """
 
     kind: Literal["mask"]
     labels: dict[Text, int]
     release: ReleaseFile = REFERENCE_FILE
-    # Absent from a mask.
+    # Empty values of the fields that only risks and classes have.
     columns: ClassVar[Mapping[str, str]] = {}
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     column_aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -114,9 +116,9 @@ class _HeadAnswer(_Answer):
     """An answer of a prediction head.
 
     Attributes:
-        columns: columns of the reference table by role.
-        aliases: further spellings of these columns by role; the declared column of a table stands before them.
-        head: head in the model package that predicts it, `name` by default.
+        columns: Columns of the reference table by role.
+        aliases: Further spellings of these columns by role; the declared column of a table has precedence.
+        head: Head in the model package that predicts the answer, by default `name`.
     """
 
     columns: dict[Text, Text]
@@ -137,30 +139,30 @@ class _HeadAnswer(_Answer):
         columns = info.data.get("columns", {})
         if columns and not set(aliases) <= set(columns):
             raise ValueError(f"spellings for some of {', '.join(columns)}")
-        check_unique(
-            normalise_key(text) for text in (*columns.values(), *(one for of in aliases.values() for one in of))
-        )
+        spellings = [*columns.values(), *(alias for texts in aliases.values() for alias in texts)]
+        check_unique(normalise_key(spelling) for spelling in spellings)
         return aliases
 
     @property
     def column_aliases(self) -> dict[str, tuple[str, ...]]:
-        """The further spellings of each column."""
+        """Further spellings by column."""
         return {column: self.aliases.get(role, ()) for role, column in self.columns.items()}
 
 
 class RiskSpec(_WithoutClasses, _HeadAnswer):
-    """A risk; its columns are those of "time" and "event".
+    """A risk, whose reference has the columns "time" and "event".
 
     Attributes:
         direction: "risk" if a higher value means earlier recurrence, "time" if it means later recurrence.
-        fallback: value written if the prediction fails and the model package gives none; None makes a failure an error.
+        fallback: Value written if the prediction fails and the model package has no fallback; None makes a failure an
+            error.
     """
 
     kind: Literal["risk"]
     direction: Direction = "risk"
     fallback: float | None = None
     _roles: ClassVar[tuple[str, ...]] = ("time", "event")
-    # Absent from a risk.
+    # A risk has no labels.
     labels: ClassVar[Mapping[str, int]] = {}
 
     @field_validator("fallback", mode="before")
@@ -180,17 +182,18 @@ class RiskSpec(_WithoutClasses, _HeadAnswer):
 
 
 class ClassSpec(_HeadAnswer):
-    """A class; its column is that of "class".
+    """A class, whose reference has the column "class".
 
     Attributes:
         classes: JSON values in ascending order; the second of two is the positive class.
-        words: lower-case spellings of the classes in tables.
-        not_counted: capital spellings in tables, such as T0, that are known but no class: the patient does not count.
-        rule: one of `RULES`, which gives the class from the mask if the head fails; empty for none.
-        without: structures of the mask with a class that is given exactly where the written mask lacks the structure.
-        row_key: key of the class in the rows of metrics.json, `name` by default.
-        fallback: value written if the prediction fails and neither `rule` nor the model package gives one; None makes
-            a failure an error.
+        words: Classes by their lower-case spellings in tables.
+        not_counted: Values in tables, such as T0, that are not a class; such a patient does not count. Upper case.
+        rule: One of `RULES`, which computes the class from the mask if the head fails; empty without a rule.
+        without: Classes by structure of the mask. The class is the answer if and only if the written mask lacks the
+            structure.
+        row_key: Key of the class in the rows of metrics.json, by default `name`.
+        fallback: Value written if the prediction fails, and neither `rule` nor the model package has a fallback; None
+            makes a failure an error.
     """
 
     kind: Literal["class"]
@@ -202,19 +205,17 @@ class ClassSpec(_HeadAnswer):
     row_key: Name = Field(default_factory=lambda fields: fields.get("name", ""))
     fallback: ClassValue | None = None
     _roles: ClassVar[tuple[str, ...]] = ("class",)
-    # Absent from a class.
+    # Values of fields that a class does not have.
     labels: ClassVar[Mapping[str, int]] = {}
     direction: ClassVar[Direction] = "risk"
 
     @field_validator("classes")
     @classmethod
     def _check_classes(cls, values: tuple[ClassValue, ...]) -> tuple[ClassValue, ...]:
-        in_order = (
-            values == (False, True) and all(isinstance(value, bool) for value in values),
-            all(map(is_integer, values)) and all(low < high for low, high in pairwise(map(int, values))),
-            all(map(is_text, values)) and len({str(value).lower() for value in values}) == len(values),
-        )
-        if len(values) < 2 or not any(in_order):
+        are_booleans = values == (False, True) and all(isinstance(value, bool) for value in values)
+        are_integers = all(map(is_integer, values)) and all(low < high for low, high in pairwise(map(int, values)))
+        are_texts = all(map(is_text, values)) and len({str(value).lower() for value in values}) == len(values)
+        if len(values) < 2 or not (are_booleans or are_integers or are_texts):
             raise ValueError("false and true, ascending whole numbers or different texts, two or more")
         check_not_missing(values)
         return values
@@ -233,7 +234,7 @@ class ClassSpec(_HeadAnswer):
 
     @field_validator("not_counted")
     @classmethod
-    def _capitals(cls, spellings: tuple[str, ...]) -> tuple[str, ...]:
+    def _write_in_capitals(cls, spellings: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(text.upper() for text in spellings)
 
     @field_validator("fallback", mode="before")
@@ -250,7 +251,7 @@ class ClassSpec(_HeadAnswer):
 
     @property
     def is_binary(self) -> bool:
-        """True for two classes."""
+        """Whether there are two classes."""
         return len(self.classes) == 2
 
 

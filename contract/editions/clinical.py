@@ -1,4 +1,4 @@
-"""Clinical variables: keys in `ehr.json` and in the release's tables, types, and how values are read."""
+"""Clinical variables as an edition declares them: keys in `ehr.json` and in tables, types, and reading of values."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ _MAX_AGE_YEARS: Final = 120
 
 
 class ImpossibleValueError(ValueError):
-    """A value that cannot be true; the message is the expectation, `fault` follows the value in a message."""
+    """A value that cannot be true.
 
-    fault = ""
+    The exception's text is the expectation. `suffix` follows the value in a message.
+    """
+
+    suffix = ""
 
 
 class TextForNumberError(ImpossibleValueError):
     """A text in place of a number."""
 
-    fault = " is not a number"
+    suffix = " is not a number"
 
 
 class _Variable(Document):
-    """Shared by clinical variables of all types.
+    """Base of the clinical variables of all types.
 
     Attributes:
-        name: key in `Patient.values`.
-        key: the challenge's key in `ehr.json` and in the tables.
-        type: chooses the model.
-        aliases: further spellings of the key.
+        name: Key in `Patient.values`.
+        key: The challenge's key in `ehr.json` and in the tables.
+        type: Type of the variable, which selects the class.
+        aliases: Further spellings of the key.
     """
 
     name: Name
@@ -58,21 +61,21 @@ class _Variable(Document):
         """Read a value; None if it is missing (null, NaN, an empty text or a word such as "unknown").
 
         Raises:
-            ImpossibleValueError: the value cannot be true.
+            ImpossibleValueError: The value cannot be true.
         """
         return None if is_missing(raw) else self._read(raw)
 
     @abstractmethod
     def _read(self, raw: object) -> ClinicalValue:
-        """The value of a `raw` one that is not missing. Raises `ImpossibleValueError`."""
+        """Read a value that is not missing; raise `ImpossibleValueError` if it cannot be true."""
 
     def as_feature(self, value: ClinicalValue) -> float | None:
-        """The value as a number for a head; None if missing."""
+        """Return the value as a number for a head; None if it is missing."""
         return None if value is None else float(value)
 
 
-class _Measured(_Variable):
-    """A variable with a value for heads; `feature` is its name there, `name` by default."""
+class _FeatureVariable(_Variable):
+    """A variable that heads use; `feature` is its name as a feature, by default `name`."""
 
     feature: Name = Field(default_factory=lambda fields: fields.get("name", ""))
 
@@ -80,22 +83,22 @@ class _Measured(_Variable):
     @classmethod
     def _check_name(cls, name: str) -> str:
         if name == CENTRE:
-            raise ValueError(f"another name than {CENTRE!r}, which is that of the centre")
+            raise ValueError(f"another name than {CENTRE!r}, which is the name of the centre")
         return name
 
 
-class Years(_Measured):
-    """Years above 0, at most 120."""
+class Years(_FeatureVariable):
+    """An age above 0 and of at most 120 years."""
 
     type: Literal["years"]
 
     def _read(self, raw: object) -> float:
         expected = f"an age from 0 to {_MAX_AGE_YEARS} years"
-        return _number(raw, expected, lambda number: 0 < number <= _MAX_AGE_YEARS)
+        return _parse_number(raw, expected, lambda number: 0 < number <= _MAX_AGE_YEARS)
 
 
-class FreeNumber(_Measured):
-    """A number in `unit`, such as kg; `range` holds the lowest and the highest possible value."""
+class FreeNumber(_FeatureVariable):
+    """A number in a unit such as kg; `range` holds the lowest and the highest possible value."""
 
     type: Literal["number"]
     unit: Text
@@ -111,11 +114,16 @@ class FreeNumber(_Measured):
     def _read(self, raw: object) -> float:
         low, high = self.range
         expected = f"a number from {low:g} to {high:g} {self.unit}"
-        return _number(raw, expected, lambda number: low <= number <= high)
+        return _parse_number(raw, expected, lambda number: low <= number <= high)
 
 
-class CodedNumber(_Measured):
-    """A whole number in `codes`, the lowest and the highest; `words` are lower-case texts that stand for a code."""
+class CodedNumber(_FeatureVariable):
+    """A whole number that is a code.
+
+    Attributes:
+        codes: The lowest and the highest code.
+        words: Codes by lower-case texts with the same meaning.
+    """
 
     type: Literal["code"]
     codes: tuple[int, int] = (0, 1)
@@ -140,14 +148,13 @@ class CodedNumber(_Measured):
     def _read(self, raw: object) -> int:
         low, high = self.codes
         expected = f"a whole number from {low} to {high}"
-        word = raw.strip().lower() if isinstance(raw, str) else None
-        if word is not None and word in self.words:
-            return self.words[word]
+        if isinstance(raw, str) and raw.strip().lower() in self.words:
+            return self.words[raw.strip().lower()]
         raw = int(raw) if isinstance(raw, bool) else raw
-        return int(_number(raw, expected, lambda number: number == round(number) and low <= number <= high))
+        return int(_parse_number(raw, expected, lambda number: number == round(number) and low <= number <= high))
 
 
-class Stage(_Measured):
+class Stage(_FeatureVariable):
     """A stage such as M0; `stages` are its values in ascending order."""
 
     type: Literal["stage"]
@@ -167,19 +174,19 @@ class Stage(_Measured):
         raise ImpossibleValueError(" or ".join(self.stages))
 
     def as_feature(self, value: ClinicalValue) -> float | None:
-        """The index of the stage; None if missing."""
+        """Return the index of the stage; None if it is missing."""
         return None if value is None else float(self.stages.index(str(value)))
 
 
 class CentreCode(_Variable):
-    """The patient's centre, which is no feature of a head."""
+    """The patient's centre, which heads do not use."""
 
     name: Literal["centre"]
     type: Literal["centre"]
 
     @property
     def feature(self) -> str:
-        """Its name."""
+        """The name of the variable."""
         return self.name
 
     def _read(self, raw: object) -> str:
@@ -203,52 +210,53 @@ ClinicalVariable: TypeAlias = Annotated[
 
 
 def normalise_centre(text: str) -> str:
-    """The centre's code in capitals, or its number without decimals, as text."""
+    """Return the centre's code in capitals, or its number as text without decimals."""
     text = text.strip().upper()
     number = _WHOLE_NUMBER.fullmatch(text)  # pandas writes 3 as 3.0 in a column with gaps
     return number[1] if number else text
 
 
 def normalise_key(key: object) -> str:
-    """The key in lower case without blanks, `-`, `_` and other signs, for comparison."""
+    """Return a key in lower case without blanks, `-`, `_` and other signs, so that spellings can be compared."""
     return "".join(letter for letter in compose(str(key)).lower() if letter.isalnum())
 
 
 def is_missing(raw: object) -> bool:
-    """True if a value is missing: null, NaN, an empty text or a word such as "unknown"."""
+    """Return whether a value is missing: null, NaN, an empty text or a word such as "unknown"."""
     if raw is None or (isinstance(raw, float) and math.isnan(raw)):
         return True
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS
 
 
 def check_not_missing(texts: Iterable[object]) -> None:
-    """Raise ValueError, as pydantic's validators do, for a text that tables use for a missing value."""
-    if missing := [str(text) for text in texts if is_missing(text)]:
+    """Check that no text means a missing value in tables; raise ValueError, as pydantic's validators do."""
+    missing = [str(text) for text in texts if is_missing(text)]
+    if missing:
         raise ValueError(f"texts other than {', '.join(missing)}, which means a missing value in tables")
 
 
 def parse_positive_number(raw: object) -> float:
-    """A finite number above 0, also as text. Raises `ImpossibleValueError`."""
-    return _number(raw, "a number above 0", lambda number: number > 0)
+    """Read a finite number above 0, also as text; raise `ImpossibleValueError` for any other value."""
+    return _parse_number(raw, "a number above 0", lambda number: number > 0)
 
 
-def _number(raw: object, expected: str, accepts: Callable[[float], bool]) -> float:
-    """A finite number, also as text, that `accepts` allows; no truth value. Raises `ImpossibleValueError`."""
+def _parse_number(raw: object, expected: str, is_possible: Callable[[float], bool]) -> float:
+    """Read a finite number, also as text, but not a truth value; raise `ImpossibleValueError` if it is not possible."""
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise ImpossibleValueError(expected)
     try:
-        number = float(_with_point(raw.strip()) if isinstance(raw, str) else raw)
+        number = float(_replace_decimal_comma(raw.strip()) if isinstance(raw, str) else raw)
     except ValueError:
         raise TextForNumberError(expected) from None
     except OverflowError:
         raise ImpossibleValueError(expected) from None
-    if not math.isfinite(number) or not accepts(number):
+    if not math.isfinite(number) or not is_possible(number):
         raise ImpossibleValueError(expected)
     return number
 
 
-def _with_point(text: str) -> str:
-    """The text with a point for a decimal comma; ValueError if the comma could separate thousands, as in `1,095`."""
+def _replace_decimal_comma(text: str) -> str:
+    """Replace a decimal comma by a point; raise ValueError if the comma may separate thousands, as in `1,095`."""
     if _PERHAPS_THOUSANDS.fullmatch(text):
         raise ValueError(text)
     return text.replace(",", ".")

@@ -1,4 +1,4 @@
-"""Sockets of an edition's algorithms, and the inputs that have a name of their own."""
+"""Sockets of an edition's algorithms, and the inputs with names that every edition shares."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ INPUT_NAMES: Final = tuple(_KNOWN)
 RELEASE_FILES: Final = {name: known.release for name, known in _KNOWN.items() if known.release is not None}
 
 
-def _below_its_folder(text: str) -> str:
+def _check_relative_path(text: str) -> str:
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("a relative path without ..")
     return text
 
 
-RelativePath = Annotated[Text, AfterValidator(_below_its_folder)]
+RelativePath = Annotated[Text, AfterValidator(_check_relative_path)]
 
 
-def _nifti_of_patient(text: str) -> str:
+def _check_release_file(text: str) -> str:
     if "{id}" not in text or not text.endswith(".nii.gz") or set("{}") & set(text.replace("{id}", "")):
         raise ValueError("a path such as preRT/{id}_T2.nii.gz")
     return text
 
 
-ReleaseFile = Annotated[RelativePath, AfterValidator(_nifti_of_patient)]
+ReleaseFile = Annotated[RelativePath, AfterValidator(_check_release_file)]
 
 
 class Socket(Document):
@@ -72,12 +72,12 @@ class Socket(Document):
 
     @property
     def pk(self) -> int:
-        """A number for the platform's documents, from the slug."""
+        """A number for the platform's documents, computed from the slug."""
         return zlib.crc32(self.slug.encode())
 
     @property
     def is_image(self) -> bool:
-        """True for a folder with one image, False for a JSON file."""
+        """Whether the socket is a folder with one image instead of a JSON file."""
         return self.kind in _IMAGE_KINDS
 
     @property
@@ -86,7 +86,7 @@ class Socket(Document):
         return "Image" if self.is_image else "Value"
 
     def path_under(self, root: Path) -> Path:
-        """The socket's folder (image) or file (JSON) below `root`."""
+        """Return the path of the socket's image folder or JSON file below `root`."""
         return root / self.relative_path
 
 
@@ -94,10 +94,10 @@ class Input(Socket):
     """An input socket of an edition.
 
     Attributes:
-        modality: what the image shows; stated for names other than those of `INPUT_NAMES`.
-        visit: of an MR or its mask, the examination: "earlier", or "later" for the current one.
-        registered: True for an image or mask of the earlier visit on the later scan's patient position.
-        release: the image's file below a patient's folder of a release, with `{id}` for the patient's ID.
+        modality: What the image shows; required for an input whose name is not in `INPUT_NAMES`.
+        visit: Examination of an MR or its mask: "earlier", or "later" for the current examination.
+        registered: Whether an image or mask of the earlier visit is registered to the later scan.
+        release: The image's file below a patient's folder of a release, with `{id}` for the patient's ID.
     """
 
     modality: Modality | None = None
@@ -106,14 +106,23 @@ class Input(Socket):
     release: ReleaseFile | None = None
 
     def with_defaults(self, name: str) -> Input:
-        """The input with what its name implies. Raises ValueError for a name without a modality, or another one."""
+        """Return the input called `name`, with the default modality and file of that name.
+
+        Raises:
+            ValueError: The modality is missing, contradicts the name or is not possible. The text is the expectation.
+        """
         known = _KNOWN.get(name)
-        modality = self.modality or (known and known.modality)
-        if modality is None or (known is not None and modality != known.modality):
-            raise ValueError(f"{known.modality if known else 'MR or mask'} as the modality of {name}")
-        if known is None and modality not in (MR, "mask"):
-            raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, or of the modality MR or mask, not {name}")
+        modality = self.modality
+        if known is None:
+            release: str | None = f"{{id}}__{name}.nii.gz"
+            if modality is None:
+                raise ValueError(f"MR or mask as the modality of {name}")
+            if modality not in (MR, "mask"):
+                raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, or of the modality MR or mask, not {name}")
+        else:
+            modality, release = known
+            if self.modality not in (None, modality):
+                raise ValueError(f"{modality} as the modality of {name}")
         if self.is_image != (name != EHR):
             raise ValueError(f"{'a JSON value' if name == EHR else 'Image'} as the kind of {name}")
-        implied = known.release if known else f"{{id}}__{name}.nii.gz"
-        return self.model_copy(update={"modality": modality, "release": self.release or implied})
+        return self.model_copy(update={"modality": modality, "release": self.release or release})

@@ -137,7 +137,7 @@ def _ehr(
             value = variable.read(cell)
         except ImpossibleValueError as problem:
             value = cell
-            warnings.append(f"{table.file}: {case}: {variable.key} {cell!r}{problem.fault}, expected {problem}")
+            warnings.append(f"{table.file}: {case}: {variable.key} {cell!r}{problem.suffix}, expected {problem}")
         ehr[variable.key] = int(value) if isinstance(value, float) and value.is_integer() else value
     return ehr, warnings
 

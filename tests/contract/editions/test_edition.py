@@ -104,7 +104,7 @@ NAN = float("nan")
         (["format"], True, ".format: found true"),
         (["colour"], "red", '.colour: found "red"'),
         (["name"], "hecktor2025", ".name: found 'hecktor2025', an edition of the package with other contents"),
-        (["algorithms_of"], "hecktor2025", ".inputs: found beside `algorithms_of`, expected one of them"),
+        (["algorithms_of"], "hecktor2025", ".inputs: found together with `algorithms_of`, expected only one of them"),
         (["scoring"], {}, ".scoring: found {}, expected at least 1 entries"),
         (["scoring", "other"], {}, ".scoring: found an object, expected some of everything, not 'other'"),
         (["task_aliases"], {"other": []}, '.task_aliases: found {"other": []}, expected some of everything, not'),

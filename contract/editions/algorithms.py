@@ -15,7 +15,7 @@ IMAGE_PREFIX: Final = "hecktor-"
 
 
 class Algorithm(Document):
-    """One algorithm image: its inputs by name (`CT`, `PET`, `EHR`, ...), its answers and the time limit per case.
+    """One algorithm image: its inputs by name (`ct`, `pet`, `ehr`, ...), its answers and the time limit of a case.
 
     `image` is the name of the container image, without a tag. `number` counts an edition's algorithms from 1.
     """
@@ -56,10 +56,10 @@ class Algorithm(Document):
         return self
 
     def with_inputs(self, number: int, sockets: Mapping[str, Input]) -> Algorithm:
-        """The algorithm as number `number` of an edition with these input sockets.
+        """Return the algorithm with its number in an edition and with the input sockets of the edition.
 
         Raises:
-            ValueError: an input that the edition lacks; the message is the expectation.
+            ValueError: The inputs do not suffice for the answers. The text is the expectation.
         """
         for name in (*self.input_names, *self.optional_input_names):
             if name not in sockets:
@@ -67,13 +67,13 @@ class Algorithm(Document):
         if CT not in sockets and sockets[self.input_names[0]].modality != MR:
             raise ValueError(f"an MR, on whose grid the mask lies, as the first input of {self.name}")
         if CT not in sockets and self.head_specs:
-            raise ValueError(f"masks alone as answers of {self.name}: risks and classes need CT and PET")
+            raise ValueError(f"only masks as answers of {self.name}: risks and classes need CT and PET")
         algorithm = self.with_number(number)
         algorithm._sockets = sockets
         return algorithm
 
     def with_number(self, number: int) -> Algorithm:
-        """The algorithm under another number."""
+        """Return the algorithm with another number."""
         algorithm = self.model_copy()
         algorithm._number = number
         return algorithm
@@ -89,22 +89,25 @@ class Algorithm(Document):
 
     @property
     def modality(self) -> Modality:
-        """The modality of `scan`, CT or MR: what needs Hounsfield units or uptake stands aside for an MR."""
+        """The modality of `scan`, CT or MR. An MR has neither Hounsfield units nor a PET with uptake."""
         return self.scan.modality or "CT"
 
     @property
     def registered_inputs(self) -> Mapping[str, Input]:
-        """Inputs of an earlier visit that are registered to `scan`, by name; networks see them as well."""
-        return {name: one for name, one in self.inputs.items() if one.registered}
+        """Inputs of an earlier visit that are registered to `scan`, by name; the networks see them, too."""
+        return {name: socket for name, socket in self.inputs.items() if socket.registered}
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """Names of the networks' input channels: CT and PET, or MR images by name and masks by name and structure."""
+        """Names of the networks' input channels.
+
+        They are CT and PET, or MR images by name of the input and masks by name of the input and structure.
+        """
         if self.modality != MR:
             return CT_AND_PET
         names = [self.input_names[0]]
-        for name, one in self.registered_inputs.items():
-            names += [name] if one.modality == MR else [f"{name} {structure}" for structure in MASK_LABELS]
+        for name, socket in self.registered_inputs.items():
+            names += [name] if socket.modality == MR else [f"{name} {structure}" for structure in MASK_LABELS]
         return tuple(names)
 
     @property
@@ -129,23 +132,23 @@ class Algorithm(Document):
 
     @property
     def mask_spec(self) -> MaskSpec | None:
-        """The mask among the answers, or None."""
+        """The mask among the answers; None if no answer is a mask."""
         return next((answer for answer in self.answers if answer.kind == "mask"), None)
 
     @property
     def head_specs(self) -> tuple[RiskSpec | ClassSpec, ...]:
-        """Answers of a prediction head: risks and classes."""
+        """The answers of prediction heads: risks and classes."""
         return tuple(answer for answer in self.answers if answer.kind != "mask")
 
     @property
     def always_answers(self) -> bool:
-        """True if every risk and class has a fallback: then no fault of a case ends without all the answers."""
+        """Whether every risk and class has a fallback, so that a case gets all answers even if its data is unusable."""
         return bool(self.head_specs) and all(answer.fallback is not None for answer in self.head_specs)
 
     def find_answer(self, name: str) -> AnswerSpec:
-        """The answer called `name`.
+        """Find the declaration of an answer by its name.
 
         Raises:
-            KeyError: no answer has that name.
+            KeyError: No answer has this name.
         """
         return {answer.name: answer for answer in self.answers}[name]
