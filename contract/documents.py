@@ -1,10 +1,9 @@
-"""JSON documents as pydantic models: one class for each document, unknown keys refused, its JSON schema shipped.
+"""JSON documents as pydantic models, parts of Markdown documents, and checks of JSON values.
 
-A fault names the file, the path in it, what was found and what was expected::
+Every document is one class, which refuses unknown keys. An error names the file, the path in it, the value and the
+expectation::
 
     leaderboard.json.teams[3].score: found "x", expected a number
-
-Model cards and README files are Markdown: headings, tables and lists. At the end: tests of JSON values.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 from contract.errors import HecktorError, InputError
 from contract.io.files import MAX_JSON_BYTES, read_json
 
-# A figure in a cell of a Markdown table.
-_FIGURE: Final = re.compile(r"-?\d[\d.]*( |$)|-$|undefined$")
-# Names become parts of file names, metric names and command lines.
-# Of a name or another text that is printed.
+# A number, or a sign for a missing number, in a cell of a Markdown table.
+_NUMBER_CELL: Final = re.compile(r"-?\d[\d.]*( |$)|-$|undefined$")
+# Length of a name or another text that is printed.
 MAX_NAME_LETTERS: Final = 1000
-# Control and format characters, surrogates, and separators of lines and paragraphs, as Unicode calls them.
-_NOT_PRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Unicode categories of control and format characters, surrogates, and separators of lines and paragraphs.
+_UNPRINTABLE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Names become parts of file names, metric names and command lines.
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_-]*$"
 TEXT_PATTERN: Final = r"\S"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -39,7 +38,7 @@ Text = Annotated[str, Field(pattern=TEXT_PATTERN)]
 
 
 def find_version(package: str, absent: str = "unknown") -> str:
-    """The version of a package for a document's provenance, `absent` if it is not installed."""
+    """Find the version of a package for a document's provenance; `absent` if the package is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -47,54 +46,58 @@ def find_version(package: str, absent: str = "unknown") -> str:
 
 
 def check_unique(values: Iterable[str]) -> None:
-    """Raise ValueError, as pydantic's validators do, if a value occurs more than once."""
+    """Check that no value occurs more than once; raise ValueError, as pydantic's validators do."""
     twice = sorted(value for value, count in Counter(values).items() if count > 1)
     if twice:
         raise ValueError(f"each once, not {', '.join(twice)} twice")
 
 
 def check_keys(document: BaseModel, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Raise ValueError unless a part with several kinds has the keys of its own kind."""
-    given = document.model_fields_set
-    absent = [key for key in required if key not in given]
-    unknown = sorted(given.difference(required, optional))
-    if absent or unknown:
-        parts = [f"{word} {', '.join(keys)}" for word, keys in (("without", absent), ("with", unknown)) if keys]
-        raise ValueError(f"{', '.join([*required, *optional])}, not an object {' and '.join(parts)}")
+    """Check that a part has the keys of its kind; raise ValueError, as pydantic's validators do.
+
+    This is for models whose parts have one of several kinds.
+    """
+    keys = document.model_fields_set
+    absent = [key for key in required if key not in keys]
+    unknown = sorted(keys.difference(required, optional))
+    problems = [f"without {', '.join(absent)}"] if absent else []
+    problems += [f"with {', '.join(unknown)}"] if unknown else []
+    if problems:
+        raise ValueError(f"{', '.join([*required, *optional])}, not an object {' and '.join(problems)}")
 
 
-def _different(texts: tuple[str, ...]) -> tuple[str, ...]:
+def _check_different(texts: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(texts)) < len(texts):
         raise ValueError("a list of different texts")
     return texts
 
 
-def _in_lower_case(word: str) -> str:
+def _check_lower_case(word: str) -> str:
     if word != word.strip().lower():
         raise ValueError("words in lower case")
     return word
 
 
-UniqueTexts = Annotated[tuple[Text, ...], AfterValidator(_different)]
-# A word in the form in which it is compared with a table's cells.
-Word = Annotated[Text, AfterValidator(_in_lower_case)]
+UniqueTexts = Annotated[tuple[Text, ...], AfterValidator(_check_different)]
+# A lower-case word, which is compared with the cells of a table.
+Word = Annotated[Text, AfterValidator(_check_lower_case)]
 
 
 class Document(BaseModel):
-    """Base of all documents and their parts: immutable, without unknown keys, without conversion of types."""
+    """Base class of all documents and their parts: immutable, without unknown keys, without conversion of types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class PlatformDocument(Document):
-    """Base of documents that the platform writes: keys of its own are ignored."""
+    """Base class of documents that the platform writes: unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=False)
 
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 
-# Words for pydantic's types of error; the others use pydantic's own message.
+# Expectation by pydantic's type of error. Other types use pydantic's own message.
 _EXPECTED: Final[Mapping[str, str]] = {
     "missing": "this key",
     "extra_forbidden": "no such key",
@@ -127,21 +130,21 @@ _PATTERNS: Final[Mapping[str, str]] = {
 def read_document(
     path: Path, model: type[AnyDocument], *, error: type[HecktorError] = InputError, max_bytes: int = MAX_JSON_BYTES
 ) -> AnyDocument:
-    """Read a JSON file as `model`, with the strictness of `contract.io.files.read_json`.
+    """Read a JSON file, as strictly as `contract.io.files.read_json`, and validate it as `model`.
 
     Raises:
-        HecktorError: of class `error`: the file is unusable or breaks the model.
+        HecktorError: Of class `error`: the file is unusable or breaks the model.
     """
     return parse_document(read_json(path, error=error, max_bytes=max_bytes), model, path.name, error=error)
 
 
 def check_texts(content: object, place: str, error: type[HecktorError], max_letters: int = MAX_NAME_LETTERS) -> None:
-    """Refuse a key or text of a JSON document that is not one bounded line of printable characters.
+    """Check that all keys and texts of a JSON document are single lines of printable characters and not too long.
 
-    Such texts are printed: an escape sequence would change the terminal, and a line break would forge a line of a log.
+    The texts are printed: an escape sequence would change the terminal, and a line break would forge a line of a log.
 
     Raises:
-        HecktorError: Of class `error`, for the first such text.
+        HecktorError: Of class `error`, for the first text that is not such a line.
     """
     if isinstance(content, Mapping):
         for key, value in content.items():
@@ -153,18 +156,18 @@ def check_texts(content: object, place: str, error: type[HecktorError], max_lett
     elif isinstance(content, str):
         if len(content) > max_letters:
             raise error(place, f"found a text of {len(content)} letters", f"at most {max_letters}")
-        if any(unicodedata.category(letter) in _NOT_PRINTED for letter in content):
+        if any(unicodedata.category(letter) in _UNPRINTABLE_CATEGORIES for letter in content):
             raise error(place, f"found {content[:60]!a}", "one line of printable characters")
 
 
 def parse_document(
     content: object, model: type[AnyDocument], name: str, *, error: type[HecktorError] = InputError
 ) -> AnyDocument:
-    """Validate parsed JSON as `model`; `name` is the file in messages.
+    """Validate parsed JSON as `model`; `name` is the name of the file in messages.
 
     Raises:
-        HecktorError: of class `error`, for the first fault: its place, what was found and what was expected. Errors
-            that a validator of the model raises keep their own fields.
+        HecktorError: Of class `error`, for the first error: its place, the value and the expectation. A `HecktorError`
+            of a validator of the model is raised as it is.
     """
     try:
         return model.model_validate_json(to_json(content))
@@ -181,93 +184,100 @@ def make_document_error(
     *,
     keys: Mapping[str, str] | None = None,
 ) -> HecktorError:
-    """Return the first fault of a failed validation as an error of one line; an unknown key precedes an absent one.
+    """Make a one-line error of the first error of a failed validation. Unknown keys come before absent keys.
 
-    `keys` gives the key in the file of each field of the model that has another name there.
+    Args:
+        problem: The failed validation.
+        name: Name of the file in messages.
+        error: Class of the error.
+        keys: Keys in the file by the model's field, for fields that have another name in the file.
     """
-    first = min(problem.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
+    first = min(problem.errors(include_url=False), key=lambda details: details["type"] != "extra_forbidden")
     location = [(keys or {}).get(part, part) if isinstance(part, str) else part for part in first["loc"]]
-    return error(name + _place(location), f"found {_found(first)}", _expected(first))
+    return error(name + _format_location(location), f"found {_format_value(first)}", _format_expectation(first))
 
 
 def build_json_schema(model: type[Document]) -> dict[str, Any]:
-    """The JSON schema of a document."""
+    """Build the JSON schema of a document."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
 
 
 def make_tag_reader(key: str) -> Callable[[Any], str]:
-    """A function from a part of a union, in JSON or as an object, to its tag: its `key` in brackets."""
+    """Make a discriminator of a union: it reads the tag of a part, which is the part's `key` in parentheses."""
 
-    def tag(part: Any) -> str:
+    def read_tag(part: Any) -> str:
         return f"({part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)})"
 
-    return tag
+    return read_tag
 
 
-def _place(location: Sequence[str | int]) -> str:
-    """The path inside the document, such as `.teams[3].score`; tags of unions, in brackets, are no part of it."""
+def _format_location(location: Sequence[str | int]) -> str:
+    """Format the path inside the document, such as `.teams[3].score`, without the tags of unions in parentheses."""
     parts = (part for part in location if isinstance(part, int) or not part.startswith("("))
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
 
 
-def _found(fault: ErrorDetails) -> str:
-    if fault["type"] == "missing":
+def _format_value(details: ErrorDetails) -> str:
+    if details["type"] == "missing":
         return "nothing"
-    value = fault["input"]
+    value = details["input"]
     text = json.dumps(value, default=str)
     if len(text) <= 80:
         return text
-    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else f"{text[:77]}..."
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else f"{text[:77]}..."
 
 
-def _expected(fault: ErrorDetails) -> str:
-    kind, context = fault["type"], fault.get("ctx", {})
+def _format_expectation(details: ErrorDetails) -> str:
+    kind = details["type"]
+    context = details.get("ctx", {})
     if kind in _EXPECTED:
         return _EXPECTED[kind].format(**context)
     if kind == "literal_error":
         return f"one of {context['expected']}" if " or " in context["expected"] else str(context["expected"])
     if kind == "string_pattern_mismatch":
         return _PATTERNS.get(context["pattern"], f"a text of the form {context['pattern']}")
-    reason = str(context.get("error", "")) or fault["msg"]
+    reason = str(context.get("error", "")) or details["msg"]
     return reason.removeprefix("Input should be ").removeprefix("Value error, ")
 
 
 def format_section(level: int, title: str, *parts: str) -> str:
-    """A heading of Markdown with its paragraphs and tables; empty parts are left out."""
+    """Format a Markdown heading and the parts below it; empty parts are left out."""
     return "\n\n".join([f"{'#' * level} {escape_markdown(title)}", *filter(None, parts)])
 
 
 def format_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table with right-aligned columns of figures; an empty text for no rows."""
+    """Format a Markdown table with right-aligned columns of numbers; empty if there are no rows."""
     if not rows:
         return ""
-    figures = [all(_FIGURE.match(str(row[column])) for row in rows) for column in range(len(heads))]
-    lines = [heads, ["---:" if is_figure else "---" for is_figure in figures], *rows]
+    are_numbers = [all(_NUMBER_CELL.match(str(row[column])) for row in rows) for column in range(len(heads))]
+    lines = [heads, ["---:" if is_number_column else "---" for is_number_column in are_numbers], *rows]
     return "\n".join("| " + " | ".join(escape_markdown(str(cell)) for cell in line) + " |" for line in lines)
 
 
 def format_bullets(lines: Sequence[str]) -> str:
-    """A bullet list."""
+    """Format a Markdown list."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 def escape_markdown(text: str) -> str:
-    """The text on one line, with bars escaped so that they do not end a table cell."""
+    """Write a text on one line, with bars escaped so that they do not end a table cell."""
     return " ".join(text.split()).replace("|", r"\|")
 
 
 def is_text(value: object) -> bool:
-    """True for a text that is not blank."""
+    """Return whether a value is a text that is not blank."""
     return isinstance(value, str) and bool(value.strip())
 
 
 def is_integer(value: object) -> bool:
-    """True for a whole number; JSON's true and false are not numbers."""
+    """Return whether a value is a whole number; JSON's true and false are not numbers."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """True for a finite number that fits a double."""
+    """Return whether a value is a finite number that fits a double."""
     if type(value) is float:
         return math.isfinite(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -279,5 +289,5 @@ def is_number(value: object) -> bool:
 
 
 def is_member(value: object, values: Sequence[object]) -> bool:
-    """True where `values` holds `value` with the same type: true is not 1."""
+    """Return whether `values` holds `value` with the same type: true is not 1."""
     return (type(value), value) in [(type(member), member) for member in values]

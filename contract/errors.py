@@ -1,4 +1,4 @@
-"""Errors and warnings for users, with fields from which the message is made.
+"""Errors and warnings for users, with messages made of separate fields.
 
 The tree::
 
@@ -26,10 +26,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Final, TypeGuard, TypeVar
 
-_OF_A_DISK: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
-# Exit status of a shell's command that SIGINT ended.
+AnyError = TypeVar("AnyError", bound="HecktorError")
+
+_DISK_ERRORS: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
+# Exit status that a shell gives a command after SIGINT.
 INTERRUPTED: Final = 130
 
 
@@ -40,9 +42,13 @@ def replace_unprintable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """A warning with fields from which its sentence is made.
+    """A warning for users. Its text is one sentence made of its fields.
 
-    `what` is the file or option, `found` the problem, `expected` the expectation and `action` the consequence.
+    Attributes:
+        what: The file or option.
+        found: The problem.
+        expected: The expectation.
+        action: What the program does in spite of the problem.
     """
 
     what: str
@@ -63,9 +69,9 @@ class HecktorError(Exception):
     """An error that a user can fix. Its message is one line that a submitter may see.
 
     Args:
-        what: the file, option or case at fault, or a whole sentence.
-        found: the problem.
-        expected: the expectation.
+        what: The file, option or case at fault, or a whole sentence.
+        found: The problem.
+        expected: The expectation.
     """
 
     def __init__(self, what: str, found: str = "", expected: str = "") -> None:
@@ -89,55 +95,6 @@ class OutputError(HecktorError):
     """An output cannot be written or breaks the challenge's rules."""
 
 
-def make_write_error(what: str, problem: Exception, expected: str = "a writable folder") -> OutputError:
-    """The error for a file or folder whose writing failed; a full disk is called one."""
-    if getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(problem):
-        folder = expected.removeprefix("a writable folder")
-        return OutputError(what, "no space left on the disk", f"free space{' in' * bool(folder)}{folder}")
-    if is_permission_error(problem):
-        return OutputError(*permission_fields(problem.filename, is_output=True))
-    return OutputError(what, f"cannot be written ({getattr(problem, 'strerror', None) or problem})", expected)
-
-
-def make_read_error(what: str, problem: OSError, error: type[HecktorError], expected: str) -> HecktorError:
-    """Return the error for a file or folder that cannot be read; one without permission names path, user and chmod."""
-    if is_permission_error(problem):
-        return error(*permission_fields(problem.filename))
-    return error(what, f"cannot be read ({problem.strerror or problem})", expected)
-
-
-def is_permission_error(problem: BaseException) -> TypeGuard[OSError]:
-    """Return whether the system refused this user access to a path that the exception names."""
-    if not isinstance(problem, PermissionError) or problem.errno not in (errno.EACCES, errno.EPERM):
-        return False
-    return isinstance(problem.filename, str | bytes | os.PathLike)
-
-
-def permission_fields(name: str | bytes | Path, *, is_output: bool = False) -> tuple[str, str, str]:
-    """Return the path that this user may not use, the problem, and the command to run, as fields of a `HecktorError`.
-
-    The path is the outermost folder that is closed to the user, or the file itself. `is_output` tells that the user
-    must also write there.
-    """
-    path = Path(os.path.abspath(os.fsdecode(name)))  # noqa: PTH100 - `resolve` needs the permission
-    closed = next((folder for folder in reversed(path.parents) if not _may_use(folder, os.X_OK)), None)
-    option = "a+rwX" if is_output else "-R a+rX"
-    if closed is None:
-        is_read = _may_use(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
-        closed = path if path.exists() and not (is_read and path.is_file()) else path.parent
-        option = "a+rwX" if is_read or not path.exists() else option
-    found = f"user {os.geteuid()} has no permission"
-    with suppress(OSError):
-        status = closed.stat()
-        found += f" (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
-    place = " (in a container: the folder that is mounted there)" if closed.is_mount() else ""
-    return str(closed), found, f"access for this user: chmod {option} {shlex.quote(str(closed))}{place}"
-
-
-def _may_use(path: Path, mode: int) -> bool:
-    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
-
-
 class GroundTruthError(HecktorError):
     """The evaluation's reference data is unusable."""
 
@@ -158,11 +115,67 @@ class EngineError(HecktorError):
     """No container engine answers, or it failed."""
 
 
-def combine_errors(faults: Sequence[HecktorError], found: str) -> HecktorError:
+def make_write_error(what: str, problem: Exception, expected: str = "a writable folder") -> OutputError:
+    """Make the error for a file or folder that cannot be written; a full disk and a lack of permission are named."""
+    if getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(problem):
+        folder = expected.removeprefix("a writable folder")
+        return OutputError(what, "no space left on the disk", f"free space in{folder}" if folder else "free space")
+    if is_permission_error(problem):
+        return make_permission_error(problem.filename, OutputError, is_output=True)
+    return OutputError(what, f"cannot be written ({getattr(problem, 'strerror', None) or problem})", expected)
+
+
+def make_read_error(what: str, problem: OSError, error: type[AnyError], expected: str) -> AnyError:
+    """Make the error for a file or folder that cannot be read; a lack of permission is named."""
+    if is_permission_error(problem):
+        return make_permission_error(problem.filename, error)
+    return error(what, f"cannot be read ({problem.strerror or problem})", expected)
+
+
+def is_permission_error(problem: BaseException) -> TypeGuard[OSError]:
+    """Return whether the system refused this user access to a path that the exception names."""
+    if not isinstance(problem, PermissionError) or problem.errno not in (errno.EACCES, errno.EPERM):
+        return False
+    return isinstance(problem.filename, str | bytes | os.PathLike)
+
+
+def make_permission_error(name: str | bytes | Path, error: type[AnyError], *, is_output: bool = False) -> AnyError:
+    """Make the error for a path that this user may not use.
+
+    The message names the outermost folder that is closed to the user, or the file, and the command that opens it.
+
+    Args:
+        name: The path.
+        error: Class of the error.
+        is_output: Whether the user must also write there.
+    """
+    path = Path(os.path.abspath(os.fsdecode(name)))  # noqa: PTH100 - `resolve` needs the permission
+    mode = "a+rwX" if is_output else "-R a+rX"
+    closed = next((folder for folder in reversed(path.parents) if not _may_use(folder, os.X_OK)), None)
+    if closed is None:
+        is_readable = _may_use(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
+        if is_readable or not path.exists():
+            # The path was to be written.
+            mode = "a+rwX"
+        is_folder_closed = not path.exists() or (is_readable and path.is_file())
+        closed = path.parent if is_folder_closed else path
+    problem = f"user {os.geteuid()} has no permission"
+    with suppress(OSError):
+        status = closed.stat()
+        problem += f" (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
+    place = " (in a container: the folder that is mounted there)" if closed.is_mount() else ""
+    return error(str(closed), problem, f"access for this user: chmod {mode} {shlex.quote(str(closed))}{place}")
+
+
+def _may_use(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def combine_errors(errors: Sequence[HecktorError], summary: str) -> HecktorError:
     """Combine several errors into one, so that all can be fixed at once; a single error is returned unchanged."""
-    if len(faults) == 1:
-        return faults[0]
-    return type(faults[0])(found, "; ".join(fault.message for fault in faults))
+    if len(errors) == 1:
+        return errors[0]
+    return type(errors[0])(summary, "; ".join(error.message for error in errors))
 
 
 def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
@@ -179,27 +192,28 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
         message, status = "interrupted", INTERRUPTED
     except HecktorError as error:
         message = error.message
-    except OSError as problem:
-        fault = find_user_error(problem)
-        if fault is None:
+    except (OSError, RuntimeError) as problem:
+        user_error = find_user_error(problem)
+        if user_error is None:
             raise
-        message = fault.message
-    except RuntimeError as problem:
-        cause = problem.__context__  # Path.resolve of Python 3.11 hides the system's error for a loop of links
-        if not isinstance(cause, OSError) or cause.errno != errno.ELOOP or (fault := find_user_error(cause)) is None:
-            raise
-        message = fault.message
+        message = user_error.message
     sys.stdout.flush()
     sys.stderr.write(f"error: {message}\n")
     sys.stderr.flush()
     return status
 
 
-def find_user_error(problem: OSError) -> HecktorError | None:
-    """Return the error that a user can fix behind an error of the system; None for a bug."""
+def find_user_error(problem: OSError | RuntimeError) -> HecktorError | None:
+    """Find the error that a user can fix behind an error of the system; None for a bug."""
+    if isinstance(problem, RuntimeError):
+        # Path.resolve of Python 3.11 hides the system's error for a loop of links.
+        cause = problem.__context__
+        if not isinstance(cause, OSError) or cause.errno != errno.ELOOP:
+            return None
+        problem = cause
     if is_permission_error(problem):
-        return HecktorError(*permission_fields(problem.filename))
-    if problem.errno in _OF_A_DISK:
+        return make_permission_error(problem.filename, HecktorError)
+    if problem.errno in _DISK_ERRORS:
         what = Path(os.fsdecode(problem.filename)).name if isinstance(problem.filename, str | bytes) else "a file"
         return HecktorError(what, f"cannot be written ({problem.strerror})", "a writable disk with space")
     if isinstance(problem.filename, str | bytes):

@@ -26,7 +26,7 @@ from contract.errors import (
     MetricError,
     PredictionError,
     is_permission_error,
-    permission_fields,
+    make_permission_error,
 )
 from contract.io.files import write_json
 from contract.platform import METRICS_JSON
@@ -176,7 +176,7 @@ def _record_error(team: str, errors: dict[str, HecktorError]) -> Iterator[None]:
         errors[team] = error
     except OSError as problem:
         if is_permission_error(problem):
-            errors[team] = HecktorError(*permission_fields(problem.filename))
+            errors[team] = make_permission_error(problem.filename, HecktorError)
             return
         name = Path(os.fsdecode(problem.filename)).name if problem.filename else team
         errors[team] = HecktorError(name, f"cannot be read ({problem.strerror})", "readable files")

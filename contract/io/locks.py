@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from contract.errors import OutputError, permission_fields
+from contract.errors import OutputError, make_permission_error
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -56,7 +56,7 @@ def _require_writable(place: Path) -> None:
         folder = folder.parent
     may_write = os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
     if not may_write and not os.statvfs(folder).f_flag & os.ST_RDONLY:
-        raise OutputError(*permission_fields(folder, is_output=True))
+        raise make_permission_error(folder, OutputError, is_output=True)
 
 
 def _lock_file(path: Path) -> int:

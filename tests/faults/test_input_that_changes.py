@@ -61,7 +61,9 @@ def test_an_image_that_is_replaced_between_its_header_and_its_pixels(run: Runs) 
     """By one of the same size elsewhere in space."""
     moved = "Path({0} + '~').write_bytes(Path({0}).read_bytes().replace(b'Offset = -92', b'Offset = -12'))"
     change = f"[{moved}, os.replace({{0}} + '~', {{0}})]".format("str(arguments[0])")
-    ended = run(SEGMENTATION, f"after contract.images.volumes:_read_unchecked_header 1 {change}", options=THRESHOLD).whole()
+    ended = run(
+        SEGMENTATION, f"after contract.images.volumes:_read_unchecked_header 1 {change}", options=THRESHOLD
+    ).whole()
     assert (ended.status, ended.files) == (1, [])
     assert ended.last.startswith("error: 0a1b2c3d-ct.mha: changed while it was being read")
 
