@@ -22,8 +22,8 @@ from baseline.work import WorkFolders
 from contract.packages import PostprocessingRules
 from evaluation.statistics.bootstrap import Estimate
 from reporting.analyses.analysis import Analysis
-from reporting.page.charts import figure
-from reporting.page.html import Cell, Row, choice, paragraph, table
+from reporting.page.charts import render_figure
+from reporting.page.html import Cell, Row, render_choice, render_paragraph, render_table
 from reporting.report.cases import CasePicture, describe_pictures
 
 Content = Cell | str | float | Estimate | None
@@ -37,12 +37,12 @@ def grid(parts: Sequence[str]) -> str:
 
 def listing(title: str, table: str, about: str = "") -> str:
     """A table with a heading, and a paragraph between them."""
-    return f'<section class="listing"><h3>{escape(title)}</h3>{paragraph(about, "about")}{table}</section>'
+    return f'<section class="listing"><h3>{escape(title)}</h3>{render_paragraph(about, "about")}{table}</section>'
 
 
 def centre_row(centre: str, cells: Sequence[Content]) -> Row:
     """A table's row about one centre, whose name selects it."""
-    return Row([Cell(choice("centre", centre)), *cells], {"centre": centre})
+    return Row([Cell(render_choice("centre", centre)), *cells], {"centre": centre})
 
 
 def signed(value: float | None) -> Cell:
@@ -91,13 +91,13 @@ def segmentation_section(report: Mapping[str, Any], titles: Mapping[str, str], w
     ]
     rows = [Row(["everyone", scored, *estimates]), *by_centre]
     caption = "Metrics of all patients with 95% intervals, and of each centre"
-    return paragraph(about) + table(caption, ["Centre", "Patients", *titles.values()], rows)
+    return render_paragraph(about) + render_table(caption, ["Centre", "Patients", *titles.values()], rows)
 
 
 def postprocessing_section(record: PostprocessingRecord) -> str:
     """The content of `postprocessing.json` as HTML."""
     if record.why_not:
-        return paragraph(f"No postprocessing rules: {record.why_not}.")
+        return render_paragraph(f"No postprocessing rules: {record.why_not}.")
     rules = [f"{PostprocessingRules.describe_rule(rule)} {value}" for rule, value in record.rules.as_json().items()]
     rows = []
     for split, figures in record.cross_fitted.items():
@@ -108,8 +108,8 @@ def postprocessing_section(record: PostprocessingRecord) -> str:
             rows.append(Row([f"{split} left out", title, one.unfiltered, one.filtered, estimate]))
     heads = ["Volumes found with", "Metric", "Unfiltered", "Filtered", "Difference"]
     caption = "Metrics on the network's grid, with 95% intervals of the difference"
-    about = paragraph(f"Rules of the package: {', '.join(rules)}. {_POSTPROCESSING}")
-    return about + table(caption, heads, rows, header_column=1)
+    about = render_paragraph(f"Rules of the package: {', '.join(rules)}. {_POSTPROCESSING}")
+    return about + render_table(caption, heads, rows, header_column=1)
 
 
 # A log of nnU-Net: a value of each epoch by name.
@@ -176,7 +176,7 @@ def preset_in_words(plan: NetworkPlan) -> str:
 def training_section(found: Mapping[str, str], logs: Mapping[str, Sequence[Log]]) -> str:
     """The facts as a list, and the picture of the loss where there are logs."""
     items = "".join(f"<div><dt>{escape(title)}</dt><dd>{escape(text)}</dd></div>" for title, text in found.items())
-    return f'<dl class="facts">{items}</dl>' + (grid([figure(loss_curves(logs), "loss")]) if logs else "")
+    return f'<dl class="facts">{items}</dl>' + (grid([render_figure(loss_curves(logs), "loss")]) if logs else "")
 
 
 def loss_curves(logs: Mapping[str, Sequence[Log]]) -> Analysis:

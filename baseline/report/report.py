@@ -31,8 +31,8 @@ from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.io.files import atomic_folder, read_json, write_bytes, write_json, write_text
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
-from reporting.page.document import HtmlPage, Section, document_html
-from reporting.page.html import bullets, paragraph
+from reporting.page.document import HtmlPage, Section, render_page
+from reporting.page.html import render_list, render_paragraph
 
 # Increment when the page or report.json change for the same inputs.
 FORMAT_VERSION: Final = 14
@@ -94,7 +94,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     sections.append(Section("segmentation", "Segmentation", content))
     worst = worst_cases(work, scored, metrics["results"])
     figures["worst_cases"] = [case.case for case in worst]
-    pictures = paragraph(_WORST) + worst_cases_html(worst, _write_pictures(work, worst))
+    pictures = render_paragraph(_WORST) + worst_cases_html(worst, _write_pictures(work, worst))
     sections.append(Section("worst", "Worst cases", pictures))
     if (rules := current_record(work)) is not None:
         sections.append(Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
@@ -105,13 +105,13 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     logs = training_logs(work)
     figures["training"] = facts(work, logs)
     head = [
-        Section("summary", "Summary", bullets(list(filter(None, figures["summary"])), "words")),
+        Section("summary", "Summary", render_list(list(filter(None, figures["summary"])), "words")),
         Section("training", "Training", training_section(figures["training"], logs)),
     ]
     lead = f"{len(cases)} patients of {len(set(centre_of.values()))} centres, {len(splits.folds)} folds."
     versions = ", ".join(f"{name} {version}" for name, version in read_preparation(work).versions.items())
     footer = f"{versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
-    return document_html(HtmlPage("Training report", lead, [*head, *sections], footer)), figures
+    return render_page(HtmlPage("Training report", lead, [*head, *sections], footer)), figures
 
 
 def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, str]:

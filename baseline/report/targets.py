@@ -33,8 +33,8 @@ from reporting.analyses.analysis import Analysis
 from reporting.analyses.classes import analyse_calibration, analyse_confusion
 from reporting.analyses.survival import analyse_survival
 from reporting.analyses.tables import AnswerRows
-from reporting.page.charts import figure
-from reporting.page.html import Row, paragraph, table
+from reporting.page.charts import render_figure
+from reporting.page.html import Row, render_paragraph, render_table
 
 Kinds = Mapping[str, KindRecord]
 # Both kinds of cross-validation as the page names them.
@@ -76,7 +76,7 @@ def target_section(
     about += f" {_OUT_OF_FOLD}"
     reasons = [f"No {KINDS[kind]}: {one.why_not}." for kind, one in record.kinds.items() if one.why_not]
     notes = filter(None, [about, *reasons, describe_left_out(record, shipped)])
-    text = paragraph(" ".join(notes)) + _shipped(target, shipped)
+    text = render_paragraph(" ".join(notes)) + _shipped(target, shipped)
     plain: dict[str, Any] = {
         "models": {name: {what: vars(one) for what, one in model.items()} for name, model in models.items()}
     }
@@ -93,11 +93,11 @@ def target_section(
 
 def _shipped(target: Target, shipped: HeadRecord | None) -> str:
     if shipped is None:
-        return paragraph("No head is shipped for this target.")
+        return render_paragraph("No head is shipped for this target.")
     setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped.setting.items()]
     chosen = f"Shipped head: {', '.join([shipped.model, *setting])}, chosen from {len(shipped.tried)} by "
     chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped.out_of_fold:z.3f}, which is optimistic)."
-    return paragraph(f"{chosen} {direction_in_words(target.answer, shipped.head)}")
+    return render_paragraph(f"{chosen} {direction_in_words(target.answer, shipped.head)}")
 
 
 def _metric_title(target: Target) -> str:
@@ -111,7 +111,7 @@ def _models(target: Target, models: Mapping[str, Mapping[str, Estimate]]) -> str
     rows = [Row([TITLES.get(name, name), *map(model.get, columns)]) for name, model in models.items()]
     chance = 1 / max(2, len(target.answer.classes))
     about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:z.3g}."
-    return page.listing("Heads and comparators", table(about, heads, rows), about)
+    return page.listing("Heads and comparators", render_table(about, heads, rows), about)
 
 
 def _centres(target: Target, record: TargetRecord, kinds: Kinds) -> str:
@@ -122,13 +122,13 @@ def _centres(target: Target, record: TargetRecord, kinds: Kinds) -> str:
     ]
     heads = ["Centre", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
     caption = f"The heads' {METRIC_TITLES[target.metric]} within each centre"
-    return page.listing("By centre", table(caption, heads, rows))
+    return page.listing("By centre", render_table(caption, heads, rows))
 
 
 def _charts(target: Target, record: TargetRecord, kinds: Kinds) -> list[str]:
     """The evaluation's figures of the answer."""
     outcomes = record.outcomes(target.answer)
-    return [figure(one, f"{target.name}-{one.name}") for one in answer_figures(target.answer, outcomes, kinds)]
+    return [render_figure(one, f"{target.name}-{one.name}") for one in answer_figures(target.answer, outcomes, kinds)]
 
 
 def _on_references(
@@ -140,7 +140,9 @@ def _on_references(
         return [], {}
     rows = [Row([title, *(one[name] for one in estimates.values())]) for name, title in MASK_KINDS.items()]
     caption = f"{METRIC_TITLES[target.metric].capitalize()} of the same {patients} patients, with 95% intervals"
-    listing = page.listing("Reference masks", table(caption, ["Heads on", *(KINDS[kind] for kind in estimates)], rows))
+    listing = page.listing(
+        "Reference masks", render_table(caption, ["Heads on", *(KINDS[kind] for kind in estimates)], rows)
+    )
     values = {
         kind: {
             name: {"value": value.value, "ci95_low": value.ci95_low, "ci95_high": value.ci95_high}
@@ -153,7 +155,7 @@ def _on_references(
 
 def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
     if not weights:
-        return [paragraph("No feature has a weight.")]
+        return [render_paragraph("No feature has a weight.")]
     shown = weights[:MOST_SHOWN]
     about = (
         "Weight of each feature per standard deviation, in the shipped head and in the outer folds of the nested "
@@ -175,7 +177,9 @@ def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
         for one in shown
     ]
     heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds"]
-    return [page.listing("Features", table("Weights, and their stability over the outer folds", heads, rows), about)]
+    return [
+        page.listing("Features", render_table("Weights, and their stability over the outer folds", heads, rows), about)
+    ]
 
 
 def answer_figures(answer: AnswerSpec, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:

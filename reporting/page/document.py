@@ -1,4 +1,4 @@
-"""The whole page: template, style, scripts and sections in one HTML file that loads nothing from a network."""
+"""Render a whole page: one HTML file with template, style, scripts and sections that loads nothing from a network."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from reporting.page.html import NEUTRAL, REFERENCE_COLOUR, TEAM_COLOURS, json_element, paragraph
+from reporting.page.html import NEUTRAL, REFERENCE_COLOUR, TEAM_COLOURS, render_json, render_paragraph
 
-# Plain scripts of every page, in the order in which they need each other; a page's own run after them.
-_NAMES: Final = ("data", "svg", "selection", "tables", "marks", "kinds", "wide", "charts")
-SCRIPTS: Final = tuple(f"page/{name}.js" for name in _NAMES)
-# The page runs its own scripts, which the policy names by their hashes, and scripts that these load, such as contours
-# of pictures. Images are files next to the page, or drawn by the page. `file:` is the source of a page that is opened
-# from a disk. Nothing else is loaded.
+# The scripts of every page. A script uses the scripts before it; a page's own scripts run last.
+SCRIPTS: Final = tuple(
+    f"page/{name}.js" for name in ("data", "svg", "selection", "tables", "marks", "kinds", "wide", "charts")
+)
+# The policy allows the page's own scripts by their hashes, and scripts that these load, such as the contours of
+# pictures. Images are drawn by the page or lie in files next to it; `file:` is the source of a page that is opened from
+# a disk. Everything else is forbidden.
 _POLICY: Final = (
     "default-src 'none'; script-src {hashes} 'strict-dynamic'; style-src 'unsafe-inline'; "
     "img-src 'self' file: data: blob:; base-uri 'none'; form-action 'none'"
@@ -29,7 +30,14 @@ _LIBRARIES: Final = (("d3.min.js", "d3.LICENSE"), ("plot.umd.min.js", "plot.LICE
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with its heading; with a `fold`, open or closed, it folds away behind it."""
+    """A part of the page with a heading.
+
+    Attributes:
+        anchor: The id of the section.
+        heading: The text of the heading.
+        html: The content below the heading.
+        fold: Whether the section folds behind its heading, and its state when the page opens.
+    """
 
     anchor: str
     heading: str
@@ -42,13 +50,13 @@ class HtmlPage:
     """Content of a page.
 
     Attributes:
-        title: heading of the page.
-        lead: one line below it.
-        note: a line of warning below the lead, may be empty.
-        sections: in the order of the page.
-        footer: origin of the figures.
-        colours: of each team, for the charts.
-        scripts: further scripts, such as `report/cases.js`, that run after those of every page.
+        title: The heading of the page.
+        lead: One line below the heading.
+        sections: The sections in their order on the page.
+        footer: The origin of the figures.
+        note: A warning below the lead; it may be empty.
+        colours: The colour of each team in the charts.
+        scripts: Further scripts, such as `report/cases.js`, which run after the scripts of every page.
     """
 
     title: str
@@ -60,53 +68,66 @@ class HtmlPage:
     scripts: Sequence[str] = ()
 
 
-def document_html(document: HtmlPage) -> str:
-    """The page as HTML text."""
-    links = [(one.anchor, one.heading) for one in document.sections]
-    scripts = _script_texts(document.scripts)
-    return Template(_own("page/page.html")).substitute(
-        policy=_POLICY.format(hashes=" ".join(f"'{_source_hash(script)}'" for _, script in scripts)),
-        title=escape(document.title),
-        style=_own("page/page.css"),
-        lead=escape(document.lead),
-        note=paragraph(document.note, "note"),
-        navigation=" ".join(f'<a href="#{escape(anchor)}">{escape(text)}</a>' for anchor, text in links),
-        sections="\n".join(_section(one) for one in document.sections),
-        footer=escape(document.footer),
-        colours=json_element(_colours(document.colours), "page-colours"),
-        scripts="\n".join(f"<script{attributes}>{script}</script>" for attributes, script in scripts),
+@dataclass(frozen=True)
+class _Script:
+    text: str
+    is_module: bool = False
+
+    @property
+    def source_hash(self) -> str:
+        """Return the hash of the script in the notation of a content security policy."""
+        digest = hashlib.sha256(self.text.encode()).digest()
+        return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+    def render(self) -> str:
+        kind = ' type="module"' if self.is_module else ""
+        return f"<script{kind}>{self.text}</script>"
+
+
+def render_page(page: HtmlPage) -> str:
+    """Render a page as one HTML document."""
+    scripts = _load_scripts(page.scripts)
+    colours = {
+        "teams": dict(page.colours),
+        "leading": TEAM_COLOURS,
+        "neutral": NEUTRAL,
+        "reference": REFERENCE_COLOUR,
+    }
+    links = [f'<a href="#{escape(section.anchor)}">{escape(section.heading)}</a>' for section in page.sections]
+    return Template(_read_resource("page/page.html")).substitute(
+        policy=_POLICY.format(hashes=" ".join(script.source_hash for script in scripts)),
+        title=escape(page.title),
+        style=_read_resource("page/page.css"),
+        lead=escape(page.lead),
+        note=render_paragraph(page.note, "note"),
+        navigation=" ".join(links),
+        sections="\n".join(_render_section(section) for section in page.sections),
+        footer=escape(page.footer),
+        colours=render_json(colours, "page-colours"),
+        scripts="\n".join(script.render() for script in scripts),
     )
 
 
-def _colours(of_teams: Mapping[str, str]) -> dict[str, Any]:
-    return {"teams": dict(of_teams), "leading": TEAM_COLOURS, "neutral": NEUTRAL, "reference": REFERENCE_COLOUR}
-
-
-def _section(section: Section) -> str:
-    anchor, heading = escape(section.anchor), escape(section.heading)
-    title = f'<h2 id="{anchor}-heading">{heading}</h2>'
+def _render_section(section: Section) -> str:
+    anchor = escape(section.anchor)
+    heading = f'<h2 id="{anchor}-heading">{escape(section.heading)}</h2>'
     if section.fold:
         is_open = " open" if section.fold == "open" else ""
-        return f'<details class="part fold" id="{anchor}"{is_open}><summary>{title}</summary>{section.html}</details>'
-    return f'<section class="part" id="{anchor}" aria-labelledby="{anchor}-heading">{title}{section.html}</section>'
+        return f'<details class="part fold" id="{anchor}"{is_open}><summary>{heading}</summary>{section.html}</details>'
+    return f'<section class="part" id="{anchor}" aria-labelledby="{anchor}-heading">{heading}{section.html}</section>'
 
 
-def _script_texts(further: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the attributes and the text of each script element of the page."""
-    libraries = [
-        ("", f"\n/*!\n{_own(f'page/vendor/{licence}').strip()}\n*/\n{_own(f'page/vendor/{bundle}')}\n")
-        for bundle, licence in _LIBRARIES
-    ]
-    module = "\n".join(["", *map(_own, (*SCRIPTS, *further)), ""])
-    return [*libraries, (' type="module"', module)]
-
-
-def _source_hash(script: str) -> str:
-    """Return the hash by which a content security policy allows an inline script."""
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
+def _load_scripts(page_scripts: Sequence[str]) -> list[_Script]:
+    """Load the libraries with their licences, and the scripts of the page as one module."""
+    scripts = []
+    for bundle, licence in _LIBRARIES:
+        notice = _read_resource(f"page/vendor/{licence}").strip()
+        scripts.append(_Script(f"\n/*!\n{notice}\n*/\n{_read_resource(f'page/vendor/{bundle}')}\n"))
+    texts = [_read_resource(name) for name in (*SCRIPTS, *page_scripts)]
+    scripts.append(_Script("\n".join(["", *texts, ""]), is_module=True))
+    return scripts
 
 
 @cache
-def _own(name: str) -> str:
+def _read_resource(name: str) -> str:
     return files("reporting").joinpath(name).read_text(encoding="utf-8")

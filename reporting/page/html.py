@@ -1,16 +1,16 @@
-"""Building blocks of a page: colours, paragraphs, lists, marks of teams, tables, and JSON within HTML."""
+"""Render the elements of a page as HTML: paragraphs, lists, tables, names that a reader can select, and JSON data."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from evaluation.statistics.bootstrap import Estimate
 
-# Each has a contrast of at least 3 : 1 to the page in its light and its dark scheme, and is bright enough on a CT.
+# Every colour has a contrast of at least 3 : 1 to the page in its light and its dark scheme, and is visible on a CT.
 TEAM_COLOURS: Final = (
     "#1f86d6",
     "#d6409f",
@@ -27,68 +27,81 @@ NEUTRAL: Final = "#7c8794"
 REFERENCE_COLOUR: Final = "#3dff6e"
 CT_WINDOW_HU: Final = (-160.0, 240.0)
 PET_SHOWN_SUV: Final = (2.0, 14.0)
+# The three characters that can end a script element, open a comment in it or start an entity.
+_SCRIPT_ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
+_MAX_UNFOLDED_NOTES: Final = 6
+# A table with more columns has smaller letters.
+_MAX_COLUMNS: Final = 9
 
 
-def colours_of(teams: Sequence[str]) -> dict[str, str]:
-    """A colour for each team: its own for the leading ten, grey for the others."""
+def assign_colours(teams: Sequence[str]) -> dict[str, str]:
+    """Assign a colour to each team: the first ten teams have their own colour, all others are grey."""
     colours = [*TEAM_COLOURS, *[NEUTRAL] * len(teams)]
     return dict(zip(teams, colours, strict=False))
 
 
-# The three characters that can end a script element, open a comment in it or start an entity.
-_SCRIPT_ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
-_FEW_LINES: Final = 6
+def render_paragraph(text: str, css_class: str = "") -> str:
+    """Render plain text as a paragraph; return an empty string if there is no text."""
+    return f"<p{_format_class(css_class)}>{escape(text)}</p>" if text else ""
 
 
-def paragraph(text: str, css_class: str = "") -> str:
-    """A paragraph of plain text; empty without text."""
-    return f"<p{_class(css_class)}>{escape(text)}</p>" if text else ""
-
-
-def bullets(lines: Sequence[str], css_class: str = "") -> str:
-    """A list of plain texts; empty without lines."""
+def render_list(lines: Sequence[str], css_class: str = "") -> str:
+    """Render plain texts as a list; return an empty string if there are no lines."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<ul{_class(css_class)}>{items}</ul>" if items else ""
+    return f"<ul{_format_class(css_class)}>{items}</ul>" if items else ""
 
 
-def notes(lines: Sequence[str], css_class: str = "warnings") -> str:
-    """Lines of warning or remarks; more than six are folded away behind their number."""
-    text = bullets(lines, css_class)
-    return f"<details><summary>{len(lines)} notes</summary>{text}</details>" if len(lines) > _FEW_LINES else text
+def render_notes(lines: Sequence[str], css_class: str = "warnings") -> str:
+    """Render warnings or remarks as a list; fold it if it has more than six lines."""
+    items = render_list(lines, css_class)
+    if len(lines) <= _MAX_UNFOLDED_NOTES:
+        return items
+    return f"<details><summary>{len(lines)} notes</summary>{items}</details>"
 
 
-def swatch(colour: str) -> str:
-    """A small square of a colour, before a name."""
+def render_swatch(colour: str) -> str:
+    """Render a small square of a colour, which is shown before a name."""
     return f'<span class="swatch" style="background:{escape(colour)}"></span>'
 
 
-def legend(entries: Iterable[tuple[str, str]]) -> str:
-    """A line of colours and what they stand for."""
-    items = "".join(f"<li>{swatch(colour)}{escape(text)}</li>" for colour, text in entries)
+def render_legend(entries: Iterable[tuple[str, str]]) -> str:
+    """Render pairs of a colour and its meaning as a legend."""
+    items = "".join(f"<li>{render_swatch(colour)}{escape(text)}</li>" for colour, text in entries)
     return f'<ul class="legend">{items}</ul>'
 
 
-def choice(key: str, value: str) -> str:
-    """A name that selects a team, centre or case of the page by a click; plain text where scripts do not run.
+def render_choice(key: str, value: str) -> str:
+    """Render a name that a reader selects by a click; without scripts it is plain text.
 
-    `key` is `team`, `centre` or `case`.
+    Args:
+        key: What is selected: `team`, `centre` or `case`.
+        value: The name.
     """
     return f'<span class="choice" data-key="{key}" data-value="{escape(value)}">{escape(value)}</span>'
 
 
-def json_element(value: Any, element_id: str = "") -> str:
-    """A script element that holds data; no text in it can end the element."""
+def render_json(value: Any, element_id: str = "") -> str:
+    """Render data as a script element, which no text within the data can end."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).translate(_SCRIPT_ESCAPES)
-    place = f' id="{element_id}"' if element_id else ""
-    return f'<script type="application/json"{place}>{text}</script>'
+    attribute = f' id="{element_id}"' if element_id else ""
+    return f'<script type="application/json"{attribute}>{text}</script>'
 
 
-def _class(name: str) -> str:
+def _format_class(name: str) -> str:
     return f' class="{name}"' if name else ""
 
 
-# Tables with more columns have smaller letters.
-WIDE_TABLE = 9
+@dataclass(frozen=True)
+class Column:
+    """The head of a table's column.
+
+    Attributes:
+        title: The text of the head.
+        highest_first: Whether the first click on the head sorts in descending order.
+    """
+
+    title: str
+    highest_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,9 +109,9 @@ class Cell:
     """A cell of a table.
 
     Attributes:
-        html: its content.
-        sort: the number to sort by; without one the text is compared, and an empty one stays last.
-        span: the number of columns it takes.
+        html: The content.
+        sort: The number by which the column is sorted. Without a number the text is compared; an empty text is last.
+        span: The number of columns that the cell takes.
     """
 
     html: str
@@ -106,59 +119,68 @@ class Cell:
     span: int = 1
 
 
+Content: TypeAlias = Cell | str | float | Estimate | None
+
+
 @dataclass(frozen=True)
 class Row:
-    """A line of a table; `keys` (team, centre, case) are what a selection on the page matches."""
+    """A row of a table; a selection on the page is compared with its `keys` (team, centre, case)."""
 
-    cells: Sequence[Cell | str | float | Estimate | None]
+    cells: Sequence[Content]
     keys: Mapping[str, str] = field(default_factory=dict)
     css_class: str = ""
 
 
-def table(
-    caption: str,
-    heads: Sequence[str],
-    rows: Sequence[Row],
-    *,
-    header_column: int = 0,
-    best_last: Collection[str] = (),
-    css_class: str = "",
+def render_table(
+    caption: str, columns: Sequence[Column | str], rows: Sequence[Row], *, header_column: int = 0, css_class: str = ""
 ) -> str:
-    """A table; the cell in `header_column` names its row.
+    """Render a table that a reader can sort.
 
-    Texts and counts are shown as they are, values with three digits, estimates with their interval, None as a dash.
-    The first click on a header sorts in ascending order, or in descending order for a header in `best_last`.
+    Texts and counts are shown unchanged, values with three decimals, estimates with their interval and None as a dash.
+
+    Args:
+        caption: The caption above the table.
+        columns: The heads; a text is the head of a column without a direction.
+        rows: The rows.
+        header_column: The position of the cell that names its row.
+        css_class: Further classes of the table.
     """
-    falling = (' data-first="descending"' if text in best_last else "" for text in heads)
-    head = "".join(f'<th scope="col"{first}>{escape(text)}</th>' for text, first in zip(heads, falling, strict=True))
-    wide = _class(" ".join(filter(None, [css_class, "wide" if len(heads) > WIDE_TABLE else ""])))
-    body = "\n".join(_row(row, header_column) for row in rows)
+    heads = "".join(_render_head(column) for column in columns)
+    classes = " ".join(filter(None, [css_class, "wide" if len(columns) > _MAX_COLUMNS else ""]))
+    body = "\n".join(_render_row(row, header_column) for row in rows)
     return (
-        f'<div class="scroll"><table{wide}><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+        f'<div class="scroll"><table{_format_class(classes)}><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
 
 
-def value_cell(value: float | None, low: float | None, high: float | None, *, best: bool = False) -> Cell:
-    """A value with its 95% interval below it."""
+def make_value_cell(value: float | None, low: float | None, high: float | None, *, best: bool = False) -> Cell:
+    """Make the cell of a value with its 95% interval below it; `best` highlights the value."""
     if value is None:
         return Cell("-")
     interval = "" if low is None or high is None else f' <span class="interval">{low:z.3f} to {high:z.3f}</span>'
     return Cell(f'<span class="value{" best" if best else ""}">{value:z.3f}</span>{interval}', value)
 
 
-def _row(row: Row, header_column: int) -> str:
+def _render_head(column: Column | str) -> str:
+    head = Column(column) if isinstance(column, str) else column
+    first_order = ' data-first="descending"' if head.highest_first else ""
+    return f'<th scope="col"{first_order}>{escape(head.title)}</th>'
+
+
+def _render_row(row: Row, header_column: int) -> str:
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in row.keys.items())
-    css = f' class="{row.css_class}"' if row.css_class else ""
-    cells = [_cell(_as_cell(content), header=place == header_column) for place, content in enumerate(row.cells)]
-    return f"<tr{keys}{css}>{''.join(cells)}</tr>"
+    cells = [
+        _render_cell(_make_cell(content), is_header=place == header_column) for place, content in enumerate(row.cells)
+    ]
+    return f"<tr{keys}{_format_class(row.css_class)}>{''.join(cells)}</tr>"
 
 
-def _as_cell(content: Cell | str | float | Estimate | None) -> Cell:
+def _make_cell(content: Content) -> Cell:
     if isinstance(content, Cell):
         return content
     if isinstance(content, Estimate):
-        return value_cell(content.value, content.ci95_low, content.ci95_high)
+        return make_value_cell(content.value, content.ci95_low, content.ci95_high)
     if isinstance(content, str):
         return Cell(escape(content))
     if content is None:
@@ -166,8 +188,8 @@ def _as_cell(content: Cell | str | float | Estimate | None) -> Cell:
     return Cell(str(content) if isinstance(content, int) else f"{content:z.3f}", float(content))
 
 
-def _cell(cell: Cell, *, header: bool) -> str:
-    # JavaScript reads the word Infinity alone.
+def _render_cell(cell: Cell, *, is_header: bool) -> str:
+    # JavaScript reads "Infinity" as a number, but not "inf".
     sort = "" if cell.sort is None else f' data-sort="{cell.sort:z.6g}"'.replace("inf", "Infinity")
     span = "" if cell.span == 1 else f' colspan="{cell.span}"'
-    return f'<th scope="row"{sort}{span}>{cell.html}</th>' if header else f"<td{sort}{span}>{cell.html}</td>"
+    return f'<th scope="row"{sort}{span}>{cell.html}</th>' if is_header else f"<td{sort}{span}>{cell.html}</td>"

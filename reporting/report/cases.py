@@ -18,19 +18,19 @@ from reporting.analyses.classes import format_class
 from reporting.analyses.masks import LABELS
 from reporting.analyses.sources import list_teams
 from reporting.analyses.tables import get_answer_title
-from reporting.page.charts import column
+from reporting.page.charts import encode_column
 from reporting.page.html import (
     CT_WINDOW_HU,
     PET_SHOWN_SUV,
     REFERENCE_COLOUR,
     Cell,
     Row,
-    bullets,
-    choice,
-    json_element,
-    legend,
-    paragraph,
-    table,
+    render_choice,
+    render_json,
+    render_legend,
+    render_list,
+    render_paragraph,
+    render_table,
 )
 
 # With more cases a card is hidden until its case is chosen in the table.
@@ -213,23 +213,23 @@ def cases_html(
     centres = {case: known.get(case) for case in names}
     cards = [_card(case, cases, by_case.get(case), centres[case]) for case in names]
     return (
-        f"{describe_pictures(pictures, {})}{bullets(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
+        f"{describe_pictures(pictures, {})}{render_list(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
         f'<div class="cards" data-few="{_FEW_CASES}">{"".join(cards)}</div>'
-        f"{json_element(_answers(cases), 'page-cases')}"
+        f"{render_json(_answers(cases), 'page-cases')}"
     )
 
 
 def describe_pictures(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
     """A description of the pictures, and a legend of their contours."""
     if not pictures:
-        return paragraph("There are no pictures: the report was written without the scans (--cohort).")
+        return render_paragraph("There are no pictures: the report was written without the scans (--cohort).")
     shown = [("reference", REFERENCE_COLOUR), *colours.items()]
     text = (
         f"The pictures show planes through the reference's GTVp and its largest GTVn: CT from {CT_WINDOW_HU[0]:g} to "
         f"{CT_WINDOW_HU[1]:g} HU, overlaid with PET from {PET_SHOWN_SUV[0]:g} to {PET_SHOWN_SUV[1]:g} SUV. R, L, A, P, "
         "S and I mark the patient's right, left, front, back, head and feet."
     )
-    return paragraph(text) + legend((colour, name) for name, colour in shown) + _LINES
+    return render_paragraph(text) + render_legend((colour, name) for name, colour in shown) + _LINES
 
 
 def _table(cases: CaseTable, centres: Mapping[str, str | None], pictures: Mapping[str, CasePicture]) -> str:
@@ -241,13 +241,13 @@ def _table(cases: CaseTable, centres: Mapping[str, str | None], pictures: Mappin
     rows = []
     for place, case in enumerate(cases.cases):
         centre = centres[case]
-        cells = [Cell(choice("case", case))]
-        cells += [Cell(choice("centre", centre) if centre else "-")] if has_centres else []
+        cells = [Cell(render_choice("case", case))]
+        cells += [Cell(render_choice("centre", centre) if centre else "-")] if has_centres else []
         cells += [_cell(values[place]) for values in cases.facts.values()]
         cells += [_summary(one.values[place], one.summary, is_absent=place in one.absent) for one in measured]
         cells.append(Cell(f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'))
         rows.append(Row(cells, _keys(case, centre)))
-    return table("Cases, with the reference and a summary of all teams", heads, rows)
+    return render_table("Cases, with the reference and a summary of all teams", heads, rows)
 
 
 def _summary(values: Sequence[Value], title: str, *, is_absent: bool) -> Cell:
@@ -287,7 +287,7 @@ def _card(case: str, cases: CaseTable, picture: CasePicture | None, centre: str 
         image = f'<img loading="lazy" {_SIZE} alt="{escape(alt)}" src="{quote(picture.address)}">'
         lines = f' data-contours="{quote(picture.contours)}"' if picture.contours else ""
         image = f'<div class="picture"{lines}>{image}</div>'
-        notes = bullets(picture.notes, "warnings")
+        notes = render_list(picture.notes, "warnings")
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _keys(case, centre).items())
     # The reference in one line: volumes, lesions, follow-up and classes, as far as the rows hold them.
     place = cases.cases.index(case) if case in cases.cases else None
@@ -313,7 +313,7 @@ def _answers(cases: CaseTable) -> dict[str, Any]:
             "title": one.title,
             "summary": one.summary,
             "absent": sorted(one.absent),
-            **column([value for of_case in one.values for value in of_case]),
+            **encode_column([value for of_case in one.values for value in of_case]),
         }
         for one in cases.columns
     ]

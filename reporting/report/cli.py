@@ -48,7 +48,7 @@ def _report(options: argparse.Namespace) -> int:
     from reporting.analyses.pipeline import analyse_task
     from reporting.analyses.sources import find_results, list_teams, load_results_profile
     from reporting.analyses.tasks import compare_tasks
-    from reporting.page.html import colours_of
+    from reporting.page.html import assign_colours
     from reporting.report.page import (
         BETWEEN_TASKS,
         NOT_CHECKED,
@@ -60,7 +60,7 @@ def _report(options: argparse.Namespace) -> int:
     profile = load_results_profile(options.results, options.edition)
     results = add_groups(find_results(options.results, profile, same_rules=options.edition is not None), options.groups)
     sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
-    colours = colours_of(list_teams(results))
+    colours = assign_colours(list_teams(results))
     pair = find_pair(results, options.compare)
     analyses: dict[str, list[Analysis]] = {
         task.key: [*compare_two(task, pair), *analyse_task(task)] for task in results
@@ -108,11 +108,11 @@ def _pictures(
         return [], []
     from reporting.analyses.scans import find_scans
     from reporting.analyses.sources import list_entries
-    from reporting.page.html import colours_of
+    from reporting.page.html import assign_colours
     from reporting.report.pictures import plan_pictures
 
     scans = find_scans(options.cohort, profile.edition)
-    drawn = colours_of(list_entries(results))
+    drawn = assign_colours(list_entries(results))
     requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
     sys.stderr.writelines(f"warning: {note}\n" for note in notes)
     return _write_pictures(requests, page, options.workers), notes

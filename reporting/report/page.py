@@ -13,11 +13,11 @@ from evaluation.results.documents import CaseCounts
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.tables import get_answer_title
-from reporting.page.charts import figure
-from reporting.page.document import HtmlPage, Section, document_html
-from reporting.page.html import bullets, notes
+from reporting.page.charts import render_figure
+from reporting.page.document import HtmlPage, Section, render_page
+from reporting.page.html import render_list, render_notes
 from reporting.report.cases import CasePicture, cases_html
-from reporting.report.leaderboard import leaderboard, winner_in_words
+from reporting.report.leaderboard import describe_winner, render_leaderboard
 
 BETWEEN_TASKS: Final = "between-tasks"
 # Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
@@ -81,12 +81,12 @@ def build_page(content: PageContent) -> str:
     footer += f" Cite {content.citation}." if content.citation else ""
     scripts = ("report/cases.js",) if content.with_cases else ()
     note = " ".join(filter(None, (WITH_CASES if content.with_cases else "", content.note)))
-    return document_html(HtmlPage(content.title, lead, sections, footer, note, content.colours, scripts))
+    return render_page(HtmlPage(content.title, lead, sections, footer, note, content.colours, scripts))
 
 
 def _winners(results: Sequence[TaskResults]) -> str:
     """One sentence for each task, above all tables."""
-    lines = [f"<dt>{escape(_title(one))}</dt><dd>{escape(winner_in_words(one))}</dd>" for one in results]
+    lines = [f"<dt>{escape(_title(one))}</dt><dd>{escape(describe_winner(one))}</dd>" for one in results]
     return f'<dl class="winners">{"".join(lines)}</dl>'
 
 
@@ -111,9 +111,9 @@ def _result_of_task(results: TaskResults, content: PageContent) -> str:
     few = len(results.board.teams) <= _FEW_TEAMS
     opened = {"rank-stability": True, "significance": few}
     figures = _figures((by_name[name] for name in _OF_RANKING if name in by_name), results.key, opened)
-    same = bullets(format_identical_answers(results.board), "warnings")
-    warnings = notes(_warning_lines(results, with_cases=content.with_cases))
-    parts = (leaderboard(results, content.colours), same, warnings, figures)
+    same = render_list(format_identical_answers(results.board), "warnings")
+    warnings = render_notes(_warning_lines(results, with_cases=content.with_cases))
+    parts = (render_leaderboard(results, content.colours), same, warnings, figures)
     return _part(results.key, _title(results), "".join(parts))
 
 
@@ -150,7 +150,8 @@ def _part(anchor: str, title: str, html: str) -> str:
 
 def _figures(analyses: Iterable[Analysis], prefix: str, opened: Mapping[str, bool]) -> str:
     figures = [
-        figure(one, f"{prefix}-{one.name}", fold="open" if opened.get(one.name) else "closed") for one in analyses
+        render_figure(one, f"{prefix}-{one.name}", fold="open" if opened.get(one.name) else "closed")
+        for one in analyses
     ]
     return f'<div class="figures">\n{"".join(figures)}\n</div>' if any(figures) else ""
 

@@ -32,7 +32,7 @@ from reporting.analyses.sources import (
     require_cases,
     select_case_masks,
 )
-from reporting.page.html import colours_of
+from reporting.page.html import assign_colours
 from reporting.viewer.patient import AnswerTables, format_clinical_values, read_record, read_tables
 
 # Key of a value that belongs to the case and not to a team.
@@ -209,7 +209,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
         require_cases(f"--masks {team}", masks[team], cases)
     ranked_teams = task.teams if task is not None else ()
     shown_teams = [*masks, *(team for team in ranked_teams if team not in masks)]
-    colours = colours_of(teams)
+    colours = assign_colours(teams)
     rows, unreadable = read_tables(request.cohort, edition)
     records = {case: read_record(request.cohort, case, edition, unreadable) for case in cases}
     centres = {case: _find_centre(case, record) for case, record in records.items()}

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from contract.errors import HecktorError, OutputError
 from contract.io.files import write_text
 from contract.servers import RequestHandler
-from reporting.page.html import json_element
+from reporting.page.html import render_json
 from reporting.viewer.case import build_case
 from reporting.viewer.cohort import ViewerCohort
 
@@ -80,14 +80,12 @@ def export_viewer(target: Path, cohort: ViewerCohort) -> Path:
     page = target if target.suffix.lower() in _PAGE_SUFFIXES and not target.is_dir() else target / "index.html"
     if page.exists() and (not page.is_file() or _MARK.encode() not in page.read_bytes()[:1000]):
         raise OutputError(page.name, "exists and is not a viewer", "another name, or remove it")
-    cases = [
-        json_element(build_case(sources), f"case-{number}") for number, sources in enumerate(cohort.cases.values())
-    ]
+    cases = [render_json(build_case(sources), f"case-{number}") for number, sources in enumerate(cohort.cases.values())]
     library = f"/*!\n{_read_page_file(_LICENCE).strip()}\n*/\n{_read_page_file(_LIBRARY)}"
     text = _fill_template(
         style=f"{_EXPORT_POLICY}\n<style>\n{_read_page_file(_STYLE)}</style>",
         scripts=f'<script>\n{library}\n</script>\n<script type="module">\n{_read_page_file(_SCRIPT)}</script>',
-        data="\n".join([json_element(cohort.listing, "cohort"), *cases]),
+        data="\n".join([render_json(cohort.listing, "cohort"), *cases]),
     )
     write_text(page, text)
     return page
@@ -101,7 +99,7 @@ def list_page_files(cohort: ViewerCohort) -> dict[str, bytes]:
     page = _fill_template(
         style=f'<link rel="stylesheet" href="{_STYLE}">',
         scripts=f'<script defer src="{_LIBRARY}"></script>\n<script type="module" src="{_SCRIPT}"></script>',
-        data=json_element(cohort.listing, "cohort"),
+        data=render_json(cohort.listing, "cohort"),
     )
     names = (_STYLE, _SCRIPT, _LIBRARY, _LICENCE)
     return {"": page.encode(), **{name: _read_page_file(name).encode() for name in names}}

@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from reporting.analyses.analysis import Analysis
-from reporting.page.charts import figure
-from reporting.page.document import HtmlPage, Section, document_html
-from reporting.page.html import colours_of
+from reporting.page.charts import render_figure
+from reporting.page.document import HtmlPage, Section, render_page
+from reporting.page.html import assign_colours
 from reporting.report.page import build_page
 from tests.browser.conftest import accessibility_problems
 from tests.browser.report_page import (
@@ -331,8 +331,8 @@ def test_paper_shows_all_sections_and_panels(page: Page, small_report: str) -> N
 
 def page_of(folder: Path, analysis: Analysis, teams: list[str]) -> str:
     """The address of a page of one figure."""
-    section = Section("s", "Section", figure(analysis, "figure"))
-    html = document_html(HtmlPage("Title", "lead", [section], "footer", colours=colours_of(teams)))
+    section = Section("s", "Section", render_figure(analysis, "figure"))
+    html = render_page(HtmlPage("Title", "lead", [section], "footer", colours=assign_colours(teams)))
     (folder / "page.html").write_text(html, encoding="utf-8")
     return (folder / "page.html").as_uri()
 

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from reporting.analyses.tasks import compare_tasks
-from reporting.page.document import HtmlPage, Section, document_html
-from reporting.page.html import Row, table, value_cell
+from reporting.page.document import HtmlPage, Section, render_page
+from reporting.page.html import Row, make_value_cell, render_table
 from reporting.report.page import BETWEEN_TASKS, build_page
 from tests.browser.report_page import (
     FIRST,
@@ -125,9 +125,9 @@ def test_a_board_is_not_split_over_pages(page: Page, small_report: str) -> None:
 def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:
     """Sixteen columns on A4 across: 842 x 595 points, and 269 mm or 1,017 CSS pixels between the margins."""
     heads = ["Rank", "Team", *(f"GTVn aggregated DSC {number}" for number in range(14))]
-    rows = [Row([1, f"Team {number}", *[value_cell(0.5, 0.4, 0.6)] * 14]) for number in range(3)]
-    board = table("Leaderboard", heads, rows, header_column=1, css_class="board")
-    html = document_html(HtmlPage("t", "l", [Section("a", "A", board)], "f"))
+    rows = [Row([1, f"Team {number}", *[make_value_cell(0.5, 0.4, 0.6)] * 14]) for number in range(3)]
+    board = render_table("Leaderboard", heads, rows, header_column=1, css_class="board")
+    html = render_page(HtmlPage("t", "l", [Section("a", "A", board)], "f"))
     (tmp_path / "r.html").write_text(html, encoding="utf-8")
     page.set_viewport_size({"width": 1017, "height": 688})
     opened(page, (tmp_path / "r.html").as_uri())

@@ -15,8 +15,8 @@ from baseline.report.models import estimate_target
 from baseline.report.page import segmentation_section, training_section, worst_cases_html
 from baseline.report.targets import target_section
 from contract.editions import load_edition
-from reporting.page.document import HtmlPage, Section, document_html
-from reporting.page.html import bullets
+from reporting.page.document import HtmlPage, Section, render_page
+from reporting.page.html import render_list
 from tests.baseline.prepared import HPV, RFS, head_record
 from tests.baseline.report.records import (
     PATIENTS,
@@ -69,13 +69,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     worst = worst_cases_html([WorstCase("P0", "GTVp 1.0 ml", b"")], {"P0": "index_files/P0.jpg"})
     log = {name: [1.0, 0.5, 0.2] for name in ("train_losses", "val_losses")}
     sections = [
-        Section("summary", "Summary", bullets(["At a new centre expect a C-index of 0.5."], "words")),
+        Section("summary", "Summary", render_list(["At a new centre expect a C-index of 0.5."], "words")),
         Section("training", "Training", training_section({"Epochs": "3 of 50 steps"}, {"unet": [log, log]})),
         *heads(),
         Section("segmentation", "Segmentation", segmentation()),
         Section("worst", "Worst cases", worst),
     ]
-    html = document_html(HtmlPage("Training report", "60 patients", sections, "Seed 0"))
+    html = render_page(HtmlPage("Training report", "60 patients", sections, "Seed 0"))
     (folder / "index.html").write_text(html, encoding="utf-8")
     return folder / "index.html"
 

@@ -18,7 +18,7 @@ from evaluation.ranking.table import format_board, format_board_csv
 from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import remove_rows
 from reporting.analyses.tables import round_figure
-from reporting.page.html import value_cell
+from reporting.page.html import make_value_cell
 from tests.evaluation.built import board_of
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 
@@ -82,7 +82,7 @@ def test_zero_has_no_sign():
     texts += [
         format_figures(MetricFigures.of(-0.0), None),
         str(round_figure(-0.0)),
-        str(value_cell(-0.0001, -0.0, 0.1)),
+        str(make_value_cell(-0.0001, -0.0, 0.1)),
     ]
     assert not [text for text in texts if re.search(r"(?<![\d-])-0(\.0+)?(?![.\d])", text)]
 

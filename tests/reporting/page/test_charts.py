@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 
 from reporting.analyses.analysis import Analysis
-from reporting.page.charts import column, compact, figure
+from reporting.page.charts import build_chart_data, encode_column, render_figure
 
 ROWS = (
     {"team": "a", "value": 0.123456, "n": 3, "good": True},
@@ -24,7 +24,7 @@ def analysis(**changes):
 
 def test_numbers_have_four_digits_and_texts_a_dictionary():
     """0.123456 to four significant digits, 123456.7 to a whole number; counts stay; yes and no are texts."""
-    assert compact(analysis()) == {
+    assert build_chart_data(analysis()) == {
         "name": "one",
         "chart": {"kind": "intervals"},
         "columns": {
@@ -37,12 +37,12 @@ def test_numbers_have_four_digits_and_texts_a_dictionary():
 
 
 def test_infinite_and_undefined_values_are_absent():
-    assert column([math.inf, math.nan, -0.0]) == {"values": [None, None, 0]}
+    assert encode_column([math.inf, math.nan, -0.0]) == {"values": [None, None, 0]}
 
 
 def test_no_text_ends_the_script_that_holds_the_data():
     hostile = "</script><!--<script>&amp;"
-    html = figure(analysis(rows=[{"team": hostile}] * 2, title=hostile, notes=(hostile,)), "x")
+    html = render_figure(analysis(rows=[{"team": hostile}] * 2, title=hostile, notes=(hostile,)), "x")
     data = re.findall(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
     assert len(data) == 1
     assert "<" not in data[0]
@@ -51,23 +51,23 @@ def test_no_text_ends_the_script_that_holds_the_data():
 
 
 def test_an_analysis_of_one_row_or_without_a_chart_is_a_table():
-    assert "<script" not in figure(analysis(rows=[{"team": "a"}]), "x")
-    html = figure(analysis(chart={}), "x")
+    assert "<script" not in render_figure(analysis(rows=[{"team": "a"}]), "x")
+    html = render_figure(analysis(chart={}), "x")
     assert "<script" not in html
     assert html.count("<tr") == 4
     assert '<tr data-team="a">' in html
     assert '<td data-sort="0.1235">0.123</td>' in html
     assert re.findall(r"<th scope=\"col\">(.*?)</th>", html) == list(COLUMNS.values())
-    assert figure(analysis(rows=()), "x") == ""
+    assert render_figure(analysis(rows=()), "x") == ""
 
 
 def test_a_figure_folds_away_behind_its_title_if_it_says_anything():
     """A chart of one bar says nothing that the board does not; a table of one line does."""
-    html = figure(analysis(), "x", fold="open")
+    html = render_figure(analysis(), "x", fold="open")
     assert html.startswith('<section class="chart intervals" id="x"><details open><summary><h3>T</h3></summary>')
-    assert "<details><summary><h3>T</h3></summary>" in figure(analysis(), "x", fold="closed")
-    assert figure(analysis(rows=[{"team": "a"}]), "x", fold="closed") == ""
-    assert "<table" in figure(analysis(rows=[{"team": "a"}], chart={}), "x", fold="closed")
+    assert "<details><summary><h3>T</h3></summary>" in render_figure(analysis(), "x", fold="closed")
+    assert render_figure(analysis(rows=[{"team": "a"}]), "x", fold="closed") == ""
+    assert "<table" in render_figure(analysis(rows=[{"team": "a"}], chart={}), "x", fold="closed")
 
 
 def test_panels_of_a_matrix_in_which_nothing_varies_are_left_out():
@@ -77,11 +77,11 @@ def test_panels_of_a_matrix_in_which_nothing_varies_are_left_out():
     lines = [("m", "a", "b", 0.01), ("m", "b", "a", 1.0), ("n", "a", "b", 1.0), ("n", "b", "a", 1.0)]
     rows = [dict(zip(names, line, strict=True)) for line in lines]
     columns = {name: name for name in names}
-    html = figure(analysis(chart=chart, columns=columns, rows=rows), "x")
+    html = render_figure(analysis(chart=chart, columns=columns, rows=rows), "x")
     assert '"metric":{"title":"metric","texts":["m"],' in html
-    assert figure(analysis(chart=chart, columns=columns, rows=rows[2:]), "x") == ""
+    assert render_figure(analysis(chart=chart, columns=columns, rows=rows[2:]), "x") == ""
 
 
 def test_many_notes_are_folded():
-    assert "<details>" not in figure(analysis(notes=("n",) * 6), "x")
-    assert "<summary>7 notes</summary>" in figure(analysis(notes=("n",) * 7), "x")
+    assert "<details>" not in render_figure(analysis(notes=("n",) * 6), "x")
+    assert "<summary>7 notes</summary>" in render_figure(analysis(notes=("n",) * 7), "x")

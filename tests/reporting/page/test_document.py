@@ -7,8 +7,8 @@ import hashlib
 import json
 import re
 
-from reporting.page.document import HtmlPage, Section, document_html
-from reporting.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, colours_of, table, value_cell
+from reporting.page.document import HtmlPage, Section, render_page
+from reporting.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, assign_colours, make_value_cell, render_table
 
 
 def luminance(colour: str) -> float:
@@ -26,7 +26,7 @@ def contrast(one: str, other: str) -> float:
 def test_colours_of_teams_stand_out_from_the_page_in_both_schemes() -> None:
     """3 : 1 is what WCAG 2.1 asks of graphical objects; 21 : 1 is that of black and white."""
     assert contrast("#000000", "#ffffff") == 21
-    style = document_html(HtmlPage("t", "l", (), "f"))
+    style = render_page(HtmlPage("t", "l", (), "f"))
     backs = re.findall(r"--back: (#\w+)", style)
     assert len(backs) == 2
     assert all(contrast(colour, back) >= 3 for colour in (*TEAM_COLOURS, NEUTRAL) for back in backs)
@@ -34,12 +34,12 @@ def test_colours_of_teams_stand_out_from_the_page_in_both_schemes() -> None:
 
 
 def test_the_leading_ten_teams_have_colours_of_their_own() -> None:
-    colours = colours_of([f"t{place}" for place in range(12)])
+    colours = assign_colours([f"t{place}" for place in range(12)])
     assert list(colours.values()) == [*TEAM_COLOURS, NEUTRAL, NEUTRAL]
 
 
 def test_texts_are_escaped_and_sections_linked() -> None:
-    html = document_html(
+    html = render_page(
         HtmlPage("<t>", "<l>", [Section("a", "<h>", "<p>x</p>")], "<f>", "<n>", {"</script>": "#1f86d6"})
     )
     for text in ("<t>", "<l>", "<h>", "<f>", "<n>"):
@@ -51,14 +51,14 @@ def test_texts_are_escaped_and_sections_linked() -> None:
 
 
 def test_bundles_come_with_their_licences() -> None:
-    html = document_html(HtmlPage("t", "l", (), "f"))
+    html = render_page(HtmlPage("t", "l", (), "f"))
     for words in ("Observable, Inc.", "Mike Bostock", "Permission to use, copy, modify"):
         assert words in html
 
 
 def test_the_policy_allows_the_scripts_of_the_page_and_no_other() -> None:
     """The hash of each script element that runs, as the browser computes it: SHA-256 of the text between the tags."""
-    html = document_html(HtmlPage("t", "l", (), "f", scripts=("report/cases.js",)))
+    html = render_page(HtmlPage("t", "l", (), "f", scripts=("report/cases.js",)))
     policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', html).group(1)
     scripts = re.findall(r"<script(?: type=\"module\")?>(.*?)</script>", html, flags=re.DOTALL)
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
@@ -70,13 +70,13 @@ def test_the_policy_allows_the_scripts_of_the_page_and_no_other() -> None:
 
 
 def test_a_table_has_a_caption_and_headers() -> None:
-    html = table("About", ["Team", "n"], [Row([Cell("<b>a</b>"), 3], {"team": 'x"y'}), Row(["b", None])])
+    html = render_table("About", ["Team", "n"], [Row([Cell("<b>a</b>"), 3], {"team": 'x"y'}), Row(["b", None])])
     assert "<caption>About</caption>" in html
     assert '<tr data-team="x&quot;y"><th scope="row"><b>a</b></th><td data-sort="3">3</td></tr>' in html
     assert '<tr><th scope="row">b</th><td>-</td></tr>' in html
 
 
 def test_an_estimate_has_its_interval() -> None:
-    assert value_cell(0.5, None, None).html == '<span class="value">0.500</span>'
-    assert value_cell(0.5, 0.4, 0.6).html.endswith('<span class="interval">0.400 to 0.600</span>')
-    assert value_cell(None, None, None).html == "-"
+    assert make_value_cell(0.5, None, None).html == '<span class="value">0.500</span>'
+    assert make_value_cell(0.5, 0.4, 0.6).html.endswith('<span class="interval">0.400 to 0.600</span>')
+    assert make_value_cell(None, None, None).html == "-"

@@ -12,7 +12,7 @@ from evaluation.results.documents import FIGURES
 from evaluation.results.task import TaskResults
 from reporting.analyses.pipeline import analyse_task
 from reporting.analyses.tasks import compare_tasks
-from reporting.page.html import colours_of
+from reporting.page.html import assign_colours
 from reporting.report.cases import CasePicture
 from reporting.report.page import BETWEEN_TASKS, PageContent
 from tests.evaluation.built import board_of, metrics_of, results_of
@@ -41,7 +41,7 @@ def content(
     results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
     analyses = {one.key: analyse_task(one) for one in results}
     analyses[BETWEEN_TASKS] = compare_tasks(results)
-    return PageContent(title, "", results, analyses, pictures, colours_of(teams), with_cases=True)
+    return PageContent(title, "", results, analyses, pictures, assign_colours(teams), with_cases=True)
 
 
 def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> TaskResults:

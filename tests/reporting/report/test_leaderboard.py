@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from evaluation.editions.profile import load_profile
-from reporting.report.leaderboard import chance_level, leaderboard, winner_in_words
+from reporting.report.leaderboard import compute_chance_level, describe_winner, render_leaderboard
 from tests.evaluation.built import board_of, metrics_of, results_of, with_board
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.tasks import HPV, RFS
@@ -85,7 +85,7 @@ VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
     ],
 )
 def test_the_winner_in_one_sentence(results, sentence):
-    assert winner_in_words(results) == sentence
+    assert describe_winner(results) == sentence
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_winner_is_compared_with_chance(task, metric, figures, remark):
     results = results_of({}, task, leaderboard=board_of({metric: "Metric"}, entries))
     ends = "" if low is None else f" ({low:.3f} to {high:.3f})"
     sentence = f"ann wins with metric {value:.3f}{ends}{remark}: not tested against the other teams."
-    assert winner_in_words(results) == sentence
+    assert describe_winner(results) == sentence
 
 
 def test_teams_that_share_first_place_are_compared_with_chance():
@@ -129,7 +129,7 @@ def test_teams_that_share_first_place_are_compared_with_chance():
     ]
     results = results_of({}, RFS, leaderboard=board_of({"c_index": "C-index"}, entries))
     remark = "ann is not shown to be better than chance (0.5) in C-index."
-    assert winner_in_words(results) == f"ann and bea share first place. {remark}"
+    assert describe_winner(results) == f"ann and bea share first place. {remark}"
 
 
 def test_chance_of_a_balanced_accuracy_is_one_in_the_classes_that_occur():
@@ -141,13 +141,13 @@ def test_chance_of_a_balanced_accuracy_is_one_in_the_classes_that_occur():
     recalls = {f"t_recall_{stage}": (0.5, None, None) for stage in ("T1", "T2", "T4")}
     recalls |= {f"n_recall_{stage}": (0.5, None, None) for stage in ("N0", "N2")} | {"t_recall_T3": (None, None, None)}
     results = results_of({"ann": metrics_of(recalls)}, profile.algorithm, "hecktor2026")
-    assert chance_level(results, "t_balanced_accuracy") == pytest.approx(1 / 3)
-    assert chance_level(results, "n_balanced_accuracy") == pytest.approx(1 / 2)
-    assert chance_level(results, "tn_balanced_accuracy") == pytest.approx(5 / 12)
-    assert chance_level(results, "c_index") == 0.5
-    assert chance_level(results, "score") is None
+    assert compute_chance_level(results, "t_balanced_accuracy") == pytest.approx(1 / 3)
+    assert compute_chance_level(results, "n_balanced_accuracy") == pytest.approx(1 / 2)
+    assert compute_chance_level(results, "tn_balanced_accuracy") == pytest.approx(5 / 12)
+    assert compute_chance_level(results, "c_index") == 0.5
+    assert compute_chance_level(results, "score") is None
     alone = results_of({}, profile.algorithm, "hecktor2026")
-    assert chance_level(alone, "t_balanced_accuracy") == pytest.approx(1 / 4)
+    assert compute_chance_level(alone, "t_balanced_accuracy") == pytest.approx(1 / 4)
 
 
 def test_a_winner_may_be_better_in_some_metrics_only():
@@ -158,7 +158,7 @@ def test_a_winner_may_be_better_in_some_metrics_only():
         tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
         comparisons = {"m": {"test": "t", "pairs": tests}, "n": {"test": "t", "pairs": []}}
         entries = [entry(team, place + 1, both) for place, team in enumerate(teams)]
-        return winner_in_words(lines(of_metrics=both, teams=entries, comparisons=comparisons))
+        return describe_winner(lines(of_metrics=both, teams=entries, comparisons=comparisons))
 
     sentence = in_m_alone(*ALL, teams=TEAMS)
     assert sentence.endswith("better than each of the three other teams in at least one metric.")
@@ -168,14 +168,14 @@ def test_a_winner_may_be_better_in_some_metrics_only():
 
 def test_more_than_three_inseparable_teams_are_counted():
     six = [entry(f"t{place}", place) for place in range(1, 7)]
-    assert winner_in_words(lines(teams=six)).endswith("not separable from any other team.")
+    assert describe_winner(lines(teams=six)).endswith("not separable from any other team.")
     one_is_worse = lines(("t1", "t6"), teams=six)
-    assert winner_in_words(one_is_worse).endswith("not separable from t2, t3, t4 and 1 more.")
+    assert describe_winner(one_is_worse).endswith("not separable from t2, t3, t4 and 1 more.")
 
 
 def test_teams_are_better_than_those_with_p_below_005(results):
     """ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 itself is not significant."""
-    table = cells(leaderboard(results, COLOURS))
+    table = cells(render_leaderboard(results, COLOURS))
     assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "Not separable from"]
     assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
     assert [row[4] for row in table[1:]] == ["bea", "ann and cat", "bea and dan", "cat"]
@@ -183,7 +183,7 @@ def test_teams_are_better_than_those_with_p_below_005(results):
 
 def test_a_board_without_tests_has_no_column_of_them(results):
     results = with_board(results, comparisons=None)
-    assert cells(leaderboard(results, COLOURS))[0] == ["Rank", "Team", "Metric"]
+    assert cells(render_leaderboard(results, COLOURS))[0] == ["Rank", "Team", "Metric"]
 
 
 def test_rows_out_of_competition_stand_in_their_place(results):
@@ -194,20 +194,20 @@ def test_rows_out_of_competition_stand_in_their_place(results):
         {"team": "base", "reason": "a <b>", "metrics": {"m": of}, "place": 2},
     ]
     results = with_board(results, out_of_competition=outside)
-    rows = cells(leaderboard(results, COLOURS))[1:]
+    rows = cells(render_leaderboard(results, COLOURS))[1:]
     assert [row[1].split(" ")[0] for row in rows] == ["pair", "ann", "bea", "base", "cat", "dan"]
     assert rows[3][:3] == ["-", "base (out of competition: a <b>)", "0.750"]
-    assert "a <b>" not in leaderboard(results, COLOURS)
+    assert "a <b>" not in render_leaderboard(results, COLOURS)
 
 
 def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(results):
     """Columns after the metrics, in one place in every row, so that they are sorted alike; and the board is searched."""
-    assert "searched" not in leaderboard(results, COLOURS)
+    assert "searched" not in render_leaderboard(results, COLOURS)
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
     outside = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
     methods = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
     results = with_board(results, out_of_competition=outside, methods=methods)
-    html = leaderboard(results, COLOURS)
+    html = render_leaderboard(results, COLOURS)
     rows = cells(html)
     assert rows[0][2:5] == ["Metric", "Loss", "Net"]
     assert [row[3:5] for row in (rows[1], rows[2], rows[5])] == [["<b>", "U-Net"], ["-", "-"], ["Dice", "-"]]
@@ -219,7 +219,7 @@ def test_unranked_and_unchecked_teams_are_marked(results):
     teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
     teams[1]["without_rows"] = True
     results = with_board(results, teams=teams, incomplete=[{"team": "eve", "without": ["m"]}])
-    rows = cells(leaderboard(results, COLOURS))[1:]
+    rows = cells(render_leaderboard(results, COLOURS))[1:]
     assert rows[1][1] == "bea (values not checked: no rows)"
     assert rows[4] == ["-", "eve", "not ranked: no m"]
 
@@ -229,7 +229,7 @@ def test_infinite_and_absent_values(results):
     teams[3]["metrics"] = {"m": {"value": None, "ci95_low": 9.0, "ci95_high": None, "infinite": ["value"]}}
     teams[2]["metrics"] = {"m": {}}
     results = with_board(results, teams=teams)
-    html = leaderboard(results, COLOURS)
+    html = render_leaderboard(results, COLOURS)
     assert [row[2] for row in cells(html)[3:]] == ["-", "inf"]
     # Number("inf") is NaN in JavaScript, by which no table can be sorted.
     assert html.count('data-sort="Infinity"') == 1
