@@ -285,7 +285,8 @@ def score_answer(
     profile: AnswerProfile, reference: Reference[Any], submission: Submission, rows: Sequence[CaseRow]
 ) -> ScoredAnswer:
     """Select the rows of an answer that count and compute their metrics."""
-    return ScoredAnswer(**vars(measure_answer(profile, rows)), reference=reference, submission=submission)
+    measured = measure_answer(profile, profile.scorer.make_table(rows))
+    return ScoredAnswer(**vars(measured), rows=rows, reference=reference, submission=submission)
 
 
 def build_report(

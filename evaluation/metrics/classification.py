@@ -148,35 +148,37 @@ def _find_bins(probability: Floats) -> npt.NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class ClassCohort:
-    """The rows of a cohort (`ClassRow`) as arrays of shape (patients,), and the metrics of these patients."""
+    """The classes of a cohort, and the metrics of its patients.
 
-    rows: Sequence[Any]
+    Attributes:
+        answer: The answer with its classes.
+        actual: Class of each patient.
+        predicted: Predicted class of each patient, None where missing.
+        probability: Predicted probability of the second of two classes, NaN where missing; shape (patients,).
+    """
+
     answer: AnswerSpec
-
-    @cached_property
-    def positive(self) -> Booleans:
-        """Whether the patient has the second of two classes."""
-        return np.array([row.actual == self.answer.classes[1] for row in self.rows], dtype=np.bool_)
-
-    @cached_property
-    def probability(self) -> Floats:
-        """The predicted probability of the second class, NaN where missing."""
-        return np.array([np.nan if row.probability is None else row.probability for row in self.rows])
+    actual: Sequence[ClassValue]
+    predicted: Sequence[ClassValue | None]
+    probability: Floats
 
     @cached_property
     def binary(self) -> dict[str, WeightedMetric]:
         """The metrics of two classes; metrics of probabilities only if a patient has a probability."""
-        correct = np.array([row.correct for row in self.rows], dtype=np.bool_)
-        metrics = binary_metrics(self.positive, correct)
+        positive = np.array([actual == self.answer.classes[1] for actual in self.actual], dtype=np.bool_)
+        correct = np.array(
+            [actual == predicted for actual, predicted in zip(self.actual, self.predicted, strict=True)], dtype=np.bool_
+        )
+        metrics = binary_metrics(positive, correct)
         if np.isfinite(self.probability).any():
-            metrics |= probability_metrics(self.positive, self.probability)
+            metrics |= probability_metrics(positive, self.probability)
         return metrics
 
     @cached_property
     def many(self) -> dict[str, WeightedMetric]:
         """The metrics of more than two classes."""
-        actual = class_codes([row.actual for row in self.rows], self.answer.classes)
-        predicted = class_codes([row.predicted for row in self.rows], self.answer.classes)
+        actual = class_codes(self.actual, self.answer.classes)
+        predicted = class_codes(self.predicted, self.answer.classes)
         return many_classes_metrics(actual, predicted, len(self.answer.classes))
 
 

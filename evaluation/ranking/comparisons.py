@@ -14,7 +14,8 @@ from evaluation.metrics.rules import KANG, MISSING_RISK_RULES, SIGNED_RANK, Risk
 from evaluation.ranking.rank import Values
 from evaluation.results.board import MetricTests, TeamPair
 from evaluation.results.task import TaskResults
-from evaluation.rows.risk import RiskRow, make_survival_cohort
+from evaluation.rows.risk import make_survival_cohort
+from evaluation.rows.table import RowTable
 from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.gains import PairedGains, compute_gains, gap, recall_gains
 from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_rank_test
@@ -145,25 +146,22 @@ def _test_c_index(results: TaskResults, answer: str) -> PairwiseTest:
     rules = results.profile.answers[answer].rules
     if not isinstance(rules, RiskRules):
         raise TypeError("a C-index needs the rules of a risk")
-    rows_of_teams = [
-        [row for row in answers[answer].counted if isinstance(row, RiskRow)] for answers in results.answers.values()
-    ]
-    cases_of_teams = [[row.case for row in rows] for rows in rows_of_teams]
-    if all(cases == cases_of_teams[0] for cases in cases_of_teams):
-        return kang(_select_risks(rows_of_teams, rules))
-    shape = (len(rows_of_teams), len(rows_of_teams))
+    tables = [answers[answer].counted for answers in results.answers.values()]
+    if all(table.cases == tables[0].cases for table in tables):
+        return kang(_select_risks(tables, rules))
+    shape = (len(tables), len(tables))
     test = PairwiseTest(np.zeros(shape), np.ones(shape))
-    for a, b in combinations(range(len(rows_of_teams)), 2):
-        pair_test = kang(_select_risks((rows_of_teams[a], rows_of_teams[b]), rules))
+    for a, b in combinations(range(len(tables)), 2):
+        pair_test = kang(_select_risks((tables[a], tables[b]), rules))
         both = np.ix_((a, b), (a, b))
         test.difference[both] = pair_test.difference
         test.p[both] = pair_test.p
     return test
 
 
-def _select_risks(rows_of_teams: Sequence[Sequence[RiskRow]], rules: RiskRules) -> TeamRisks:
+def _select_risks(tables: Sequence[RowTable], rules: RiskRules) -> TeamRisks:
     """Return the risks of teams on the cases that count for all of them."""
-    common = set.intersection(*({row.case for row in rows} for rows in rows_of_teams))
-    cohorts = [make_survival_cohort([row for row in rows if row.case in common], rules) for rows in rows_of_teams]
+    common = set.intersection(*(set(table.cases) for table in tables))
+    cohorts = [make_survival_cohort(table.select([case in common for case in table.cases]), rules) for table in tables]
     risks = np.stack([cohort.risks for cohort in cohorts])
     return TeamRisks(cohorts[0].times_days, cohorts[0].events, risks, MISSING_RISK_RULES[rules.missing_risk])

@@ -56,7 +56,7 @@ def leave_out_cases(results: TaskResults, cases: Sequence[str]) -> TaskResults:
 
 def _select_rows(answers: Mapping[str, MeasuredAnswer], cases: Collection[str]) -> dict[str, MeasuredAnswer]:
     return {
-        name: measure_answer(answer.profile, [row for row in answer.rows if row.case not in cases])
+        name: measure_answer(answer.profile, answer.table.select([case not in cases for case in answer.table.cases]))
         for name, answer in answers.items()
     }
 
@@ -71,7 +71,7 @@ def _compute_metrics_again(
     stated = metrics.provenance
     estimates = estimate(ranked, len(remaining), stated.bootstraps, np.random.default_rng(stated.seed)).by_metric
     figures = aggregates({name: estimates.get(name, Estimate(None, None, None)) for name in profile.metrics})
-    digest = case_set_digest(row.case for answer in answers.values() for row in answer.rows)
+    digest = case_set_digest(case for answer in answers.values() for case in answer.table.cases)
     return metrics.model_copy(
         update={
             "aggregates": figures,

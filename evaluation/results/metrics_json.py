@@ -103,7 +103,9 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
         for one in cohort.answers
         if all(row.error is not None for row in one.rows)
     ]
-    lines += [finding for answer in cohort.answers for finding in answer.profile.scorer.find_problems(answer.counted)]
+    lines += [
+        finding for answer in cohort.answers for finding in answer.profile.scorer.find_problems(answer.counted_rows)
+    ]
     lines += [finding for answer in cohort.answers for finding in _describe_incomplete(answer)]
     centre_of = cohort.centres
     without = [case for case in cohort.cases if case not in centre_of]
@@ -162,7 +164,7 @@ def _unusable(cohort: ScoredCohort) -> tuple[set[str], list[str], list[FailedCas
 def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str] | int]:
     reasons: dict[str, Sequence[str]] = dict(cohort.excluded)
     for answer in cohort.answers:
-        left_out = sorted({row.case for row in answer.rows} - {row.case for row in answer.counted})
+        left_out = sorted(set(answer.table.cases) - set(answer.counted.cases))
         of_answer: dict[str, Sequence[str]] = {
             "no_target_in_ground_truth": answer.reference.without_target,
             "class_not_counted": answer.reference.not_counted,

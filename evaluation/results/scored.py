@@ -18,6 +18,7 @@ from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, ex
 from evaluation.metrics.rules import is_counted
 from evaluation.rows import CaseRow
 from evaluation.rows.scorer import RowMetrics
+from evaluation.rows.table import RowTable
 
 
 @dataclass(frozen=True)
@@ -25,20 +26,20 @@ class MeasuredAnswer:
     """One answer of a submission: its rows, sorted by case, the rows that count, and their metrics."""
 
     profile: AnswerProfile
-    rows: Sequence[CaseRow]
-    counted: Sequence[CaseRow]
+    table: RowTable
+    counted: RowTable
     measurement: RowMetrics
 
 
-def measure_answer(profile: AnswerProfile, rows: Sequence[CaseRow]) -> MeasuredAnswer:
+def measure_answer(profile: AnswerProfile, table: RowTable) -> MeasuredAnswer:
     """Return the rows of an answer, the rows that count by its rule for missing cases, and their metrics."""
-    counted = [row for row in rows if is_counted(row.error, profile.rules.missing)]
-    return MeasuredAnswer(profile, rows, counted, profile.scorer.measure(counted))
+    counted = table.select([is_counted(error, profile.rules.missing) for error in table.errors])
+    return MeasuredAnswer(profile, table, counted, profile.scorer.measure(counted))
 
 
 def cases_of(answers: Iterable[MeasuredAnswer]) -> tuple[str, ...]:
     """Return the cases that count for any answer, sorted."""
-    return tuple(sorted({row.case for answer in answers for row in answer.counted}))
+    return tuple(sorted({case for answer in answers for case in answer.counted.cases}))
 
 
 def weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, float]]:
@@ -48,10 +49,16 @@ def weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, fl
 
 @dataclass(frozen=True)
 class ScoredAnswer(MeasuredAnswer):
-    """One answer with its reference and what was submitted."""
+    """One answer with the objects of its rows, its reference and what was submitted."""
 
+    rows: Sequence[CaseRow]
     reference: Reference[Any]
     submission: Submission
+
+    @property
+    def counted_rows(self) -> list[CaseRow]:
+        """The rows that count."""
+        return [row for row in self.rows if is_counted(row.error, self.profile.rules.missing)]
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,7 @@ def metrics_over(
     """
     measured: dict[str, WeightedMetric] = {}
     for answer in answers:
-        places = places_among(cases, answer.counted)
+        places = find_places(cases, answer.counted.cases)
         for name, metric in answer.measurement.metrics.items():
             measured[f"{answer.profile.prefix}{name}"] = extend_to_cohort(metric, places, len(cases))
     of_sums = {
@@ -140,7 +147,7 @@ def metrics_over(
     return {**measured, **of_sums}
 
 
-def places_among(cases: Sequence[str], rows: Sequence[CaseRow]) -> Integers:
-    """Return the place of each row's case among the cases."""
+def find_places(cases: Sequence[str], counted: Sequence[str]) -> Integers:
+    """Return the place of each counted case among the cases."""
     place_of = {case: place for place, case in enumerate(cases)}
-    return np.array([place_of[row.case] for row in rows], dtype=np.intp)
+    return np.array([place_of[case] for case in counted], dtype=np.intp)

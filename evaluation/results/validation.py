@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +19,8 @@ from evaluation.results.board import IdenticalAnswers
 from evaluation.results.documents import MetricFigures, MetricsJson, Provenance
 from evaluation.results.metrics_json import aggregates, case_set_digest
 from evaluation.results.scored import MeasuredAnswer, cases_of, measure_answer, metrics_over, weighted_sums
-from evaluation.rows import CaseRow
 from evaluation.rows.scorer import compute_cohort_value
+from evaluation.rows.table import RowTable
 from evaluation.statistics.bootstrap import Estimate, estimate
 
 # Sums over cases in another order differ only by rounding.
@@ -79,9 +79,10 @@ def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[M
     the case or metric.
     """
     answers = {
-        name: measure_answer(one, _rows(metrics, name, profile, source)) for name, one in profile.answers.items()
+        name: measure_answer(answer, _read_table(metrics, name, profile, source))
+        for name, answer in profile.answers.items()
     }
-    digest = case_set_digest(row.case for answer in answers.values() for row in answer.rows)
+    digest = case_set_digest(case for answer in answers.values() for case in answer.table.cases)
     if digest != metrics.provenance.case_set_sha256:
         raise HecktorError(source, "rows of other cases than case_set_sha256", "one row for each case")
     cases = cases_of(answers.values())
@@ -117,14 +118,13 @@ def _own_figures(
     return aggregates({name: found.get(name, Estimate(None, None, None)) for name in names})
 
 
-def _rows(metrics: MetricsJson, name: str, profile: TaskProfile, source: str) -> list[CaseRow]:
-    several, scorer = profile.has_several_answers, profile.answers[name].scorer
+def _read_table(metrics: MetricsJson, name: str, profile: TaskProfile, source: str) -> RowTable:
+    """Read the rows of an answer; raise `HecktorError` for a malformed row."""
+    several = profile.has_several_answers
     for row in metrics.results:
         if several and not isinstance(row.get(name, {}), dict):
             raise HecktorError(f"{source}, {row['case']}", f"{name} is no object", "the row of the answer")
-    rows = metrics.rows_of(name, several=several)
-    typed: list[CaseRow] = [scorer.parse_row(row, f"{source}, {row['case']}") for row in rows]
-    return sorted(typed, key=lambda row: row.case)
+    return profile.answers[name].scorer.read_table(metrics.rows_of(name, several=several), source)
 
 
 def weighted_sum(values: Mapping[str, float | None], terms: Mapping[str, float]) -> float | None:
@@ -158,14 +158,24 @@ def check_same_reference(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) ->
         first, of_first = next(iter(answers.items()))
         who = f"{first} and {team}"
         for name, answer in of_team.items():
-            pair = of_first[name].rows, answer.rows
-            odd = sorted(set.symmetric_difference(*({row.case for row in rows} for rows in pair)))
+            cases = answer.table.cases
+            odd = sorted({*of_first[name].table.cases} ^ {*cases})
             if odd:
                 raise HecktorError(who, f"scored on different cases of {name}: {format_names(odd)}", "the same cases")
-            reference_of = answer.profile.scorer.reference_of
-            for one, two in zip(*pair, strict=True):
-                if reference_of(one) != reference_of(two):
-                    raise HecktorError(who, f"{one.case} was measured against different references", "one for all")
+            scorer = answer.profile.scorer
+            references = [scorer.list_references(table) for table in (of_first[name].table, answer.table)]
+            for case, expected, reference in zip(cases, *references, strict=True):
+                if reference != expected:
+                    raise HecktorError(who, f"{case} was measured against different references", "one for all")
+
+
+@dataclass(frozen=True)
+class _TeamsWithTable:
+    """Teams that have the same rows of an answer, not counting cases with an error."""
+
+    answer: str
+    table: RowTable
+    teams: list[str]
 
 
 def identical_answers(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> list[IdenticalAnswers]:
@@ -173,17 +183,17 @@ def identical_answers(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> li
 
     Two masks are equal if everything that is counted in them is. Teams without rows are left out.
     """
-    groups: list[tuple[str, list[Any], list[str]]] = []
-    for team, of_team in answers.items():
-        for name, answer in of_team.items():
-            rows = [None if row.error is not None else row for row in answer.rows]
-            same = next((names for of, other, names in groups if of == name and other == rows), None)
-            if same is not None:
-                same.append(team)
-            elif any(rows):
-                groups.append((name, rows, [team]))
+    groups: list[_TeamsWithTable] = []
+    for team, team_answers in answers.items():
+        for name, answer in team_answers.items():
+            table = answer.table.select([error is None for error in answer.table.errors])
+            group = next((group for group in groups if group.answer == name and group.table == table), None)
+            if group is not None:
+                group.teams.append(team)
+            elif table.cases:
+                groups.append(_TeamsWithTable(name, table, [team]))
     return [
-        IdenticalAnswers(teams=names, answer=name, cases=sum(row is not None for row in rows))
-        for name, rows, names in groups
-        if len(names) > 1
+        IdenticalAnswers(teams=group.teams, answer=group.answer, cases=len(group.table.cases))
+        for group in groups
+        if len(group.teams) > 1
     ]

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from contract.documents import is_member
 from contract.editions import AnswerSpec
@@ -27,9 +27,13 @@ from evaluation.rows.scorer import (
     ScoredRow,
     build_metrics,
     compute_cohort_value,
+    make_prediction_rule,
+    make_table,
     parse_stored_row,
+    read_stored_table,
     read_submitted_value,
 )
+from evaluation.rows.table import RowRule, RowTable, read_table
 
 # The fields of a row that have the same key in metrics.json for every answer.
 _COMMON_KEYS: Final = tuple(ScoredRow.model_fields)
@@ -50,15 +54,7 @@ class ClassRow(ScoredRow):
     probability: Annotated[float, Field(ge=0, le=1)] | None
     actual: ClassValue
 
-    @property
-    def correct(self) -> bool:
-        """Whether the predicted class is right."""
-        return self.predicted is not None and self.predicted == self.actual
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.check_prediction(self.predicted)
-        return self
+    RULES: ClassVar[tuple[RowRule, ...]] = (*ScoredRow.RULES, make_prediction_rule("predicted"))
 
 
 @dataclass(frozen=True)
@@ -91,24 +87,45 @@ class ClassScorer:
         ]
 
     def _score_answer(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
-        predicted, error, failed = read_submitted_value(answer, partial(read_class, answer=self.answer))
+        submitted = read_submitted_value(answer, partial(read_class, answer=self.answer))
+        predicted = submitted.value
         return ClassRow(
             case=answer.case,
-            error=error,
-            failed=failed,
+            error=submitted.error,
+            failed=submitted.failed,
             predicted=None if predicted is None else predicted.value,
             probability=None if predicted is None else predicted.probability,
             actual=actual,
         )
 
-    def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
+    def make_table(self, rows: Sequence[ClassRow]) -> RowTable:
+        """Return rows that were just scored as columns."""
+        return make_table(rows, ClassRow)
+
+    def read_table(self, rows: Sequence[Mapping[str, Any]], source: str) -> RowTable:
+        """Read rows of metrics.json as columns, sorted by case."""
+        return read_stored_table(rows, self._read_columns, lambda row: self.parse_row(row, f"{source}, {row['case']}"))
+
+    def _read_columns(self, rows: Sequence[Mapping[str, Any]]) -> RowTable:
+        """Read the columns; raise an exception of `read_table` for a row with a fault."""
+        field_of = {**{key: key for key in _COMMON_KEYS}, **{key: field for field, key in self._stored_keys.items()}}
+        absent: dict[str, Any] = {} if self.answer.is_binary else {"probability": None}
+        table = read_table(ClassRow, [{field_of[key]: value for key, value in row.items()} | absent for row in rows])
+        values = {(type(value), value) for name in ("predicted", "actual") for value in table.columns[name]}
+        if not all(value is None or is_member(value, self.answer.classes) for _, value in values):
+            raise ValueError("a class that the answer does not have")
+        return table
+
+    def measure(self, table: RowTable) -> RowMetrics:
         """Return recall, accuracy and, for two classes, the metrics of the probabilities."""
-        metrics = build_metrics(self.metrics, ClassCohort(rows, self.answer))
-        has_one_class = np.isnan(compute_cohort_value(metrics["balanced_accuracy"], len(rows)))
-        n_unanswered = sum(row.predicted is None for row in rows)
+        actual, predicted = table.columns["actual"], table.columns["predicted"]
+        probability = table.numbers("probability")
+        metrics = build_metrics(self.metrics, ClassCohort(self.answer, actual, predicted, probability))
+        has_one_class = np.isnan(compute_cohort_value(metrics["balanced_accuracy"], len(actual)))
+        n_unanswered = predicted.count(None)
         warnings = {}
-        if n_unanswered < len(rows):
-            n_classes = len({row.actual for row in rows})
+        if n_unanswered < len(actual):
+            n_classes = len(set(actual))
             warnings["balanced_accuracy"] = partial(_warn_below_chance, n_classes=n_classes, n_unanswered=n_unanswered)
         if "auc" in metrics:
             warnings["auc"] = partial(_warn_auc_below_chance, second_class=self.answer.classes[1])
@@ -149,9 +166,9 @@ class ClassScorer:
             keys["probability"] = "predicted_probability"
         return {**keys, "actual": self.answer.row_key}
 
-    def reference_of(self, row: ClassRow) -> tuple[object, ...]:
-        """Return the class in the reference."""
-        return (row.actual,)
+    def list_references(self, table: RowTable) -> list[tuple[object, ...]]:
+        """Return the class of each patient in the reference."""
+        return list(zip(table.columns["actual"]))
 
 
 def _warn_below_chance(value: float, upper: float | None, *, n_classes: int, n_unanswered: int) -> str | None:

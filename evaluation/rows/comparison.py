@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,8 @@ from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, make_missing_row
 from evaluation.rows.mask import ComparedLabel, MaskRow, make_columns, make_mask_row
-from evaluation.rows.scorer import RowMetrics, build_metrics, parse_stored_row
+from evaluation.rows.scorer import RowMetrics, build_metrics, make_table, parse_stored_row, read_stored_table
+from evaluation.rows.table import RowTable, read_table
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
 
@@ -147,14 +149,30 @@ class MaskScorer:
         rows = map_cases(compare_case, cases, workers, partial(_compare_after_death, workers))
         return list(zip(*rows, strict=True))
 
-    def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
+    def make_table(self, rows: Sequence[MaskRow]) -> RowTable:
+        """Return rows that were just scored as columns."""
+        return make_table(rows, MaskRow)
+
+    def read_table(self, rows: Sequence[Mapping[str, Any]], source: str) -> RowTable:
+        """Read rows of metrics.json, which must have the surfaces that the rules measure, as columns."""
+        return read_stored_table(rows, self._read_columns, lambda row: self.parse_row(row, f"{source}, {row['case']}"))
+
+    def _read_columns(self, rows: Sequence[Mapping[str, Any]]) -> RowTable:
+        """Read the columns; raise an exception of `read_table` for a row with a fault."""
+        table = read_table(MaskRow, rows)
+        if any(None in table.columns[f"{name}.surface"] for name in SURFACES_OF[self.rules.surfaces]):
+            raise ValueError("no surfaces, which the rules measure")
+        return table
+
+    def measure(self, table: RowTable) -> RowMetrics:
         """Return the metrics of overlap, lesions and surfaces."""
+        columns = make_columns(table, self.rules.volume_unit)
         excluded = {
-            f"{name}_empty_not_in_mean_dsc": tuple(row.case for row in rows if row.label(name).dsc is None)
+            f"{name}_empty_not_in_mean_dsc": tuple(compress(columns.cases, np.isnan(columns.labels[name].dsc)))
             for name in LABELS
         }
         return RowMetrics(
-            build_metrics(self.metrics, make_columns(rows, self.rules.volume_unit)),
+            build_metrics(self.metrics, columns),
             excluded={reason: cases for reason, cases in excluded.items() if cases},
         )
 
@@ -166,7 +184,7 @@ class MaskScorer:
         """Parse a row of metrics.json, which must have the surfaces that the rules measure."""
         row = parse_stored_row(content, MaskRow, place)
         for name in SURFACES_OF[self.rules.surfaces]:
-            if row.label(name).surface is None:
+            if getattr(row, name).surface is None:
                 raise HecktorError(place, "found nothing", f"the surfaces of {name}, which these rules measure")
         return row
 
@@ -174,11 +192,13 @@ class MaskScorer:
         """Return the row as it is stored in metrics.json."""
         return row.model_dump()
 
-    def reference_of(self, row: MaskRow) -> tuple[object, ...]:
-        """Return the volumes of the reference and, where each lesion has one partner, the number of lesions."""
-        volumes = row.voxel_volume_mm3, row.gtvp.reference_voxels, row.gtvn.reference_voxels
-        lesions = row.nodes.tp + row.nodes.fn
-        return volumes if self.rules.matching == "any_overlap" else (*volumes, lesions)
+    def list_references(self, table: RowTable) -> list[tuple[object, ...]]:
+        """Return each reference's volumes and, where each lesion has one partner, its number of lesions."""
+        names = ["voxel_volume_mm3", *(f"{label}.reference_voxels" for label in LABELS)]
+        columns = [table.columns[name] for name in names]
+        if self.rules.matching != "any_overlap":
+            columns.append((table.numbers("gtvn.lesions.tp") + table.numbers("gtvn.lesions.fn")).tolist())
+        return list(zip(*columns, strict=True))
 
 
 def _compare_after_death(workers: Workers, pairs: Sequence[MaskPair]) -> list[MaskRow]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
-from pydantic import Field, InstanceOf, model_validator
+from pydantic import Field, InstanceOf
 
-from contract.documents import Document
 from contract.images.volumes import MAX_VOXELS
 from evaluation.inputs.grids import Resampling
 from evaluation.metrics import surface as surfaces
@@ -18,21 +17,31 @@ from evaluation.metrics.masks import LABELS, LabelColumns, MaskColumns
 from evaluation.metrics.overlap import Floats, Overlap, score_overlap
 from evaluation.metrics.surface import LOST, State, SurfaceValues
 from evaluation.rows.scorer import ScoredRow
+from evaluation.rows.table import RowPart, RowRule, RowTable
 
 VoxelCount: TypeAlias = Annotated[int, Field(ge=0, le=MAX_VOXELS)]
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 
 
-class LesionPair(Document):
+class LesionPair(RowPart):
     """A pair of lesions that overlap, and its IoU; lesions are numbered from 0 in the order of their first voxels."""
 
     reference: VoxelCount
     predicted: VoxelCount
     iou: Annotated[float, Field(gt=0, le=1)]
 
+    def __getitem__(self, name: str) -> Any:
+        """Return a field, so that a rule reads this object and a pair in JSON alike."""
+        return getattr(self, name)
 
-class LesionRow(Document):
+
+def _are_listed(pairs: Sequence[Any], reference: Sequence[int], predicted: Sequence[int]) -> bool:
+    """Return whether the sizes of both lesions of each pair are listed."""
+    return all(pair["reference"] < len(reference) and pair["predicted"] < len(predicted) for pair in pairs)
+
+
+class LesionRow(RowPart):
     """Lesions of one label, matched by the rules of the evaluation.
 
     Attributes:
@@ -53,18 +62,28 @@ class LesionRow(Document):
     dsc: list[Fraction | None]
     pairs: list[LesionPair]
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if len(self.reference_voxels) != len(self.dsc):
-            raise ValueError("as many sizes as DSCs of lesions")
-        sizes = len(self.reference_voxels), len(self.predicted_voxels)
-        for pair in self.pairs:
-            if pair.reference >= sizes[0] or pair.predicted >= sizes[1]:
-                raise ValueError("pairs of lesions whose sizes are listed")
-        return self
+    RULES: ClassVar[tuple[RowRule, ...]] = (
+        RowRule(
+            ("reference_voxels", "dsc"),
+            lambda sizes, scores: len(sizes) == len(scores),
+            "as many sizes as DSCs of lesions",
+        ),
+        RowRule(
+            ("pairs", "reference_voxels", "predicted_voxels"), _are_listed, "pairs of lesions whose sizes are listed"
+        ),
+    )
 
 
-class SurfaceRow(Document):
+_SURFACE_BOUNDS: Final = {metric.key: metric.bounds[1] for metric in surfaces.SURFACE_METRICS}
+
+
+def _make_surface_rule(key: str, largest: float) -> RowRule:
+    return RowRule(
+        ("values",), lambda values: values[key] is None or values[key] <= largest, f"{key} of at most {largest:g}"
+    )
+
+
+class SurfaceRow(RowPart):
     """Surfaces of one label: `state` of the comparison, and the value of each `SurfaceMetric` by its key.
 
     JSON has no infinity. So a value is null if both masks are empty, and also if a distance is infinite because one
@@ -74,15 +93,14 @@ class SurfaceRow(Document):
     state: State
     values: dict[str, NonNegative | None]
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        maxima = {metric.key: metric.bounds[1] for metric in surfaces.SURFACE_METRICS}
-        if self.values.keys() != maxima.keys():
-            raise ValueError(f"a value for each of {', '.join(maxima)}")
-        for key, value in self.values.items():
-            if value is not None and value > maxima[key]:
-                raise ValueError(f"{key} of at most {maxima[key]:g}")
-        return self
+    RULES: ClassVar[tuple[RowRule, ...]] = (
+        RowRule(
+            ("values",),
+            lambda values: values.keys() == _SURFACE_BOUNDS.keys(),
+            f"a value for each of {', '.join(_SURFACE_BOUNDS)}",
+        ),
+        *(_make_surface_rule(key, largest) for key, largest in _SURFACE_BOUNDS.items()),
+    )
 
     @classmethod
     def from_values(cls, surface: SurfaceValues) -> Self:
@@ -99,7 +117,7 @@ class SurfaceRow(Document):
         return self.values[key]
 
 
-class LabelRow(Document):
+class LabelRow(RowPart):
     """Comparison of one label in one case; `dsc`, `precision` and `recall` are None if the case does not count.
 
     `false_positive_voxels` and `false_negative_voxels` count the voxels of components that the other mask does not
@@ -117,16 +135,13 @@ class LabelRow(Document):
     lesions: LesionRow | None = None
     surface: SurfaceRow | None = None
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.intersection_voxels > min(self.reference_voxels, self.predicted_voxels):
-            raise ValueError("at most the voxels of either mask in the intersection")
-        return self
-
-    @property
-    def overlap(self) -> Overlap:
-        """The voxel counts."""
-        return Overlap(self.intersection_voxels, self.reference_voxels, self.predicted_voxels)
+    RULES: ClassVar[tuple[RowRule, ...]] = (
+        RowRule(
+            ("intersection_voxels", "reference_voxels", "predicted_voxels"),
+            lambda intersection, reference, predicted: intersection <= min(reference, predicted),
+            "at most the voxels of either mask in the intersection",
+        ),
+    )
 
 
 class MaskRow(ScoredRow):
@@ -143,13 +158,15 @@ class MaskRow(ScoredRow):
     resampled: InstanceOf[Resampling] | None = Field(default=None, exclude=True)
     overlap_after_change: dict[str, int] = Field(default_factory=dict, exclude=True)
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.error is not None and (self.gtvp.predicted_voxels or self.gtvn.predicted_voxels):
-            raise ValueError("no predicted voxel beside an error")
-        if self.gtvn.lesions is None:
-            raise ValueError("the lesions of GTVn")
-        return self
+    RULES: ClassVar[tuple[RowRule, ...]] = (
+        *ScoredRow.RULES,
+        RowRule(
+            ("error", "gtvp.predicted_voxels", "gtvn.predicted_voxels"),
+            lambda error, gtvp, gtvn: error is None or gtvp == gtvn == 0,
+            "no predicted voxel beside an error",
+        ),
+        RowRule(("gtvn.lesions",), lambda lesions: lesions is not None, "the lesions of GTVn"),
+    )
 
     @property
     def nodes(self) -> LesionRow:
@@ -157,11 +174,6 @@ class MaskRow(ScoredRow):
         if self.gtvn.lesions is None:
             raise ValueError("a row without lesions of GTVn")
         return self.gtvn.lesions
-
-    def label(self, name: str) -> LabelRow:
-        """Return the row of `gtvp` or `gtvn`."""
-        row: LabelRow = getattr(self, name)
-        return row
 
 
 @dataclass(frozen=True)
@@ -225,43 +237,43 @@ def _make_lesion_row(lesions: ComparedLesions) -> LesionRow:
     )
 
 
-def make_columns(rows: Sequence[MaskRow], volume_unit: str) -> MaskColumns:
+def make_columns(table: RowTable, volume_unit: str) -> MaskColumns:
     """Make the columns of a cohort of rows; the aggregated DSC sums volumes in `volume_unit`, `mm3` or `voxels`."""
     return MaskColumns(
-        cases=tuple(row.case for row in rows),
-        voxel_volume_mm3=np.array([row.voxel_volume_mm3 for row in rows], dtype=np.float64),
-        labels={name: _make_label_columns([row.label(name) for row in rows]) for name in LABELS},
+        cases=tuple(table.cases),
+        voxel_volume_mm3=table.numbers("voxel_volume_mm3"),
+        labels={name: _make_label_columns(table, name) for name in LABELS},
         volume_unit=volume_unit,
     )
 
 
-def _make_label_columns(rows: Sequence[LabelRow]) -> LabelColumns:
-    lesions = [row.lesions for row in rows if row.lesions is not None]
-    surface_rows = [row.surface for row in rows if row.surface is not None]
-    has_lesions, has_surfaces = len(lesions) == len(rows), len(surface_rows) == len(rows)
+def _make_label_columns(table: RowTable, label: str) -> LabelColumns:
+    has_lesions = None not in table.columns[f"{label}.lesions"]
+    has_surfaces = None not in table.columns[f"{label}.surface"]
     return LabelColumns(
-        dsc=_column([row.dsc for row in rows]),
-        precision=_column([row.precision for row in rows]),
-        recall=_column([row.recall for row in rows]),
-        intersection=_column([row.intersection_voxels for row in rows]),
-        reference=_column([row.reference_voxels for row in rows]),
-        predicted=_column([row.predicted_voxels for row in rows]),
-        false_positive=_column([row.false_positive_voxels for row in rows]),
-        false_negative=_column([row.false_negative_voxels for row in rows]),
-        tp=_column([row.tp for row in lesions]) if has_lesions else None,
-        fp=_column([row.fp for row in lesions]) if has_lesions else None,
-        fn=_column([row.fn for row in lesions]) if has_lesions else None,
-        surfaces={
-            metric.key: _column([row.value(metric.key) for row in surface_rows]) for metric in surfaces.SURFACE_METRICS
-        }
-        if has_surfaces
-        else {},
+        dsc=table.numbers(f"{label}.dsc"),
+        precision=table.numbers(f"{label}.precision"),
+        recall=table.numbers(f"{label}.recall"),
+        intersection=table.numbers(f"{label}.intersection_voxels"),
+        reference=table.numbers(f"{label}.reference_voxels"),
+        predicted=table.numbers(f"{label}.predicted_voxels"),
+        false_positive=table.numbers(f"{label}.false_positive_voxels"),
+        false_negative=table.numbers(f"{label}.false_negative_voxels"),
+        tp=table.numbers(f"{label}.lesions.tp") if has_lesions else None,
+        fp=table.numbers(f"{label}.lesions.fp") if has_lesions else None,
+        fn=table.numbers(f"{label}.lesions.fn") if has_lesions else None,
+        surfaces=_make_surface_columns(table, label) if has_surfaces else {},
     )
 
 
-def _column(values: Sequence[float | None]) -> Floats:
-    """Return values of cases as an array, NaN for None."""
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+def _make_surface_columns(table: RowTable, label: str) -> dict[str, Floats]:
+    """Return the values of a label's surfaces; the worst value if one mask is empty or there is no prediction."""
+    is_lost = np.array([state in LOST for state in table.columns[f"{label}.surface.state"]], dtype=np.bool_)
+    values = table.columns[f"{label}.surface.values"]
+    return {
+        metric.key: np.where(is_lost, metric.worst, np.array([value[metric.key] for value in values], dtype=np.float64))
+        for metric in surfaces.SURFACE_METRICS
+    }
 
 
 def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from contract.editions import AnswerSpec
 from contract.errors import Finding
@@ -23,9 +24,13 @@ from evaluation.rows.scorer import (
     ScoredRow,
     build_metrics,
     compute_cohort_value,
+    make_prediction_rule,
+    make_table,
     parse_stored_row,
+    read_stored_table,
     read_submitted_value,
 )
+from evaluation.rows.table import RowRule, RowTable, read_table
 
 
 class RiskRow(ScoredRow):
@@ -35,19 +40,16 @@ class RiskRow(ScoredRow):
     rfs_days: Annotated[float, Field(ge=0)]
     relapse: bool
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.check_prediction(self.risk)
-        return self
+    RULES: ClassVar[tuple[RowRule, ...]] = (*ScoredRow.RULES, make_prediction_rule("risk"))
 
 
-def make_survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort:
+def make_survival_cohort(table: RowTable, rules: RiskRules) -> SurvivalCohort:
     """Return the rows as arrays, with risks that are higher for earlier recurrence whatever the rule `direction`."""
     sign = -1.0 if rules.direction == "time" else 1.0
     return SurvivalCohort(
-        times_days=np.array([row.rfs_days for row in rows], dtype=np.float64),
-        events=np.array([row.relapse for row in rows], dtype=np.bool_),
-        risks=np.array([np.nan if row.risk is None else sign * row.risk for row in rows]),
+        times_days=table.numbers("rfs_days"),
+        events=table.numbers("relapse").astype(np.bool_),
+        risks=sign * table.numbers("risk"),
     )
 
 
@@ -78,21 +80,31 @@ class RiskScorer:
         ]
 
     def _score_answer(self, answer: SubmittedAnswer, follow_up: FollowUp) -> RiskRow:
-        risk, error, failed = read_submitted_value(answer, read_risk)
-        return RiskRow(case=answer.case, error=error, failed=failed, risk=risk, **asdict(follow_up))
+        risk = read_submitted_value(answer, read_risk)
+        return RiskRow(case=answer.case, error=risk.error, failed=risk.failed, risk=risk.value, **asdict(follow_up))
 
-    def measure(self, rows: Sequence[RiskRow]) -> RowMetrics:
+    def make_table(self, rows: Sequence[RiskRow]) -> RowTable:
+        """Return rows that were just scored as columns."""
+        return make_table(rows, RiskRow)
+
+    def read_table(self, rows: Sequence[Mapping[str, Any]], source: str) -> RowTable:
+        """Read rows of metrics.json as columns, sorted by case."""
+        return read_stored_table(
+            rows, partial(read_table, RiskRow), lambda row: self.parse_row(row, f"{source}, {row['case']}")
+        )
+
+    def measure(self, table: RowTable) -> RowMetrics:
         """Return C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
         metrics = build_metrics(
-            self.metrics, RiskCohort(make_survival_cohort(rows, self.rules), self.rules.missing_risk)
+            self.metrics, RiskCohort(make_survival_cohort(table, self.rules), self.rules.missing_risk)
         )
-        is_undefined = np.isnan(compute_cohort_value(metrics["c_index"], len(rows)))
+        is_undefined = np.isnan(compute_cohort_value(metrics["c_index"], len(table.cases)))
         # Without risks there is no sign that could be wrong.
-        has_risks = any(row.risk is not None for row in rows)
+        has_risks = any(risk is not None for risk in table.columns["risk"])
         return RowMetrics(
             metrics,
             warnings={"c_index": self._warn_below_chance} if has_risks else {},
-            undefined=(NO_COMPARABLE_PAIR.format(n=len(rows)),) if is_undefined else (),
+            undefined=(NO_COMPARABLE_PAIR.format(n=len(table.cases)),) if is_undefined else (),
         )
 
     def _warn_below_chance(self, c_index: float, upper: float | None) -> str | None:
@@ -114,6 +126,6 @@ class RiskScorer:
         """Return the row as it is stored in metrics.json."""
         return row.model_dump()
 
-    def reference_of(self, row: RiskRow) -> tuple[object, ...]:
-        """Return the follow-up."""
-        return row.rfs_days, row.relapse
+    def list_references(self, table: RowTable) -> list[tuple[object, ...]]:
+        """Return the follow-up of each patient."""
+        return list(zip(table.columns["rfs_days"], table.columns["relapse"], strict=True))

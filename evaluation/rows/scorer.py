@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import numpy as np
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError
 
-from contract.documents import Document, Text, make_document_error
+from contract.documents import Text, make_document_error
 from contract.errors import Finding, HecktorError, PredictionError
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, find_answer_file
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Metric
+from evaluation.rows.table import RowPart, RowRule, RowTable, read_table
 
 
-class ScoredRow(Document):
+class ScoredRow(RowPart):
     """The row of one case, from which metrics are computed.
 
     Attributes:
@@ -32,16 +34,20 @@ class ScoredRow(Document):
     error: Text | None = None
     failed: bool = False
 
-    @model_validator(mode="after")
-    def _check_failed(self) -> Self:
-        if self.failed and self.error is None:
-            raise ValueError("the error of a failed case")
-        return self
+    RULES: ClassVar[tuple[RowRule, ...]] = (
+        RowRule(
+            ("failed", "error"), lambda failed, error: error is not None or not failed, "the error of a failed case"
+        ),
+    )
 
-    def check_prediction(self, prediction: object) -> None:
-        """Raise ValueError unless there is either a prediction or an error."""
-        if (prediction is None) == (self.error is None):
-            raise ValueError("a prediction, or the error why there is none")
+
+def make_prediction_rule(name: str) -> RowRule:
+    """Make the rule that a row has either this prediction or an error."""
+    return RowRule(
+        (name, "error"),
+        lambda prediction, error: (prediction is None) != (error is None),
+        "a prediction, or the error why there is none",
+    )
 
 
 AnyRow = TypeVar("AnyRow", bound=ScoredRow)
@@ -88,7 +94,17 @@ class Scorer(Protocol):
         The answers of all submissions have the same cases in the same order.
         """
 
-    def measure(self, rows: Sequence[Any]) -> RowMetrics:
+    def make_table(self, rows: Sequence[Any]) -> RowTable:
+        """Return rows that were just scored as columns."""
+
+    def read_table(self, rows: Sequence[Mapping[str, Any]], source: str) -> RowTable:
+        """Read rows of metrics.json as columns, sorted by case.
+
+        Raises:
+            HecktorError: A row is malformed or lacks what the rules measure. The message names `source` and the case.
+        """
+
+    def measure(self, table: RowTable) -> RowMetrics:
         """Return the metrics of the rows."""
 
     def find_problems(self, rows: Sequence[Any]) -> tuple[Finding, ...]:
@@ -104,8 +120,8 @@ class Scorer(Protocol):
     def row_as_json(self, row: Any) -> dict[str, Any]:
         """Return the row as it is stored in metrics.json."""
 
-    def reference_of(self, row: Any) -> tuple[object, ...]:
-        """Return the part of a row that must be equal for all teams of a ranking."""
+    def list_references(self, table: RowTable) -> list[tuple[object, ...]]:
+        """Return the part of each row that must be equal for all teams of a ranking."""
 
 
 def parse_stored_row(
@@ -128,21 +144,54 @@ def parse_stored_row(
         raise make_document_error(problem, place, HecktorError, keys=keys) from None
 
 
-def read_submitted_value(
-    answer: SubmittedAnswer, read: Callable[[Path], Value]
-) -> tuple[Value | None, str | None, bool]:
-    """Read the value of an answer.
+def make_table(rows: Sequence[ScoredRow], model: type[ScoredRow]) -> RowTable:
+    """Return rows of one model as columns."""
+    return read_table(model, [row.model_dump() for row in rows])
 
-    Returns:
-        The value, the error and whether something was submitted that cannot be used. The value is None if there is an
-        error, and the error is None if there is a value.
+
+def read_stored_table(
+    rows: Sequence[Mapping[str, Any]],
+    read_columns: Callable[[Sequence[Mapping[str, Any]]], RowTable],
+    parse_row: Callable[[Mapping[str, Any]], ScoredRow],
+) -> RowTable:
+    """Read rows of metrics.json as columns, sorted by case.
+
+    Args:
+        rows: The rows.
+        read_columns: Reads all rows at once; raises an exception of `read_table` for a row that it does not accept.
+        parse_row: Parses a row; raises HecktorError for a malformed row.
     """
-    if answer.value is not None:
-        return cast("Value", answer.value), None, False
     try:
-        return read(find_answer_file(answer, is_image=False)), None, False
+        return read_columns(sorted(rows, key=itemgetter("case")))
+    except (KeyError, TypeError, ValueError):
+        # `parse_row` names the fault, or accepts what the columns do not accept.
+        parsed = [parse_row(row) for row in rows]
+    return make_table(sorted(parsed, key=lambda row: row.case), type(parsed[0]))
+
+
+@dataclass(frozen=True)
+class SubmittedValue(Generic[Value]):
+    """The value of an answer.
+
+    Attributes:
+        value: The value; None if there is an error.
+        error: Why there is no value; None if there is a value.
+        failed: Whether something was submitted that cannot be used.
+    """
+
+    value: Value | None
+    error: str | None = None
+    failed: bool = False
+
+
+def read_submitted_value(answer: SubmittedAnswer, read: Callable[[Path], Value]) -> SubmittedValue[Value]:
+    """Read the value of an answer."""
+    if answer.value is not None:
+        return SubmittedValue(cast("Value", answer.value))
+    try:
+        return SubmittedValue(read(find_answer_file(answer, is_image=False)))
     except PredictionError as problem:
-        return None, problem.message, answer.is_submitted
+        return SubmittedValue(None, problem.message, answer.is_submitted)
 
 
 def compute_cohort_value(metric: WeightedMetric, n_cases: int) -> float:

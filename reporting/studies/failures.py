@@ -21,11 +21,11 @@ from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import auc_metric
 from evaluation.metrics.confidence import aurc_metric, confidence_metrics, risk_coverage
 from evaluation.metrics.masks import LABELS
-from evaluation.metrics.overlap import Booleans, Floats, mean_metric, score_overlap
+from evaluation.metrics.overlap import Booleans, Floats, Overlap, mean_metric, score_overlap
 from evaluation.options import add_bootstrap_options
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import load_teams
-from evaluation.rows.mask import MaskRow
+from evaluation.rows.table import RowTable
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
 from reporting.studies.outputs import StudyResult, dump_figures, format_interval
 
@@ -89,10 +89,10 @@ def run_failures(_: argparse.ArgumentParser, options: argparse.Namespace) -> Stu
     """Compare expected and true DSC of each label."""
     results = load_teams({options.metrics.resolve().parent.name: options.metrics}, edition=options.edition)
     ((team, metrics),) = results.teams.items()
-    cases, rows = find_mask_rows(results)
+    cases, table = find_mask_rows(results)
     expected = read_expected(options.expected, cases)
     confidence = {
-        label: pair_dsc(label, rows, answers, options.failed_below) for label, answers in expected.answers.items()
+        label: pair_dsc(label, table, answers, options.failed_below) for label, answers in expected.answers.items()
     }
     if not any(label_confidence.expected.size for label_confidence in confidence.values()):
         raise HecktorError(options.expected.name, "no case has a true and an expected DSC", "at least one")
@@ -100,7 +100,7 @@ def run_failures(_: argparse.ArgumentParser, options: argparse.Namespace) -> Stu
         "team": team,
         "edition": metrics.provenance.edition,
         "cases": len(cases),
-        "not_counted": sorted(set(cases) - {row.case for row in rows}),
+        "not_counted": sorted(set(cases) - set(table.cases)),
         "unknown": expected.unknown,
         "duplicate": expected.duplicate,
         "missing": expected.missing,
@@ -123,7 +123,7 @@ def run_failures(_: argparse.ArgumentParser, options: argparse.Namespace) -> Stu
     return StudyResult(content, lines, _summarise_labels(content["labels"]))
 
 
-def find_mask_rows(results: TaskResults) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
+def find_mask_rows(results: TaskResults) -> tuple[tuple[str, ...], RowTable]:
     """Return the cases of one team's metrics.json of masks, sorted, and the rows that count by its rules.
 
     Raises:
@@ -133,8 +133,7 @@ def find_mask_rows(results: TaskResults) -> tuple[tuple[str, ...], tuple[MaskRow
     mask = results.task.mask_spec
     if mask is None or team not in results.answers:
         raise HecktorError(team, "no rows of masks", "a metrics.json of masks written without --no-rows")
-    rows = results.answers[team][mask.name].counted
-    return tuple(sorted(results.scored_cases)), tuple(row for row in rows if isinstance(row, MaskRow))
+    return tuple(sorted(results.scored_cases)), results.answers[team][mask.name].counted
 
 
 def read_expected(path: Path, cases: Sequence[str]) -> ExpectedDsc:
@@ -224,14 +223,12 @@ def _parse_record(record: Any, name: str, expected: str) -> dict[str, float | No
     return {label.lower(): None if value is None else float(value) for label, value in values.items()}
 
 
-def pair_dsc(
-    label: str, rows: Sequence[MaskRow], answers: Sequence[SubmittedAnswer], failed_below: float
-) -> LabelConfidence:
+def pair_dsc(label: str, table: RowTable, answers: Sequence[SubmittedAnswer], failed_below: float) -> LabelConfidence:
     """Pair one label's expected DSC with the true one.
 
     Args:
         label: Key of `LABELS`.
-        rows: Rows of the cases that count.
+        table: Rows of the cases that count.
         answers: Expected DSC of these cases, and possibly of further ones.
         failed_below: A mask failed if its true DSC is lower.
     """
@@ -240,15 +237,16 @@ def pair_dsc(
     without_expected = []
     without_dsc = []
     unwarned = 0
-    for row in rows:
-        dsc = score_overlap(row.label(label).overlap, failed=row.error is not None, rule="skip").dsc
-        answer = answer_of[row.case]
+    counts = (table.columns[f"{label}.{name}_voxels"] for name in ("intersection", "reference", "predicted"))
+    for case, error, *voxels in zip(table.cases, table.errors, *counts, strict=True):
+        dsc = score_overlap(Overlap(*voxels), failed=error is not None, rule="skip").dsc
+        answer = answer_of[case]
         if dsc is None:
-            without_dsc.append(row.case)
+            without_dsc.append(case)
         elif isinstance(answer.value, float):
             pairs.append((answer.value, dsc))
         if answer.value is None:
-            without_expected.append({"case": row.case, "why": answer.problem or ""})
+            without_expected.append({"case": case, "why": answer.problem or ""})
             if dsc is not None and dsc < failed_below:
                 unwarned += 1
     expected, true_dsc = np.array(pairs, dtype=np.float64).reshape(-1, 2).T

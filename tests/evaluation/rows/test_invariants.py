@@ -55,7 +55,7 @@ MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row_of, HPV.name: 
 def values(task, rows):
     profile = load_profile("hecktor2021" if task == SEGMENTATION.name else "hecktor2025").task(task)
     (answer,) = profile.answers.values()
-    metrics = answer.scorer.measure(rows).metrics
+    metrics = answer.scorer.measure(answer.scorer.make_table(rows)).metrics
     return {name: float(metric(np.ones((1, len(rows))))[0]) for name, metric in metrics.items()}
 
 

@@ -162,7 +162,8 @@ def test_chance_of_stages_is_one_in_the_stages_that_occur():
             ClassRow(case=f"P{number}", predicted=prediction, probability=None, actual=reference)
             for number, (reference, prediction) in enumerate(zip(actual, predicted, strict=True))
         ]
-        measurement = ClassScorer(stage).measure(rows)
+        scorer = ClassScorer(stage)
+        measurement = scorer.measure(scorer.make_table(rows))
         value = float(measurement.metrics["balanced_accuracy"](np.ones((1, 30)))[0])
         lines.append(measurement.warnings["balanced_accuracy"](value, value))
     found = "balanced_accuracy is 0.000, below chance (0.333 for 3 classes): are the classes inverted?"

@@ -12,6 +12,7 @@ from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import MaskRules
 from evaluation.rows.mask import ComparedLabel, MaskRow, flatten_row, make_columns, make_mask_row
+from evaluation.rows.scorer import make_table
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.lesions import IOU_THRESHOLDS, analyse_lesions, count_lesions, find_primaries
 from reporting.analyses.tables import AnswerRows, collect_rows
@@ -138,7 +139,7 @@ def test_f1_at_the_threshold_of_the_rules_is_the_aggregated_f1(table, matching, 
     rules = empty.mask_rules.model_copy(update=update)
     rng = np.random.default_rng(3)
     rows = [random_row(f"{number}", rules, rng) for number in range(12)]
-    expected = float(make_columns(rows, "mm3").lesion_f1()(np.ones((1, len(rows))))[0])
+    expected = float(make_columns(make_table(rows, MaskRow), "mm3").lesion_f1()(np.ones((1, len(rows))))[0])
     stored = table({"ann": [flatten_row(row.model_dump(mode="json")) for row in rows]})
     by_iou = by_name(replace(stored, mask_rules=rules))["gtvn-f1-by-iou"]
     (f1,) = (row["f1"] for row in by_iou.rows if row["iou_threshold"] == threshold)

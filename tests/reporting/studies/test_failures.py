@@ -12,7 +12,8 @@ from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
-from evaluation.rows.mask import ComparedLabel, make_mask_row
+from evaluation.rows.mask import ComparedLabel, MaskRow, make_mask_row
+from evaluation.rows.scorer import make_table
 from reporting.studies.cli import main
 from reporting.studies.failures import build_risk_coverage_curve, pair_dsc, read_expected
 from tests.evaluation.tasks import RFS, SEGMENTATION
@@ -28,7 +29,7 @@ def confidence_of(expected, shared, failed_below=0.5):
         make_mask_row(f"P{n}", 1.0, ComparedLabel(Overlap(both, 10, 10), FalseVoxels(), rules.gtvp_empty), gtvn)
         for n, both in enumerate(shared)
     ]
-    return pair_dsc("gtvp", rows, answers, failed_below)
+    return pair_dsc("gtvp", make_table(rows, MaskRow), answers, failed_below)
 
 
 def values(found):

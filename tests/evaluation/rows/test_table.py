@@ -1,0 +1,144 @@
+"""Rows that are read as columns are the rows that their models accept, with the same values."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from contract.errors import HecktorError
+from evaluation.editions.profile import load_profile
+from evaluation.rows.classes import ClassRow
+from evaluation.rows.mask import MaskRow
+from evaluation.rows.risk import RiskRow
+from evaluation.rows.table import RowTable, read_table
+
+REFUSED = (KeyError, TypeError, ValueError)
+LESIONS = {
+    "tp": 1, "fp": 1, "fn": 1, "reference_voxels": [4, 2], "predicted_voxels": [5, 1], "dsc": [0.5, None],
+    "pairs": [{"reference": 0, "predicted": 0, "iou": 0.4}],
+}  # fmt: skip
+SURFACE = {"state": "measured", "values": {"hd95_mm": 3.0, "asd_mm": 1.5, "surface_dsc": 1}}
+LABEL = {
+    "dsc": 0.5, "precision": 1.0, "recall": None, "intersection_voxels": 2, "reference_voxels": 4,
+    "predicted_voxels": 3, "false_positive_voxels": 0, "false_negative_voxels": 1,
+}  # fmt: skip
+MASK = {
+    "case": "A", "error": None, "failed": False, "voxel_volume_mm3": 3,
+    "gtvp": {**LABEL, "lesions": None, "surface": SURFACE}, "gtvn": {**LABEL, "lesions": LESIONS, "surface": None},
+}  # fmt: skip
+EMPTY = {**LABEL, "dsc": 0.0, "intersection_voxels": 0, "predicted_voxels": 0}
+LOST = {"state": "no_prediction", "values": dict.fromkeys(("hd95_mm", "asd_mm", "surface_dsc"))}
+VALID = {
+    MaskRow: [MASK, {"case": "B", "error": "unreadable", "failed": True, "voxel_volume_mm3": 0.5,
+                     "gtvp": {**EMPTY, "surface": LOST}, "gtvn": {**EMPTY, "lesions": LESIONS}}],
+    RiskRow: [{"case": "A", "error": None, "failed": False, "risk": -1.5, "rfs_days": 30, "relapse": True},
+              {"case": "B", "error": "none", "risk": None, "rfs_days": 0.5, "relapse": False}],
+    ClassRow: [{"case": "A", "predicted": "T1", "probability": None, "actual": "T2"},
+               {"case": "B", "predicted": 2, "probability": 0.5, "actual": True},
+               {"case": "C", "error": "none", "failed": True, "predicted": None, "probability": 1, "actual": "T1"}],
+}  # fmt: skip
+ABSENT = object()
+NOT_STORED = ("resampled", "overlap_after_change")
+JUNK = st.one_of(
+    st.sampled_from([ABSENT, None, True, 0, 1, -1, 2, 0.5, 1.5, 10**400, 1e308, float("nan"), float("inf"), "", " "]),
+    st.sampled_from(["1", "both_empty", "\ud800", "\x1c", [], {}, [None], LABEL, LESIONS, SURFACE, LOST]),
+    st.integers() | st.floats() | st.text(max_size=3),
+)
+
+
+def places(value, path=()):
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in entries:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+def damaged(rows, path, junk):
+    rows = copy.deepcopy(rows)
+    inner = rows
+    for key in path[:-1]:
+        inner = inner[key]
+    if junk is ABSENT:
+        inner.pop(path[-1], None)
+    else:
+        inner[path[-1]] = copy.deepcopy(junk)
+    return rows
+
+
+def read_rows(model, rows):
+    """The columns of rows that the model accepts, from the model's own JSON; None if it refuses one."""
+    try:
+        return read_table(model, [model.model_validate(row).model_dump() for row in rows])
+    except ValidationError:
+        return None
+
+
+@pytest.mark.parametrize("model", VALID)
+def test_valid_rows_are_accepted(model):
+    assert read_table(model, VALID[model]) == read_rows(model, VALID[model])
+    assert read_table(model, []).cases == []
+
+
+@given(st.data())
+@pytest.mark.parametrize("model", VALID)
+def test_columns_accept_what_the_model_accepts(model, data):
+    """A damaged value in any place, or a further key in any object."""
+    rows = VALID[model]
+    objects = [(n,) for n in range(len(rows))]
+    paths = list(places(rows))
+    objects += [path for path in paths if path[-1] in ("gtvp", "gtvn", "lesions", "surface", "values")]
+    inserted = [(*path, key) for path in objects for key in ("extra", "resampled", "error", "tp")]
+    path = data.draw(st.sampled_from([path for path in paths if len(path) > 1] + inserted), label="path")
+    junk = data.draw(JUNK, label="junk")
+    try:
+        rows = damaged(rows, path, junk)
+    except TypeError:  # no key inside null
+        return
+    expected = read_rows(model, rows)
+    try:
+        table = read_table(model, rows)
+    except REFUSED:
+        assert expected is None or path[-1] in NOT_STORED
+    else:
+        assert table == expected
+
+
+@given(st.lists(st.booleans(), min_size=3, max_size=3))
+@example([True, True, True])
+@example([False, False, False])
+def test_selected_rows_are_the_rows_of_a_smaller_table(is_selected):
+    rows = VALID[ClassRow]
+    selected = [row for row, is_kept in zip(rows, is_selected, strict=True) if is_kept]
+    assert read_table(ClassRow, rows).select(is_selected) == read_table(ClassRow, selected)
+
+
+def test_numbers_of_null_are_nan():
+    numbers = RowTable({"risk": [1, None, 2.5]}).numbers("risk")
+    np.testing.assert_array_equal(numbers, [1.0, np.nan, 2.5])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"voxel_volume_mm3": 0}, "X, B.voxel_volume_mm3: found 0, expected a number of at least 1e-100"),
+        ({"gtvp": {**LABEL, "dsc": 2}}, "X, B.gtvp.dsc: found 2, expected a number of at most 1.0"),
+        ({"gtvn": LABEL}, "X, B: found an object, expected the lesions of GTVn"),
+        ({"extra": 1}, "X, B.extra: found 1, expected no such key"),
+    ],
+)
+def test_the_message_names_file_case_and_key(change, message):
+    scorer = load_profile("hecktor2025").task("segmentation").answers["segmentation"].scorer
+    with pytest.raises(HecktorError) as problem:
+        scorer.read_table([MASK, {**MASK, "case": "B", **change}], "X")
+    assert str(problem.value) == message
+
+
+def test_fields_that_are_not_stored_are_left_out():
+    scorer = load_profile("hecktor2025").task("segmentation").answers["segmentation"].scorer
+    rows = [{**MASK, "case": "B", "resampled": None}, MASK]
+    assert scorer.read_table(rows, "X") == read_table(MaskRow, [MASK, {**MASK, "case": "B"}])
