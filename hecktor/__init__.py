@@ -1,10 +1,13 @@
-"""The command `hecktor`, which imports the package of a subcommand when it is called; `__version__` is the version."""
+"""The command `hecktor`; `__version__` is the version.
+
+The package of a subcommand is imported only when the subcommand is called.
+"""
 
 from __future__ import annotations
 
 
 def __getattr__(name: str) -> str:
-    """The installed version, looked up when it is asked for: importing a module does no work."""
+    """Return the installed version, which is looked up on access to keep the import of this package fast."""
     if name != "__version__":
         raise AttributeError(f"module 'hecktor' has no attribute {name!r}")
     from importlib.metadata import version

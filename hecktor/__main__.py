@@ -1,6 +1,7 @@
-"""Entry point of everything: `python -m hecktor COMMAND`, the same as `hecktor COMMAND`."""
+"""Entry point of `python -m hecktor COMMAND`, which is the same as `hecktor COMMAND`."""
 
 from hecktor.cli import entry
 
-if __name__ == "__main__":  # workers of a process pool import this module
+# Worker processes import this module under another name and must not run the command.
+if __name__ == "__main__":
     entry()

@@ -15,7 +15,7 @@ from contract.errors import HecktorError, run_main
 
 Main = Callable[[Sequence[str] | None], int]
 
-# subcommand -> (module with `main(argv) -> int`, purpose)
+# Subcommand with its module, which has `main(argv) -> int`, and its purpose.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "predict": ("algorithm.cli", "run one patient through the algorithm"),
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
@@ -29,12 +29,12 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "phase": ("hecktor.phase.cli", "make and test the files of a challenge phase, with its settings"),
     "rehearse": ("rehearsal.cli", "run images on cases as the platform does"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
-    "new": ("hecktor.new", "write the skeleton of a model or an edition of your own"),
+    "new": ("hecktor.new", "write the skeleton of a custom model or edition"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
     "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
 }
 
-# What a bare `pip install hecktor` lacks for a subcommand, as an extra of the package.
+# The extra of the package that a subcommand needs.
 EXTRAS: Final[dict[str, str]] = {
     "predict": "algorithm",
     **dict.fromkeys(("evaluate", "rank"), "evaluation"),
@@ -54,49 +54,58 @@ _DISTRIBUTION_OF: Final[dict[str, str]] = {
 
 
 def entry() -> NoReturn:
-    """Run the process's command line and end the process: the console script `hecktor`."""
+    """Run the command line of the console script `hecktor` and end the process."""
     arguments = sys.argv[1:]
     if arguments[:1] != ["predict"]:
         run_program(main, arguments)
-    hold_sigterm()  # before the imports, which take seconds
-    run_program(_predict, arguments[1:])
+    # The imports take seconds, and a SIGTERM must not be lost in the meantime.
+    hold_sigterm()
+    run_program(_run_predict, arguments[1:])
 
 
-def _predict(arguments: Sequence[str] | None) -> int:
-    return _run("predict", lambda: importlib.import_module("algorithm.cli").program, arguments)
+def _run_predict(arguments: Sequence[str] | None) -> int:
+    return _run_command("predict", lambda: importlib.import_module("algorithm.cli").program, arguments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns its exit status, 2 for an unknown one."""
+    """Run one subcommand and return its exit status, which is 2 for an unknown subcommand."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
-        sys.stdout.write(_usage())
+        sys.stdout.write(_format_usage())
         return 0 if arguments else 2
     if arguments == ["--version"]:
         sys.stdout.write(f"hecktor {hecktor.__version__}\n")
         return 0
-    name, rest = arguments[0], arguments[1:]
+    name, *rest = arguments
     if name not in COMMANDS:
-        sys.stderr.write(_usage() + f"error: unknown command {name!r}: expected one of {', '.join(COMMANDS)}\n")
+        sys.stderr.write(_format_usage() + f"error: unknown command {name!r}: expected one of {', '.join(COMMANDS)}\n")
         return 2
-    return run_main(lambda words: _run(name, lambda: command(name), words), rest)
+    return run_main(lambda words: _run_command(name, lambda: load_command(name), words), rest)
 
 
-def _run(name: str, load: Callable[[], Main], arguments: Sequence[str] | None) -> int:
-    """Load a subcommand's main and run it; the error of a package that is not installed names the extra with it."""
+def _run_command(name: str, load: Callable[[], Main], arguments: Sequence[str] | None) -> int:
+    """Load and run the main function of a subcommand.
+
+    Raises:
+        HecktorError: A package of an extra is not installed; the message names the extra.
+    """
     try:
         return load()(arguments)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if _DISTRIBUTION_OF.get(package, package) not in _find_optional_distributions():
             raise
-        found, extra = f"the Python package {package} is not installed", EXTRAS[name]
+        problem = f"the Python package {package} is not installed"
+        extra = EXTRAS[name]
         expected = f"the extra `{extra}`: pip install 'hecktor[{extra}]'"
-        raise HecktorError(f"hecktor {name}", found, expected) from missing
+        raise HecktorError(f"hecktor {name}", problem, expected) from missing
 
 
 def _find_optional_distributions() -> set[str]:
-    """Return the distributions that the package's extras require; any other missing module is a bug or user code's."""
+    """Return the distributions that the package's extras require.
+
+    Any other missing module is a bug or belongs to user code.
+    """
     try:
         requirements = metadata.requires("hecktor") or []
     except metadata.PackageNotFoundError:
@@ -105,13 +114,13 @@ def _find_optional_distributions() -> set[str]:
     return names - {"hecktor"}
 
 
-def command(name: str) -> Main:
-    """The `main` of a subcommand, imported now."""
-    main_of: Main = importlib.import_module(COMMANDS[name][0]).main
-    return main_of
+def load_command(name: str) -> Main:
+    """Import the main function of a subcommand."""
+    main_function: Main = importlib.import_module(COMMANDS[name][0]).main
+    return main_function
 
 
-def _usage() -> str:
+def _format_usage() -> str:
     lines = "".join(f"  {name:<10} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
     help_line = "hecktor <command> --help shows the options, hecktor --version the version."
     return f"usage: hecktor <command> [options]\n\n{lines}\n{help_line}\n"

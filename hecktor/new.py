@@ -20,9 +20,9 @@ from contract.io.locks import lock_output
 from contract.options import Parser
 
 _HERE: Final = Path(__file__).parent
-# For editors; a test compares it with the class.
+# Editors use this schema to check an edition; a test compares it with the class.
 SCHEMA: Final = _HERE / "edition.schema.json"
-# The name of the example in its files.
+# The edition's name in the template, which is replaced.
 _EXAMPLE: Final = "my_edition"
 _NEXT_OF_MODEL: Final = """\
 written: {folder}/__init__.py. Next:
@@ -40,43 +40,55 @@ written: {folder}/edition.json. Next:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the folder and print what to run next. Raises `OutputError` for a folder that exists."""
+    """Write the folder and print the next commands; raise `OutputError` if the folder exists."""
     parser = Parser(prog="hecktor new", description="Write the skeleton of a model or of an edition.")
-    kinds = (
-        "model: a folder of code with a network, features and a head; edition: a challenge of your own in one "
+    kind_help = (
+        "model: a folder of code with a network, features and a head; edition: a custom challenge in one "
         "JSON file; both work without changes"
     )
-    parser.add_argument("kind", choices=("model", "edition"), help=kinds)
-    name = "new folder; its name becomes that of the Python package or edition, such as my_model or my_edition"
-    parser.add_argument("folder", type=Path, metavar="DIR", help=name)
+    parser.add_argument("kind", choices=("model", "edition"), help=kind_help)
+    folder_help = "new folder; the Python package or edition gets its name, such as my_model or my_edition"
+    parser.add_argument("folder", type=Path, metavar="DIR", help=folder_help)
     options = parser.parse_args(argv)
     folder: Path = options.folder
-    is_model = options.kind == "model"
-    (_check_module if is_model else _check_edition)(folder.name)
-    if folder.exists():
-        raise OutputError(folder.name, "exists", "a new folder")
-    if is_model and find_spec(folder.name) is not None:
-        raise OutputError(folder.name, "the name of an installed module", "another name, such as my_model")
+    if options.kind == "model":
+        _check_module(folder)
+        write, next_commands = _write_model, _NEXT_OF_MODEL
+    else:
+        _check_edition(folder)
+        write, next_commands = _write_edition, _NEXT_OF_EDITION
     with lock_output(folder), atomic_folder(folder) as partial:
-        (_write_model if is_model else _write_edition)(partial, folder.name)
-    sys.stdout.write((_NEXT_OF_MODEL if is_model else _NEXT_OF_EDITION).format(folder=shlex.quote(str(folder))))
+        write(partial, folder.name)
+    sys.stdout.write(next_commands.format(folder=shlex.quote(str(folder))))
     return 0
 
 
-def _check_module(name: str) -> None:
+def _check_module(folder: Path) -> None:
+    name = folder.name
     if not name.isidentifier() or iskeyword(name):
         raise OutputError(name, "a name that Python cannot import", "letters, digits and _, such as my_model")
+    _check_new(folder)
+    if find_spec(name) is not None:
+        raise OutputError(name, "the name of an installed module", "another name, such as my_model")
 
 
-def _check_edition(name: str) -> None:
+def _check_edition(folder: Path) -> None:
+    name = folder.name
     if not re.fullmatch(NAME_PATTERN, name):
         expected = f"lower-case letters, digits, - and _, such as {_EXAMPLE}"
         raise OutputError(name, "a name that an edition cannot have", expected)
     if name in list_editions():
         raise OutputError(name, "the name of an edition of the package", f"another name, such as {_EXAMPLE}")
+    _check_new(folder)
 
 
-def _write_model(folder: Path, _: str) -> None:
+def _check_new(folder: Path) -> None:
+    if folder.exists():
+        raise OutputError(folder.name, "exists", "a new folder")
+
+
+def _write_model(folder: Path, name: str) -> None:
+    del name  # The code of the template works in a folder of any name.
     shutil.copytree(_HERE / "template", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hecktor.cli import COMMANDS, command
+from hecktor.cli import COMMANDS, load_command
 from tests.pages import shell_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +48,7 @@ def options(*words: str) -> frozenset[str]:
         return frozenset()
     shown = io.StringIO()
     with redirect_stdout(shown), redirect_stderr(io.StringIO()), suppress(SystemExit):
-        command(words[0])([*words[1:], "--help"])
+        load_command(words[0])([*words[1:], "--help"])
     return frozenset(re.findall(r"--[a-z][a-z-]*", shown.getvalue()))
 
 

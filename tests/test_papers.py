@@ -23,7 +23,7 @@ import pytest
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from evaluation.editions.profile import load_profile, with_options, with_ranking
-from hecktor.cli import COMMANDS, command
+from hecktor.cli import COMMANDS, load_command
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     with pytest.MonkeyPatch.context() as patch, redirect_stderr(said):
         patch.setattr(argparse.ArgumentParser, "parse_args", parse)
         try:
-            command(words[0])(list(words[1:]))
+            load_command(words[0])(list(words[1:]))
         except _ParsedError as found:
             return found.options
         except (SystemExit, HecktorError) as refused:

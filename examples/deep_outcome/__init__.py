@@ -1,8 +1,8 @@
-"""A deep network on the images around the tumour as features: one answer each for RFS and HPV status.
+"""A deep network on the images around the tumour, whose answers for RFS and HPV status are features of the heads.
 
-MONAI's ResNet-18, with the clinical variables joined before the last layer. Trained jointly with a segmentation, as
-DeepMTS (Meng et al., IEEE JBHI 2022) and the winner of HECKTOR 2025's task 2: from the stages of the encoder a U-Net's
-decoder segments GTVp and GTVn, and the network sees CT and PET alone.
+The network is MONAI's ResNet-18 with the clinical variables joined before the last layer. It is trained jointly with a
+segmentation, like DeepMTS (Meng et al., IEEE JBHI 2022) and the winner of HECKTOR 2025's task 2: the decoder of a U-Net
+segments GTVp and GTVn from the stages of the encoder, and the network sees only CT and PET.
 """
 
 from __future__ import annotations
@@ -20,51 +20,62 @@ from monai.networks.nets.resnet import ResNet
 from torch import nn
 from torch.nn import functional
 
-# Loss of RFS: `cox`, its partial likelihood, or `mtlr`, multi-task logistic regression, a hazard in discrete time.
+# Loss of RFS: "cox" is Cox's partial likelihood; "mtlr" is multi-task logistic regression, a hazard in discrete time.
 LOSS = "cox"
-# True learns to segment the tumour as well; False gives the network the masks as two more channels.
+# If True, the network also learns to segment the tumour; if False, it sees the masks as two more channels.
 JOINT = True
-# Channels of the first stage; each later one has twice as many. On a GPU 64, with `cube = (96, 2.0)` and `margin = 8`.
+# Channels of the first stage; every later stage has twice as many as the stage before. These values suit a CPU. On a
+# GPU use 64 channels, `cube = (96, 2.0)` and `margin = 8`.
 WIDTH = 16
 EPOCHS = 40
 BATCH = 16
 LEARNING_RATE = 1e-3
-MOST_ENDS = 8
+MAX_ENDS = 8
 FILE = "network.pt"
-# Less spread than this is none.
-LEAST_SD = 1e-3
-# CT and PET are the first channels of a cube, the masks the others.
+# A value with a smaller standard deviation counts as constant.
+MIN_SD = 1e-3
+# The first channels of a cube are CT and PET, the remaining channels are the masks.
 IMAGES = 2
 
 
 class Network(nn.Module):
     """The network of one fold.
 
-    Buffers hold what the training patients taught besides weights: median, mean and standard deviation of the clinical
-    variables, and mean and standard deviation of the answers, by which folds become comparable.
+    Buffers hold statistics of the training patients: median, mean and standard deviation of the clinical variables, and
+    mean and standard deviation of the answers, which make the answers of several folds comparable.
     """
 
     def __init__(self, clinical: int, ends_days: Sequence[float], width: int, *, joint: bool) -> None:
         super().__init__()
         self.settings = {"clinical": clinical, "ends_days": list(ends_days), "width": width, "joint": joint}
         self.channels = IMAGES if joint else 2 * IMAGES
-        stages, blocks = [width * 2**stage for stage in range(4)], [2, 2, 2, 2]
-        size: dict[str, Any] = {"conv1_t_size": 3, "conv1_t_stride": 2, "feed_forward": False}
-        self.encoder = ResNet("basic", blocks, stages, n_input_channels=self.channels, **size)
-        channels = [width, *stages]
+        widths = [width * 2**stage for stage in range(4)]
+        self.encoder = ResNet(
+            "basic",
+            [2, 2, 2, 2],
+            widths,
+            n_input_channels=self.channels,
+            conv1_t_size=3,
+            conv1_t_stride=2,
+            feed_forward=False,
+        )
+        channels = [width, *widths]
         pairs = zip(channels[:0:-1], channels[-2::-1], strict=True)
-        self.decoder = nn.ModuleList([_block(deep + skip, skip) for deep, skip in pairs] if joint else [])
+        self.decoder = nn.ModuleList([_build_block(deep + skip, skip) for deep, skip in pairs] if joint else [])
         self.masks = nn.Conv3d(width, 2, 1)
         self.dropout = nn.Dropout(0.3)
-        self.last = nn.Linear(stages[-1] + clinical, max(1, len(ends_days)) + 1)
+        self.last = nn.Linear(widths[-1] + clinical, max(1, len(ends_days)) + 1)
         self.register_buffer("ends_days", torch.tensor(ends_days, dtype=torch.float32))
         for name, count in (("clinical", clinical), ("answer", 2)):
             self.register_buffer(f"{name}_fill", torch.zeros(count))
             self.register_buffer(f"{name}_mean", torch.zeros(count))
             self.register_buffer(f"{name}_sd", torch.ones(count))
 
-    def stages(self, cubes: torch.Tensor) -> list[torch.Tensor]:
-        """The encoder's outputs, from half the resolution of the cubes (patients, channels, z, y, x) to a 32nd."""
+    def encode(self, cubes: torch.Tensor) -> list[torch.Tensor]:
+        """Compute the stages of the encoder, from 1/2 to 1/32 of the cubes' resolution.
+
+        `cubes` has the shape (patients, channels, z, y, x).
+        """
         net = self.encoder
         values = [net.act(net.bn1(net.conv1(cubes[:, : self.channels])))]
         values.append(net.layer1(net.maxpool(values[0])))
@@ -72,75 +83,89 @@ class Network(nn.Module):
             values.append(layer(values[-1]))
         return values
 
-    def outputs(self, stages: Sequence[torch.Tensor], clinical: torch.Tensor) -> torch.Tensor:
-        """Raw outputs (patients, outputs), the last for HPV; `clinical` is NaN where missing."""
+    def predict(self, stages: Sequence[torch.Tensor], clinical: torch.Tensor) -> torch.Tensor:
+        """Compute the raw outputs (patients, outputs), of which the last is for HPV.
+
+        Missing values of `clinical` are NaN.
+        """
         known = torch.where(torch.isnan(clinical), self.get_buffer("clinical_fill"), clinical)
         values = ((known - self.get_buffer("clinical_mean")) / self.get_buffer("clinical_sd")).clamp(-4, 4)
         pooled = self.dropout(stages[-1].mean((2, 3, 4)))
         return torch.as_tensor(self.last(torch.cat([pooled, values], dim=1)))
 
-    def segmented(self, stages: Sequence[torch.Tensor], edge: int) -> torch.Tensor:
-        """Logits of GTVp and GTVn, shape (patients, 2, edge, edge, edge)."""
+    def segment(self, stages: Sequence[torch.Tensor], edge: int) -> torch.Tensor:
+        """Compute logits of GTVp and GTVn, shape (patients, 2, edge, edge, edge)."""
         *skips, values = stages
         for block, skip in zip(self.decoder, reversed(skips), strict=True):
-            values = block(torch.cat([_resized(values, skip.shape[2:]), skip], dim=1))
-        return _resized(self.masks(values), (edge, edge, edge))
+            values = block(torch.cat([_resize(values, skip.shape[2:]), skip], dim=1))
+        return _resize(self.masks(values), (edge, edge, edge))
 
-    def answers(self, cubes: torch.Tensor, clinical: torch.Tensor) -> torch.Tensor:
-        """Risk and logit of HPV positive, shape (patients, 2), before they are scaled.
+    def compute_answers(self, cubes: torch.Tensor, clinical: torch.Tensor) -> torch.Tensor:
+        """Compute the risk and the logit of HPV positive, shape (patients, 2), before they are scaled.
 
-        A risk is a log hazard, or minus the expected days without an event up to the last end.
+        The risk is a log hazard, or minus the expected days without an event up to the last end.
         """
-        outputs, ends = self.outputs(self.stages(cubes), clinical), self.get_buffer("ends_days")
+        outputs = self.predict(self.encode(cubes), clinical)
+        ends = self.get_buffer("ends_days")
         risk = -event_free_days(outputs[:, :-1], ends) if len(ends) else outputs[:, 0]
         return torch.stack([risk, outputs[:, -1]], dim=1)
 
     def learn_scale(self, name: str, values: torch.Tensor) -> None:
-        """Median, mean and standard deviation of each column of `values`; 1 for the last of a constant one."""
+        """Store median, mean and standard deviation of the columns of `values`.
+
+        The standard deviation of a constant column is stored as 1.
+        """
         fill = values.nanmedian(0).values.nan_to_num(0.0)
         known = torch.where(torch.isnan(values), fill, values)
         sd = known.std(0, correction=0)
-        for part, value in (("fill", fill), ("mean", known.mean(0)), ("sd", torch.where(sd > LEAST_SD, sd, 1.0))):
-            self.get_buffer(f"{name}_{part}").copy_(value)
+        self.get_buffer(f"{name}_fill").copy_(fill)
+        self.get_buffer(f"{name}_mean").copy_(known.mean(0))
+        self.get_buffer(f"{name}_sd").copy_(torch.where(sd > MIN_SD, sd, 1.0))
 
 
-def _block(inputs: int, outputs: int) -> nn.Module:
+def _build_block(inputs: int, outputs: int) -> nn.Module:
     convolution = nn.Conv3d(inputs, outputs, 3, padding=1, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm3d(outputs), nn.ReLU())
 
 
-def _resized(values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+def _resize(values: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     return functional.interpolate(values, tuple(size), mode="trilinear", align_corners=False)
 
 
 def log_probabilities(outputs: torch.Tensor) -> torch.Tensor:
-    """Logarithm of the probability of an event in each interval, shape (patients, ends + 1).
+    """Compute the log probability of an event in each interval, shape (patients, ends + 1).
 
-    `outputs`, (patients, ends), are the regressors of multi-task logistic regression (Yu et al., NIPS 2011): the score
-    of an interval is the sum of those of its own end and of the later ones, 0 for the last interval.
+    `outputs` (patients, ends) are the regressors of multi-task logistic regression (Yu et al., NIPS 2011). The score of
+    an interval is the sum of the regressors of its own end and of all later ends; the last interval has the score 0.
     """
     scores = outputs.flip(1).cumsum(1).flip(1)
     return functional.log_softmax(torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1), 1)
 
 
 def event_free_days(outputs: torch.Tensor, ends_days: torch.Tensor) -> torch.Tensor:
-    """Expected days without an event up to the last end: the area below a curve from 1, linear between the ends."""
+    """Compute the expected days without an event up to the last end.
+
+    It is the area under the survival curve, which starts at 1 and is linear between the ends.
+    """
     survival = 1 - log_probabilities(outputs).exp().cumsum(1)[:, :-1]
     before = torch.cat([torch.ones_like(survival[:, :1]), survival[:, :-1]], dim=1)
     return ((before + survival) / 2 * ends_days.diff(prepend=ends_days.new_zeros(1))).sum(1)
 
 
-def interval_ends(days: Sequence[float]) -> list[float]:
-    """Ends of all intervals but the last: quantiles of the event times, ascending, at most one for each event."""
+def compute_interval_ends(days: Sequence[float]) -> list[float]:
+    """Compute the ends of all intervals except the last interval, which is open.
+
+    The ends are quantiles of the event times in ascending order, at most as many as there are events.
+    """
     times = np.array([day for day in days if day > 0])
     if not len(times):
         raise ValueError("no training patient with an event after day 0")
-    inner = np.linspace(0, 1, min(MOST_ENDS, len(times)) + 2)[1:-1]
+    inner = np.linspace(0, 1, min(MAX_ENDS, len(times)) + 2)[1:-1]
     return [float(end) for end in np.unique(np.quantile(times, inner))]
 
 
 def cox_loss(scores: torch.Tensor, days: torch.Tensor, events: torch.Tensor) -> torch.Tensor:
-    """Negative log partial likelihood per event (ties by Breslow), 0 without an event."""
+    """Compute the negative log partial likelihood per event (ties by Breslow), 0 without an event."""
     if not bool(events.any()):
         return scores.sum() * 0
     at_risk = days[None, :] >= days[events][:, None]
@@ -149,34 +174,40 @@ def cox_loss(scores: torch.Tensor, days: torch.Tensor, events: torch.Tensor) -> 
 
 
 def mtlr_loss(outputs: torch.Tensor, days: torch.Tensor, events: torch.Tensor, ends_days: torch.Tensor) -> torch.Tensor:
-    """Mean negative log likelihood of the intervals in which each event may lie, 0 without a patient.
+    """Compute the mean negative log likelihood, 0 without a patient.
 
-    An interval includes its end. After censoring the event may lie in any interval that ends later.
+    The likelihood of a patient is the probability of all intervals that may contain the event. An interval includes its
+    end. After censoring, the event may lie in any interval that ends later.
     """
     if not len(outputs):
         return outputs.sum() * 0
-    own, later = (torch.searchsorted(ends_days, days, right=right)[:, None] for right in (False, True))
+    event_interval = torch.searchsorted(ends_days, days, right=False)[:, None]
+    first_possible = torch.searchsorted(ends_days, days, right=True)[:, None]
     numbers = torch.arange(len(ends_days) + 1, device=outputs.device)
-    possible = torch.where(events[:, None], numbers == own, numbers >= later)
+    possible = torch.where(events[:, None], numbers == event_interval, numbers >= first_possible)
     return -torch.logsumexp(log_probabilities(outputs).masked_fill(~possible, -torch.inf), dim=1).mean()
 
 
-def class_loss(logits: torch.Tensor, positive: torch.Tensor, share: float) -> torch.Tensor:
-    """Cross-entropy in which both classes weigh alike, of which `share` is positive; 0 without a patient."""
+def class_loss(logits: torch.Tensor, positive: torch.Tensor, fraction: float) -> torch.Tensor:
+    """Compute the cross-entropy with equal weight of both classes, 0 without a patient.
+
+    `fraction` of the training patients is positive.
+    """
     if not len(logits):
         return logits.sum() * 0
-    weights = torch.where(positive > 0, 0.5 / max(share, LEAST_SD), 0.5 / max(1 - share, LEAST_SD))
+    weights = torch.where(positive > 0, 0.5 / max(fraction, MIN_SD), 0.5 / max(1 - fraction, MIN_SD))
     return functional.binary_cross_entropy_with_logits(logits, positive, weight=weights)
 
 
-def augmented(cubes: torch.Tensor, margin: int) -> torch.Tensor:
-    """Shifted and mirrored left to right, with another scale of the PET and another offset of the CT."""
-    edge, moved = cubes.shape[-1] - 2 * margin, []
+def augment(cubes: torch.Tensor, margin: int) -> torch.Tensor:
+    """Shift the cubes, mirror them left to right, scale the PET and change the offset of the CT at random."""
+    edge = cubes.shape[-1] - 2 * margin
+    parts = []
     for cube in cubes:
         z, y, x = torch.randint(0, 2 * margin + 1, (3,)).tolist()
         part = cube[:, z : z + edge, y : y + edge, x : x + edge]
-        moved.append(part.flip(-1) if bool(torch.rand(()) < 0.5) else part)
-    batch = torch.stack(moved)
+        parts.append(part.flip(-1) if bool(torch.rand(()) < 0.5) else part)
+    batch = torch.stack(parts)
     draws = torch.rand(2, len(batch), 1, 1, 1) * 2 - 1
     batch[:, 0] += 0.05 * draws[0]
     batch[:, 1] *= 1 + 0.1 * draws[1]
@@ -194,34 +225,19 @@ class Features:
     def fit(
         cls, folder: Path, device: str, cubes: Any, clinical: pd.DataFrame, outcomes: pd.DataFrame, seed: int
     ) -> None:
-        """Train one network. The last epoch's weights are used: nothing is selected on held-out patients."""
+        """Train one network and write it into `folder`.
+
+        The weights of the last epoch are used, so that nothing is selected on held-out patients.
+        """
         torch.manual_seed(seed)
         risks = outcomes["rfs_event"] == 1
-        ends = interval_ends(outcomes.loc[risks, "rfs_days"].tolist()) if LOSS == "mtlr" else []
+        ends = compute_interval_ends(outcomes.loc[risks, "rfs_days"].tolist()) if LOSS == "mtlr" else []
         values = torch.tensor(clinical.to_numpy(), dtype=torch.float32)
         targets = torch.tensor(outcomes[["rfs_days", "rfs_event", "hpv"]].to_numpy(), dtype=torch.float32)
         network = Network(values.shape[1], ends, WIDTH, joint=JOINT).to(device)
         network.learn_scale("clinical", values)
-        optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-2)
-        batches = max(1, round(len(cubes) / BATCH))
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=EPOCHS * batches)
-        positive = float(targets[:, 2].nanmean())
-        for _ in range(EPOCHS):
-            for batch in torch.randperm(len(cubes)).tensor_split(batches):
-                images = augmented(torch.from_numpy(cubes[batch.numpy()]).float(), cls.margin).to(device)
-                loss = _loss(network, images, values[batch].to(device), targets[batch].to(device), positive)
-                optimiser.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(network.parameters(), 5.0)
-                optimiser.step()
-                schedule.step()
-        network.eval()
-        inner, parts = slice(cls.margin, cls.margin + cls.cube[0]), []
-        with torch.inference_mode():
-            for batch in torch.arange(len(cubes)).split(BATCH):
-                images = torch.from_numpy(cubes[batch.numpy()][:, :, inner, inner, inner]).float()
-                parts.append(network.answers(images.to(device), values[batch].to(device)))
-            network.learn_scale("answer", torch.cat(parts))
+        cls._train(network, cubes, values.to(device), targets.to(device))
+        cls._learn_answer_scale(network, cubes, values.to(device))
         stored = {
             "settings": network.settings,
             "columns": list(clinical.columns),
@@ -229,37 +245,73 @@ class Features:
         }
         torch.save(stored, folder / FILE)
 
+    @classmethod
+    def _train(cls, network: Network, cubes: Any, values: torch.Tensor, targets: torch.Tensor) -> None:
+        """Train the network; `values` are the clinical variables, `targets` the days, events and HPV status."""
+        optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-2)
+        batches = max(1, round(len(cubes) / BATCH))
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=EPOCHS * batches)
+        positive = float(targets[:, 2].nanmean())
+        for _ in range(EPOCHS):
+            for batch in torch.randperm(len(cubes)).tensor_split(batches):
+                images = augment(torch.from_numpy(cubes[batch.numpy()]).float(), cls.margin).to(values.device)
+                loss = _compute_loss(network, images, values[batch], targets[batch], positive)
+                optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(network.parameters(), 5.0)
+                optimiser.step()
+                schedule.step()
+
+    @classmethod
+    def _learn_answer_scale(cls, network: Network, cubes: Any, values: torch.Tensor) -> None:
+        """Store mean and standard deviation of the answers to the training patients."""
+        network.eval()
+        inner = slice(cls.margin, cls.margin + cls.cube[0])
+        answers = []
+        with torch.inference_mode():
+            for batch in torch.arange(len(cubes)).split(BATCH):
+                images = torch.from_numpy(cubes[batch.numpy()][:, :, inner, inner, inner]).float()
+                answers.append(network.compute_answers(images.to(values.device), values[batch]))
+            network.learn_scale("answer", torch.cat(answers))
+
     def __init__(self, folder: Path, device: str) -> None:
         stored = torch.load(folder / FILE, map_location="cpu", weights_only=True)
-        self._columns, self._device = stored["columns"], device
+        self._columns = stored["columns"]
+        self._device = device
         self._network = Network(**stored["settings"])
         self._network.load_state_dict(stored["weights"])
         self._network.to(device).eval()
 
     def measure(self, cube: np.ndarray, clinical: Mapping[str, float | None]) -> dict[str, float]:
-        """The answers to one patient."""
-        numbers = [math.nan if (value := clinical.get(name)) is None else value for name in self._columns]
+        """Compute the answers to one patient; missing clinical variables are None or absent."""
+        values = [clinical.get(name) for name in self._columns]
+        numbers = [math.nan if value is None else value for value in values]
         network = self._network
         with torch.inference_mode():
             image = torch.from_numpy(cube)[None].to(self._device)
-            answers = network.answers(image, torch.tensor([numbers], device=self._device))
+            answers = network.compute_answers(image, torch.tensor([numbers], device=self._device))
             scaled = (answers - network.get_buffer("answer_mean")) / network.get_buffer("answer_sd")
         return dict(zip(self.names, scaled[0].tolist(), strict=True))
 
 
-def _loss(
+def _compute_loss(
     network: Network, images: torch.Tensor, clinical: torch.Tensor, targets: torch.Tensor, positive: float
 ) -> torch.Tensor:
-    """Sum of the losses, each over the patients with the outcome."""
-    stages, ends = network.stages(images), network.get_buffer("ends_days")
-    outputs, (days, events, hpv) = network.outputs(stages, clinical), targets.T
-    known = ~events.isnan()
-    followed = days[known], events[known] == 1
-    risk = outputs[known, :-1]
-    total = mtlr_loss(risk, *followed, ends) if len(ends) else cox_loss(risk[:, 0], *followed)
-    total = total + class_loss(outputs[~hpv.isnan(), -1], hpv[~hpv.isnan()], positive)
+    """Compute the sum of the losses; a patient with a missing outcome does not count in the loss of that outcome."""
+    stages = network.encode(images)
+    outputs = network.predict(stages, clinical)
+    days, events, hpv = targets.T
+    has_rfs = ~events.isnan()
+    has_hpv = ~hpv.isnan()
+    ends = network.get_buffer("ends_days")
+    risk = outputs[has_rfs, :-1]
+    if len(ends):
+        total = mtlr_loss(risk, days[has_rfs], events[has_rfs] == 1, ends)
+    else:
+        total = cox_loss(risk[:, 0], days[has_rfs], events[has_rfs] == 1)
+    total = total + class_loss(outputs[has_hpv, -1], hpv[has_hpv], positive)
     if network.settings["joint"]:
         masks = (images[:, IMAGES:] >= 0.5).float()
-        logits = network.segmented(stages, images.shape[-1])
+        logits = network.segment(stages, images.shape[-1])
         total = total + DiceFocalLoss(sigmoid=True, batch=True)(logits, masks)
     return total

@@ -13,29 +13,30 @@ CT_WINDOW = (-160.0, 240.0)
 PET_WINDOW = (0.0, 15.0)
 
 
-def unet() -> UNet:
-    """The network without weights: CT and PET to background, GTVp and GTVn."""
+def build_unet() -> UNet:
+    """Build the network without weights; its inputs are CT and PET, its outputs background, GTVp and GTVn."""
     return UNet(3, 2, 3, channels=(8, 16, 32, 64), strides=(2, 2, 2), num_res_units=1)
 
 
 class Network:
-    """The trained network, made from the folder of its weights."""
+    """The trained network, which is loaded from the folder of its weights."""
 
     spacing_mm = (4.0, 4.0, 4.0)
     patch = (48, 48, 48)
-    # What MONAI's ScaleIntensityRange does with clip=True.
+    # A window does the same as MONAI's ScaleIntensityRange with clip=True.
     channels = (("CT", CT_WINDOW), ("PET", PET_WINDOW))
     labels = ("background", "GTVp", "GTVn")
     mirror_axes = ()
     returns = "logits"
-    half_precision = False  # the masks are those of MONAI's inference in float32
+    # With float32 the masks are the same as with MONAI's own inference.
+    half_precision = False
 
     def __init__(self, folder: Path, device: str) -> None:
-        self.network = unet()
+        self.network = build_unet()
         self.network.load_state_dict(load_file(str(folder / WEIGHTS)))
         self.network.to(device).eval()
 
     def __call__(self, patch: torch.Tensor) -> torch.Tensor:
-        """Logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x)."""
+        """Compute the logits (batch, label, z, y, x) of patches (batch, channel, z, y, x)."""
         logits: torch.Tensor = self.network(patch)
         return logits

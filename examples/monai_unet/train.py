@@ -1,4 +1,4 @@
-"""Train the UNet by the loop of MONAI's tutorials: train.py RAW OUTPUT [EPOCHS].
+"""Train the UNet with the loop of MONAI's tutorials: train.py RAW OUTPUT [EPOCHS].
 
 RAW is the data set that `hecktor train prepare --spacing-mm 4 4 4` writes, WORK/nnunet/raw/Dataset101_HECKTOR.
 """
@@ -16,13 +16,16 @@ from monai.utils import set_determinism
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from monai_unet import CT_WINDOW, PET_WINDOW, WEIGHTS, Network, unet
+from monai_unet import CT_WINDOW, PET_WINDOW, WEIGHTS, Network, build_unet
 
 KEYS = ("ct", "pet", "label")
 
 
-def transforms() -> mt.Compose:
-    """Patches (channel, z, y, x) of CT and PET between 0 and 1, half of them around a lesion."""
+def build_transforms() -> mt.Compose:
+    """Build the transforms that cut patches (channel, z, y, x) of CT and PET, scaled to 0 to 1.
+
+    On average three of four patches are centred on a voxel of a lesion.
+    """
     windows = [
         mt.ScaleIntensityRanged(name, low, high, 0.0, 1.0, clip=True)
         for name, (low, high) in (("ct", CT_WINDOW), ("pet", PET_WINDOW))
@@ -31,7 +34,7 @@ def transforms() -> mt.Compose:
         [
             mt.LoadImaged(KEYS),
             mt.EnsureChannelFirstd(KEYS),
-            mt.Transposed(KEYS, (0, 3, 2, 1)),  # MONAI reads (x, y, z)
+            mt.Transposed(KEYS, (0, 3, 2, 1)),  # MONAI reads images as (x, y, z).
             *windows,
             mt.ConcatItemsd(("ct", "pet"), "image"),
             mt.SelectItemsd(("image", "label")),
@@ -53,15 +56,15 @@ def main(raw: Path, output: Path, epochs: int = 40) -> None:
         for label in sorted((raw / "labelsTr").glob("*.nii.gz"))
     ]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network = unet().to(device)
-    loss_of = DiceCELoss(to_onehot_y=True, softmax=True, include_background=False)
+    network = build_unet().to(device)
+    compute_loss = DiceCELoss(to_onehot_y=True, softmax=True, include_background=False)
     optimiser = torch.optim.AdamW(network.parameters(), 2e-3)
-    loader = DataLoader(CacheDataset(cases, transforms(), progress=False), batch_size=2, shuffle=True)
+    loader = DataLoader(CacheDataset(cases, build_transforms(), progress=False), batch_size=2, shuffle=True)
     for epoch in range(epochs):
         losses = []
         for batch in loader:
             optimiser.zero_grad()
-            loss = loss_of(network(batch["image"].to(device)), batch["label"].to(device))
+            loss = compute_loss(network(batch["image"].to(device)), batch["label"].to(device))
             loss.backward()
             optimiser.step()
             losses.append(float(loss.detach()))

@@ -1,7 +1,7 @@
 """Multi-task logistic regression as a head of a risk: a hazard in discrete time, with weights for each interval.
 
-Yu and others, Learning patient-specific cancer survival distributions as a sequence of dependent regressors, NIPS 2011.
-The winner of HECKTOR 2021's outcome prediction used it. The weights are stored as plain arrays.
+The method is from Yu et al., Learning patient-specific cancer survival distributions as a sequence of dependent
+regressors, NIPS 2011. The winner of HECKTOR 2021's outcome prediction used it. The weights are stored as plain arrays.
 """
 
 from __future__ import annotations
@@ -18,33 +18,37 @@ from scipy.special import logsumexp
 Floats = npt.NDArray[np.float64]
 FILE = "mtlr.npz"
 # The maximum number of interval ends, at quantiles of the event times.
-MOST_ENDS = 8
+MAX_ENDS = 8
 # Weight of the penalty on squared weights and on their squared changes between intervals.
 PENALTY = 0.1
 
 
-def interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
-    """Ends of all intervals but the last, which is open: quantiles of the event times in days, ascending."""
-    inner = np.linspace(0, 1, MOST_ENDS + 2)[1:-1]
+def compute_interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
+    """Compute the ends of all intervals except the last interval, which is open.
+
+    The ends are quantiles of the event times in days, in ascending order.
+    """
+    inner = np.linspace(0, 1, MAX_ENDS + 2)[1:-1]
     ends = np.unique(np.quantile(days[event], inner)) if event.any() else np.zeros(0)
     return np.asarray(ends[ends > 0], dtype=np.float64)
 
 
-def possible_intervals(ends: Floats, days: Floats, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The intervals in which each patient's event can lie, shape (patients, ends + 1).
+def find_possible_intervals(ends: Floats, days: Floats, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Find the intervals that can contain each patient's event, shape (patients, ends + 1).
 
-    An interval includes its end. After censoring, the event lies in any interval that ends later.
+    An interval includes its end. After censoring, the event can lie in any interval that ends later.
     """
-    observed, first = np.searchsorted(ends, days, side="left"), np.searchsorted(ends, days, side="right")
+    event_interval = np.searchsorted(ends, days, side="left")[:, None]
+    first_possible = np.searchsorted(ends, days, side="right")[:, None]
     intervals = np.arange(len(ends) + 1)
-    return np.where(event[:, None], intervals == observed[:, None], intervals >= first[:, None])
+    return np.where(event[:, None], intervals == event_interval, intervals >= first_possible)
 
 
 def log_probabilities(values: Floats, weights: Floats) -> Floats:
-    """Logarithm of the probability of an event in each interval, shape (patients, ends + 1).
+    """Compute the log probability of an event in each interval, shape (patients, ends + 1).
 
     The last column of `values` is ones; `weights` has shape (ends, columns). The score of an event in interval j is the
-    sum of the regressors of ends j and later, which are the ends that such a patient does not reach without an event.
+    sum of the regressors of end j and all later ends. A patient with this event reaches none of them without an event.
     """
     scores = np.zeros((len(values), len(weights) + 1))
     scores[:, :-1] = np.cumsum((values @ weights.T)[:, ::-1], axis=1)[:, ::-1]
@@ -52,23 +56,25 @@ def log_probabilities(values: Floats, weights: Floats) -> Floats:
 
 
 def loss(flat: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty: float) -> tuple[float, Floats]:
-    """Mean negative log likelihood with the penalty, and its gradient.
+    """Compute the mean negative log likelihood with the penalty, and its gradient.
 
-    `possible` are the intervals in which each patient's event can lie.
+    `possible` is the result of `find_possible_intervals`.
     """
     weights = flat.reshape(possible.shape[1] - 1, values.shape[1])
-    logs = log_probabilities(values, weights)
-    allowed = logsumexp(np.where(possible, logs, -np.inf), axis=1, keepdims=True)
-    towards = np.exp(logs) - np.where(possible, np.exp(logs - allowed), 0.0)
-    slope = np.cumsum(towards, axis=1)[:, :-1].T @ values / len(values)
-    own, changes = weights.copy(), np.diff(weights, axis=0)
-    own[:, -1] = 0.0  # the intercepts are not penalised
+    log_probability = log_probabilities(values, weights)
+    log_likelihood = logsumexp(np.where(possible, log_probability, -np.inf), axis=1, keepdims=True)
+    score_gradient = np.exp(log_probability) - np.where(possible, np.exp(log_probability - log_likelihood), 0.0)
+    gradient = np.cumsum(score_gradient, axis=1)[:, :-1].T @ values / len(values)
+    # The intercepts, in the last column, are not penalised.
+    penalised = weights.copy()
+    penalised[:, -1] = 0.0
+    changes = np.diff(weights, axis=0)
     changes[:, -1] = 0.0
-    slope += penalty * own
-    slope[1:] += penalty * changes
-    slope[:-1] -= penalty * changes
-    total = -float(allowed.mean()) + penalty / 2 * float((own**2).sum() + (changes**2).sum())
-    return total, slope.ravel()
+    gradient += penalty * penalised
+    gradient[1:] += penalty * changes
+    gradient[:-1] -= penalty * changes
+    total = -float(log_likelihood.mean()) + penalty / 2 * float((penalised**2).sum() + (changes**2).sum())
+    return total, gradient.ravel()
 
 
 class Head:
@@ -79,33 +85,38 @@ class Head:
     def __init__(self, target: Any = None) -> None:
         self.target = target
         self.names: list[str] = []
-        self.fill, self.mean, self.sd, self.ends = np.zeros(0), np.zeros(0), np.ones(0), np.zeros(0)
+        self.fill = np.zeros(0)
+        self.mean = np.zeros(0)
+        self.sd = np.ones(0)
+        self.ends = np.zeros(0)
         self.weights = np.zeros((0, 1))
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
         """Fit on patients in rows; `outcomes` has the columns `days` and `event`. The fit is deterministic."""
         del rng
-        days, event = outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool)
+        days = outcomes["days"].to_numpy(float)
+        event = outcomes["event"].to_numpy(bool)
         self.names = list(features.columns)
         self.fill = np.nan_to_num(features.median().to_numpy(float))
-        filled = self._filled(features)
-        self.mean, spread = filled.mean(0), filled.std(0)
-        self.sd = np.where(spread > 0, spread, 1.0)
-        self.ends = interval_ends(days, event)
-        possible = possible_intervals(self.ends, days, event)
-        values = self._values(features)
+        complete = self._fill_missing(features)
+        self.mean = complete.mean(0)
+        sd = complete.std(0)
+        self.sd = np.where(sd > 0, sd, 1.0)
+        self.ends = compute_interval_ends(days, event)
+        possible = find_possible_intervals(self.ends, days, event)
+        values = self._standardise(features)
         start = np.zeros(len(self.ends) * values.shape[1])
-        fitted = minimize(loss, start, (values, possible, PENALTY), jac=True, method="L-BFGS-B")
-        self.weights = fitted.x.reshape(len(self.ends), values.shape[1])
+        result = minimize(loss, start, (values, possible, PENALTY), jac=True, method="L-BFGS-B")
+        self.weights = result.x.reshape(len(self.ends), values.shape[1])
 
-    def survival(self, features: pd.DataFrame) -> Floats:
-        """Probability of no event up to each of `ends`, shape (patients, ends)."""
-        probabilities = np.exp(log_probabilities(self._values(features), self.weights))
+    def predict_survival(self, features: pd.DataFrame) -> Floats:
+        """Predict the probability of no event up to each of `ends`, shape (patients, ends)."""
+        probabilities = np.exp(log_probabilities(self._standardise(features), self.weights))
         return np.asarray(1 - np.cumsum(probabilities, axis=1)[:, :-1])
 
     def predict(self, features: pd.DataFrame) -> Floats:
-        """The risk of each patient: minus the expected days without an event up to the last of `ends`."""
-        before = np.hstack([np.ones((len(features), 1)), self.survival(features)])
+        """Predict the risk of each patient: minus the expected days without an event up to the last of `ends`."""
+        before = np.hstack([np.ones((len(features), 1)), self.predict_survival(features)])
         after = before[:, 1:]
         widths = np.diff(self.ends, prepend=0.0)
         return np.asarray(-((before[:, :-1] + after) / 2 * widths).sum(1))
@@ -117,7 +128,7 @@ class Head:
 
     @classmethod
     def load(cls, folder: Path) -> Head:
-        """Read what `save` wrote."""
+        """Read the head that `save` wrote."""
         head = cls()
         with np.load(folder / FILE, allow_pickle=False) as stored:
             head.names = stored["names"].tolist()
@@ -125,11 +136,11 @@ class Head:
                 setattr(head, key, stored[key])
         return head
 
-    def _filled(self, features: pd.DataFrame) -> Floats:
+    def _fill_missing(self, features: pd.DataFrame) -> Floats:
         values = features.reindex(columns=self.names).to_numpy(float)
         return np.where(np.isnan(values), self.fill, values)
 
-    def _values(self, features: pd.DataFrame) -> Floats:
-        """Standardised features, clipped at four standard deviations, and a last column of ones."""
-        scaled = np.clip((self._filled(features) - self.mean) / self.sd, -4, 4)
+    def _standardise(self, features: pd.DataFrame) -> Floats:
+        """Return standardised features, clipped at four standard deviations, and a last column of ones."""
+        scaled = np.clip((self._fill_missing(features) - self.mean) / self.sd, -4, 4)
         return np.hstack([scaled, np.ones((len(scaled), 1))])

@@ -1,6 +1,7 @@
-"""An algorithm of HECKTOR 2025's tasks that shares nothing with this project: hot spots of the PET, and fixed rules.
+"""An algorithm for HECKTOR 2025's tasks that shares no code with this project.
 
-It shows what the platform asks of a program: read `--input` (/input), write `--output` (/output). Its answers are poor.
+It shows what the platform expects of a program: read the case from `--input` (/input) and write the answers to
+`--output` (/output). It thresholds the PET and follows fixed rules, so its answers are poor.
 """
 
 from __future__ import annotations
@@ -14,25 +15,30 @@ import SimpleITK as sitk
 
 TASKS = ("segmentation", "rfs", "hpv")
 HOT_SUV = 4.0
-# The brain is hotter than most tumours, so this much below the top of the PET is left out.
+# The brain is hotter than most tumours, so the upper part of the PET is ignored.
 BRAIN_MM = 150.0
-SMALLEST_ML = 0.5
+MIN_LESION_ML = 0.5
 
 
-def only_image(folder: Path) -> sitk.Image:
-    """The image in the folder of a socket; the platform chooses the file's name."""
+def read_image(folder: Path) -> sitk.Image:
+    """Read the only image in the folder of a socket; the platform chooses the name of the file."""
     (path,) = folder.glob("*.mha")
     return sitk.ReadImage(str(path))
 
 
 def segment(ct: sitk.Image, pet: sitk.Image) -> tuple[sitk.Image, list[float]]:
-    """GTVp (1) and GTVn (2) on the CT's grid: the largest hot spot and all others; and their volumes in ml."""
+    """Segment hot spots of the PET.
+
+    Returns:
+        A mask on the CT's grid and the volumes of the hot spots in ml. The largest hot spot is GTVp (1), all smaller
+        hot spots are GTVn (2).
+    """
     hot = sitk.Cast(pet > HOT_SUV, sitk.sitkUInt8)
     top = max(0, hot.GetSize()[2] - round(BRAIN_MM / hot.GetSpacing()[2]))
     hot[:, :, top:] = 0
     voxel_ml = float(ct.GetSpacing()[0] * ct.GetSpacing()[1] * ct.GetSpacing()[2]) / 1000
     on_ct = sitk.Resample(hot, ct, sitk.Transform(), sitk.sitkNearestNeighbor, 0)
-    spots = sitk.RelabelComponent(sitk.ConnectedComponent(on_ct), int(SMALLEST_ML / voxel_ml))
+    spots = sitk.RelabelComponent(sitk.ConnectedComponent(on_ct), int(MIN_LESION_ML / voxel_ml))
     mask = sitk.Cast(spots == 1, sitk.sitkUInt8) + 2 * sitk.Cast(spots > 1, sitk.sitkUInt8)
     statistics = sitk.LabelShapeStatisticsImageFilter()
     statistics.Execute(spots)
@@ -47,15 +53,18 @@ def main() -> None:
     parser.add_argument("--input", type=Path, default=Path("/input"))
     parser.add_argument("--output", type=Path, default=Path("/output"))
     arguments = parser.parse_args()
-    images, output = arguments.input / "images", arguments.output
-    ehr = json.loads((arguments.input / "ehr.json").read_text())  # any variable may be absent or null
-    mask, volumes_ml = segment(only_image(images / "ct"), only_image(images / "pet"))
+    images: Path = arguments.input / "images"
+    output: Path = arguments.output
+    # Any clinical variable may be absent or null.
+    ehr = json.loads((arguments.input / "ehr.json").read_text())
+    mask, volumes_ml = segment(read_image(images / "ct"), read_image(images / "pet"))
     if arguments.task == "segmentation":
         folder = output / "images" / "tumor-lymph-node-segmentation"
         folder.mkdir(parents=True, exist_ok=True)
         sitk.WriteImage(mask, str(folder / "output.mha"), useCompression=True)
     elif arguments.task == "rfs":
-        risk = sum(volumes_ml) + 20 * (ehr.get("M-stage") == "M1")  # higher is an earlier recurrence
+        # A higher number means an earlier recurrence.
+        risk = sum(volumes_ml) + 20 * (ehr.get("M-stage") == "M1")
         (output / "rfs.json").write_text(json.dumps(float(risk)))
     else:
         positive = len(volumes_ml) > 1 and ehr.get("Tobacco Consumption") != 1

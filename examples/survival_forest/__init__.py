@@ -1,7 +1,7 @@
 """A random forest as a head of a risk: regression on pseudo-values of the mean time without an event.
 
-A pseudo-value says what a patient contributes to the Kaplan-Meier estimate, also if the time is censored (Andersen and
-others, Biometrika 2003). The forest is stored as plain arrays, so that loading it runs no code of a file.
+A pseudo-value is a patient's contribution to the Kaplan-Meier estimate; a censored patient has one, too (Andersen et
+al., Biometrika 2003). The forest is stored as plain arrays, so that loading a file runs no code.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sklearn.ensemble import RandomForestRegressor
 
 Floats = npt.NDArray[np.float64]
 FILE = "forest.npz"
-# Share of the follow-up times up to which the mean time is computed: later ones hang on a few patients.
-HORIZON = 0.9
+# The mean time is computed up to this quantile of the follow-up times: later times depend on a few patients.
+HORIZON_QUANTILE = 0.9
 
 
-def restricted_mean(days: Floats, event: npt.NDArray[np.bool_], horizon: float) -> float:
-    """Area under the Kaplan-Meier curve from 0 to `horizon`."""
+def compute_restricted_mean(days: Floats, event: npt.NDArray[np.bool_], horizon: float) -> float:
+    """Compute the area under the Kaplan-Meier curve from 0 to `horizon`."""
     steps = np.unique(days[event & (days < horizon)])
     at_risk = (days[None] >= steps[:, None]).sum(1)
     events = ((days[None] == steps[:, None]) & event[None]).sum(1)
@@ -29,16 +29,21 @@ def restricted_mean(days: Floats, event: npt.NDArray[np.bool_], horizon: float) 
     return float((survival * np.diff(np.concatenate([[0.0], steps, [horizon]]))).sum())
 
 
-def pseudo_values(days: Floats, event: npt.NDArray[np.bool_], horizon: float | None = None) -> Floats:
-    """n times the mean time of all n patients, less n - 1 times that of all but one; shape (patients,)."""
-    until = float(np.quantile(days, HORIZON)) if horizon is None else horizon
-    count, whole = len(days), restricted_mean(days, event, until)
-    without = [restricted_mean(np.delete(days, i), np.delete(event, i), until) for i in range(count)]
-    return count * whole - (count - 1) * np.array(without)
+def compute_pseudo_values(days: Floats, event: npt.NDArray[np.bool_], horizon: float | None = None) -> Floats:
+    """Compute the pseudo-value of each patient, shape (patients,).
+
+    It is n times the mean time of all n patients, minus n - 1 times the mean time without this patient.
+    """
+    if horizon is None:
+        horizon = float(np.quantile(days, HORIZON_QUANTILE))
+    count = len(days)
+    mean_of_all = compute_restricted_mean(days, event, horizon)
+    means_without = [compute_restricted_mean(np.delete(days, i), np.delete(event, i), horizon) for i in range(count)]
+    return count * mean_of_all - (count - 1) * np.array(means_without)
 
 
 class Head:
-    """The head: a higher prediction is an earlier event."""
+    """The forest as a head; a higher prediction means an earlier event."""
 
     kinds = ("risk",)
 
@@ -52,11 +57,11 @@ class Head:
         """Fit on patients in rows; `outcomes` has the columns `days` and `event`."""
         self.names = list(features.columns)
         self.fill = np.nan_to_num(features.median().to_numpy(float))
-        values = pseudo_values(outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool))
+        values = compute_pseudo_values(outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool))
         forest = RandomForestRegressor(
             100, min_samples_leaf=5, max_features=1 / 3, random_state=int(rng.integers(2**31)), n_jobs=1
         )
-        forest.fit(self._table(features), values)
+        forest.fit(self._fill_missing(features), values)
         self.trees = [
             {
                 "left": tree.tree_.children_left,
@@ -69,14 +74,17 @@ class Head:
         ]
 
     def predict(self, features: pd.DataFrame) -> Floats:
-        """The risk of each patient: minus the expected time without an event, in days."""
-        table, rows = self._table(features), np.arange(len(features))
+        """Predict the risk of each patient: minus the expected time without an event, in days."""
+        table = self._fill_missing(features)
+        rows = np.arange(len(features))
         total = np.zeros(len(features))
         for tree in self.trees:
             node = np.zeros(len(features), dtype=int)
-            while (inner := tree["left"][node] >= 0).any():
+            is_inner = tree["left"][node] >= 0
+            while is_inner.any():
                 goes_left = table[rows, tree["feature"][node]] <= tree["threshold"][node]
-                node = np.where(inner, np.where(goes_left, tree["left"][node], tree["right"][node]), node)
+                node = np.where(is_inner, np.where(goes_left, tree["left"][node], tree["right"][node]), node)
+                is_inner = tree["left"][node] >= 0
             total += tree["value"][node]
         return -total / max(len(self.trees), 1)
 
@@ -87,16 +95,17 @@ class Head:
 
     @classmethod
     def load(cls, folder: Path) -> Head:
-        """Read what `save` wrote."""
+        """Read the head that `save` wrote."""
         head = cls()
         with np.load(folder / FILE, allow_pickle=False) as stored:
-            head.names, head.fill = stored["names"].tolist(), stored["fill"]
+            head.names = stored["names"].tolist()
+            head.fill = stored["fill"]
             count = sum(name.startswith("left_") for name in stored.files)
             keys = ("left", "right", "feature", "threshold", "value")
             head.trees = [{key: stored[f"{key}_{number}"] for key in keys} for number in range(count)]
         return head
 
-    def _table(self, features: pd.DataFrame) -> npt.NDArray[np.float32]:
-        """The features in the order of the fit, medians for missing ones, in scikit-learn's precision."""
+    def _fill_missing(self, features: pd.DataFrame) -> npt.NDArray[np.float32]:
+        """Order the features as in the fit and replace missing values by medians, in scikit-learn's precision."""
         values = features.reindex(columns=self.names).to_numpy(float)
         return np.where(np.isnan(values), self.fill, values).astype(np.float32)

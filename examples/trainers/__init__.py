@@ -1,1 +1,1 @@
-"""Trainers of nnU-Net with another loss or augmentation, for `hecktor train plan --trainer` or nnU-Net itself."""
+"""Trainers of nnU-Net with a custom loss or augmentation, for `hecktor train plan --trainer` or nnU-Net itself."""

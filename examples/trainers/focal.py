@@ -1,4 +1,4 @@
-"""Dice plus focal loss, as in Lin et al. 2017, arXiv 1708.02002: sure voxels count less than in cross-entropy."""
+"""Dice plus focal loss (Lin et al. 2017, arXiv 1708.02002): confident voxels count less than in cross-entropy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GAMMA = 2.0
 
 
 class PerVoxel(nn.Module):
-    """A loss of MONAI in place of nnU-Net's cross-entropy, whose labels have no axis of channels."""
+    """A loss of MONAI with the interface of nnU-Net's cross-entropy, whose labels have no channel axis."""
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
@@ -28,7 +28,8 @@ class FocalTrainer(nnUNetTrainer):  # type: ignore[misc]
     """nnU-Net's trainer with a focal loss of all labels in place of cross-entropy."""
 
     def _build_loss(self) -> Any:
-        built = super()._build_loss()
-        one = getattr(built, "loss", built)  # inside nnU-Net's wrapper for outputs at several resolutions
-        one.ce = PerVoxel(FocalLoss(to_onehot_y=True, use_softmax=True, gamma=GAMMA))
-        return built
+        loss = super()._build_loss()
+        # With outputs at several resolutions, nnU-Net wraps the loss.
+        inner_loss = getattr(loss, "loss", loss)
+        inner_loss.ce = PerVoxel(FocalLoss(to_onehot_y=True, use_softmax=True, gamma=GAMMA))
+        return loss

@@ -1,4 +1,7 @@
-"""A PET turned and shifted against the CT in a tenth of the patches each, as LesionTracer trained for autoPET III."""
+"""Misalignment of the PET as an augmentation, which LesionTracer used for autoPET III.
+
+The PET is rotated against the CT in 10% of the patches, and shifted in 10%.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,28 @@ from batchgeneratorsv2.transforms.spatial.channel_misalignment import ChannelMis
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-PET, PROBABILITY = 1, 0.1
-# Largest rotation about each axis, and largest shift (z, y, x) in voxels.
-DEGREES, SHIFT_VOXELS = 5.0, (0, 2, 2)
+PET_CHANNEL = 1
+PROBABILITY = 0.1
+# Maximum rotation about each axis, and maximum shift (z, y, x).
+MAX_ROTATION_DEGREES = 5.0
+MAX_SHIFT_VOXELS = (0, 2, 2)
 
 
 class MisalignedTrainer(nnUNetTrainer):  # type: ignore[misc]
-    """nnU-Net's trainer with patches whose PET lies beside the CT."""
+    """nnU-Net's trainer with patches whose PET is not aligned with the CT."""
 
     def get_training_transforms(self, *args: Any, **options: Any) -> Any:
-        """nnU-Net's transforms after a misalignment of the PET; the reference, drawn on the CT's grid, stays.
+        """Return nnU-Net's transforms with a misalignment of the PET before them.
 
-        It comes first, while the patch still has the margin that rotation needs.
+        The reference is not moved, since it was drawn on the CT. The misalignment comes first, because the patch then
+        still has the margin that a rotation needs.
         """
-        misaligned = ChannelMisalignmentTransform(
-            (PET,),
-            rotation_ax_cor_sag=(DEGREES,) * 3,
+        misalignment = ChannelMisalignmentTransform(
+            (PET_CHANNEL,),
+            rotation_ax_cor_sag=(MAX_ROTATION_DEGREES,) * 3,
             rad_or_deg="deg",
             p_rotation=PROBABILITY,
-            shift_zyx=SHIFT_VOXELS,
+            shift_zyx=MAX_SHIFT_VOXELS,
             p_shift=PROBABILITY,
         )
-        return ComposeTransforms([misaligned, *super().get_training_transforms(*args, **options).transforms])
+        return ComposeTransforms([misalignment, *super().get_training_transforms(*args, **options).transforms])

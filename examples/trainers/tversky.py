@@ -1,4 +1,4 @@
-"""Tversky loss plus cross-entropy, as in Salehi et al. 2017, arXiv 1706.05721: a missed voxel weighs more."""
+"""Tversky loss plus cross-entropy (Salehi et al. 2017, arXiv 1706.05721): missed voxels weigh more than false ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from monai.losses.tversky import TverskyLoss
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
 
-FALSE_POSITIVE, FALSE_NEGATIVE = 0.3, 0.7
+FALSE_POSITIVE_WEIGHT = 0.3
+FALSE_NEGATIVE_WEIGHT = 0.7
 
 
 class PerRegion(nn.Module):
-    """A loss of MONAI in place of nnU-Net's Dice, which also gets a mask of ignored voxels; there are none."""
+    """A loss of MONAI with the interface of nnU-Net's Dice.
+
+    `loss_mask` is unused, because HECKTOR's labels have no ignored voxels.
+    """
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
@@ -29,8 +33,16 @@ class TverskyTrainer(nnUNetTrainer):  # type: ignore[misc]
     """nnU-Net's trainer with a Tversky loss of the lesions in place of Dice."""
 
     def _build_loss(self) -> Any:
-        built = super()._build_loss()
-        one = getattr(built, "loss", built)  # inside nnU-Net's wrapper for outputs at several resolutions
-        options = {"alpha": FALSE_POSITIVE, "beta": FALSE_NEGATIVE, "batch": self.configuration_manager.batch_dice}
-        one.dc = PerRegion(TverskyLoss(include_background=False, to_onehot_y=True, softmax=True, **options))
-        return built
+        loss = super()._build_loss()
+        # With outputs at several resolutions, nnU-Net wraps the loss.
+        inner_loss = getattr(loss, "loss", loss)
+        tversky = TverskyLoss(
+            include_background=False,
+            to_onehot_y=True,
+            softmax=True,
+            alpha=FALSE_POSITIVE_WEIGHT,
+            beta=FALSE_NEGATIVE_WEIGHT,
+            batch=self.configuration_manager.batch_dice,
+        )
+        inner_loss.dc = PerRegion(tversky)
+        return loss

@@ -15,13 +15,14 @@ from rehearsal.submission.cli import add_image_options, images_or_reason, refuse
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make and test the files of a phase; without a container engine, make the ground truth and then raise."""
-    parser = _parser()
+    parser = _build_parser()
     arguments = parser.parse_args(argv)
     require_paths(arguments, "--ground-truth", "--predictions")
     require_files(arguments, "--bounding-boxes")
     if arguments.no_image:
         refuse_image_options(parser, arguments, "--no-image")
-    from evaluation.editions.profile import build_profile  # after --help: these take seconds
+    # These imports take seconds, which --help does not need.
+    from evaluation.editions.profile import build_profile
     from evaluation.options import find_task
     from hecktor.phase.pipeline import PhaseOptions, make_phase
     from hecktor.phase.settings import GROUND_TRUTH
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hecktor phase", description="Make and test the files of a phase, and write its settings into README.md."
     )

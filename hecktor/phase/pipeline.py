@@ -21,8 +21,8 @@ from evaluation.inputs.ground_truth import read_reference_table
 from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, read_table, with_decimal_points
 from evaluation.options import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from evaluation.pipeline import evaluate_submission, read_references, read_submissions
-from hecktor.phase.predictions import Answers, References, perfect_answers, stage
-from hecktor.phase.settings import GROUND_TRUTH, SETTINGS, PhaseSettings, readme
+from hecktor.phase.predictions import Answers, References, make_perfect_answers, write_submission
+from hecktor.phase.settings import GROUND_TRUTH, SETTINGS, PhaseSettings, format_readme
 from rehearsal.jobs.cases import place
 from rehearsal.jobs.evaluation import EvaluationRun, ranked_values, run_evaluation, value_at
 from rehearsal.runners.runner import ProcessRunner, Runner, evaluation_command
@@ -41,7 +41,17 @@ EMPTY: Final = "empty"
 
 @dataclass(frozen=True)
 class PhaseOptions:
-    """Options of a phase: the rules of `task`, its reference, predictions in plain files to test and boxes, or None."""
+    """Options of a phase.
+
+    Attributes:
+        edition: The edition of the phase.
+        profile: The scoring rules of the edition.
+        task: The task of the phase with its scoring rules.
+        ground_truth: The reference.
+        output: Folder of the files to upload.
+        predictions: Predictions in plain files, of which a further test submission is made.
+        bounding_boxes: Table of the boxes inside which masks are scored.
+    """
 
     edition: Edition
     profile: EvaluationProfile
@@ -53,63 +63,79 @@ class PhaseOptions:
 
 
 def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> dict[str, EvaluationRun]:
-    """Make and test the files of a phase, and return the evaluation of each test submission by name.
+    """Make and test the files of a phase.
 
-    Files get their final names only after all tests have passed. `images` makes the archive of the evaluation image;
-    without it only the ground truth is made and tested with a plain process. `report` gets a line for each step.
+    Files get their final names only after all tests have passed.
+
+    Args:
+        options: Options of the phase.
+        images: Makes the archive of the evaluation image. Without it only the ground truth is made, and a plain process
+            tests it.
+        report: Gets a line for each step.
+
+    Returns:
+        The evaluation of each test submission by name.
 
     Raises:
-        HecktorError: reference or predictions cannot be used, or a test failed. The folder then keeps its earlier
+        HecktorError: Reference or predictions cannot be used, or a test failed. The folder then keeps its earlier
             content, and `failed/` has the logs of the image and the test submissions.
     """
     task = options.task
     check_folder(options.output, SETTINGS, "phase")
     if requires_boxes(task) != (options.bounding_boxes is not None):
-        found = "found none for" if requires_boxes(task) else "found with"
+        problem = "found none for" if requires_boxes(task) else "found with"
         expected = "a CSV file of boxes" if requires_boxes(task) else "one with bounding_box required"
-        raise HecktorError("--bounding-boxes", f"{found} edition {task.edition}", expected)
-    references = _references(options)
-    cases = len({case for one in references.values() for case in one.targets})
-    settings, submissions = PhaseSettings.of(task), _submissions(options, references, report)
+        raise HecktorError("--bounding-boxes", f"{problem} edition {task.edition}", expected)
+    references = _read_references(options)
+    case_count = len({case for reference in references.values() for case in reference.targets})
+    settings = PhaseSettings.from_task(task)
+    submissions = _read_test_submissions(options, references, report)
     with scratch_folder(options.output) as scratch:
-        left_out = _pack_ground_truth(options, references, scratch)
-        report(f"{GROUND_TRUTH}: {cases} cases, packed, unpacked as the platform does")
-        for table, columns in left_out.items():
+        unused_columns = _pack_ground_truth(options, references, scratch)
+        report(f"{GROUND_TRUTH}: {case_count} cases, packed, unpacked as the platform does")
+        for table, columns in unused_columns.items():
             report(f"{table}: packed without {', '.join(columns)}, which the score of this task does not use")
         for name, answers in submissions.items():
-            _score(options, name, answers, scratch)
+            _score_submission(options, name, answers, scratch)
             report(f"{name} submission: made and scored")
         with failure_keeps_logs(scratch, options.output):
-            runner, names = _image(options, images, scratch, report)
-            tries = {name: _tried(name, runner, settings, scratch, report) for name in submissions}
-        page = readme(options.edition.title, task, settings, [scratch / name for name in names], cases, tries)
+            runner, names = _prepare_runner(options, images, scratch, report)
+            runs = {name: _run_submission(name, runner, settings, scratch, report) for name in submissions}
+        page = format_readme(options.edition.title, task, [scratch / name for name in names], case_count, runs)
         earlier = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
         for name in replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings)):
             report(f"{name}: removed, since it belonged to an earlier phase in this folder")
-    return tries
+    return runs
 
 
-def _references(options: PhaseOptions) -> References:
-    """The reference of each answer. Raises GroundTruthError; for a release it says how a phase's reference looks."""
+def _read_references(options: PhaseOptions) -> References:
+    """Read the reference of each answer.
+
+    Raises:
+        GroundTruthError: The reference is unusable. If it is a release, the message describes a phase's reference.
+    """
     try:
         return read_references(options.profile, options.task, options.ground_truth, options.bounding_boxes)
     except GroundTruthError:
         if not is_release(options.ground_truth, options.edition):
             raise
-        name = options.ground_truth.name
-        masks = ["the masks <case>.nii.gz of all patients"] * (options.task.algorithm.mask_spec is not None)
-        expected = " and ".join([*masks, *["its table"] * bool(options.task.algorithm.head_specs)])
-        what = f"{expected} in one folder, as the platform needs them (docs/organise.md#start-from-a-release)"
-        raise GroundTruthError(name, "a release, with a folder for each patient", what) from None
+        files = []
+        if options.task.algorithm.mask_spec is not None:
+            files.append("the masks <case>.nii.gz of all patients")
+        if options.task.algorithm.head_specs:
+            files.append("its table")
+        where = "in one folder, as the platform needs them (docs/organise.md#start-from-a-release)"
+        problem = "a release, with a folder for each patient"
+        raise GroundTruthError(options.ground_truth.name, problem, f"{' and '.join(files)} {where}") from None
 
 
 def _archive_name(algorithm: Algorithm) -> str:
     return f"{algorithm.evaluation_image}.tar.gz"
 
 
-def _submissions(options: PhaseOptions, references: References, report: Reporter) -> dict[str, Answers]:
-    """Read the test submissions by name; `stage` empties the answers of the empty one."""
-    perfect = perfect_answers(options.task, references)
+def _read_test_submissions(options: PhaseOptions, references: References, report: Reporter) -> dict[str, Answers]:
+    """Read the test submissions by name; `write_submission` replaces the answers of the empty submission."""
+    perfect = make_perfect_answers(options.task, references)
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
         predicted = read_submissions(options.task, references, options.output, options.predictions)
@@ -117,7 +143,8 @@ def _submissions(options: PhaseOptions, references: References, report: Reporter
         for finding in predicted.findings:
             report(f"predictions submission: warning: {finding}")
         for name, submission in predicted.submissions.items():
-            if missing := [answer.case for answer in submission.answers if not answer.is_submitted]:
+            missing = [answer.case for answer in submission.answers if not answer.is_submitted]
+            if missing:
                 report(f"predictions submission: warning: no {name} of {format_names(missing)}, which count as missing")
     return submissions
 
@@ -125,72 +152,85 @@ def _submissions(options: PhaseOptions, references: References, report: Reporter
 def _pack_ground_truth(options: PhaseOptions, references: References, scratch: Path) -> dict[str, list[str]]:
     """Pack the masks, tables and boxes that the evaluation of the task reads, and unpack them as `ground_truth`.
 
-    Returns the columns of each table that were left out, if any.
+    Returns:
+        The columns that were left out, by the name of the table.
     """
-    for path in {path for one in references.values() for path in one.targets.values()}:
+    for path in {path for reference in references.values() for path in reference.targets.values()}:
         if isinstance(path, Path):
             place(path, scratch / "reference" / path.name)
-    left_out = _pack_tables(options.profile, options.task, references, scratch / "reference")
+    unused_columns = _write_tables(options.profile, options.task, references, scratch / "reference")
     if options.bounding_boxes is not None:
         place(options.bounding_boxes, scratch / "reference" / BOUNDING_BOXES)
     pack(scratch / "reference", scratch / GROUND_TRUTH)
     unpack(scratch / GROUND_TRUTH, scratch / "ground_truth", error=GroundTruthError)
-    return {table: columns for table, columns in left_out.items() if columns}
+    return {table: columns for table, columns in unused_columns.items() if columns}
 
 
-def _pack_tables(
+def _write_tables(
     profile: EvaluationProfile, task: TaskProfile, references: References, folder: Path
 ) -> dict[str, list[str]]:
-    """Put each table into `folder` with the patients, their centres and the scored answers.
+    """Write each table into `folder` with only the patients, their centres and the scored answers.
 
-    Returns the columns that were left out, by the table's name.
+    Returns:
+        The columns that were left out, by the name of the table.
     """
-    centre_columns = [name for one in profile.edition.clinical if one.name == CENTRE for name in one.spellings]
+    variables = profile.edition.clinical
+    centre_columns = [name for variable in variables if variable.name == CENTRE for name in variable.spellings]
     answers_of: dict[Path, list[AnswerSpec]] = {}
     for name, reference in references.items():
         for path in reference.tables:
             answers_of.setdefault(path, []).append(task.answers[name].answer)
-    return {path.name: _pack_table(path, centre_columns, answers, folder) for path, answers in answers_of.items()}
+    return {path.name: _write_table(path, centre_columns, answers, folder) for path, answers in answers_of.items()}
 
 
-def _pack_table(path: Path, centre_columns: Sequence[str], answers: Sequence[AnswerSpec], folder: Path) -> list[str]:
+def _write_table(path: Path, centre_columns: Sequence[str], answers: Sequence[AnswerSpec], folder: Path) -> list[str]:
+    """Write one table into `folder` and return the columns that were left out."""
     table = read_reference_table(path, answers, centre_columns)
     scored = {column for answer in answers for column in answer.column_aliases}
-    kept = [column for column in dict.fromkeys(table.header) if column in {ID_COLUMN, CENTRE_COLUMN, *scored}]
+    used = [column for column in dict.fromkeys(table.header) if column in {ID_COLUMN, CENTRE_COLUMN, *scored}]
     columns = read_table(path, GroundTruthError, ()).header
-    left_out = [column for column, name in zip(columns, table.header, strict=True) if name not in kept]
-    if len(kept) == len(columns) and path.suffix.lower() == ".csv":
+    unused = [column for column, name in zip(columns, table.header, strict=True) if name not in used]
+    if len(used) == len(columns) and path.suffix.lower() == ".csv":
         place(path, folder / path.name)
     else:
         rows = with_decimal_points(table, scored, GroundTruthError).rows
-        write_csv(folder / f"{path.stem}.csv", kept, [{name: row[name] for name in kept} for row in rows])
-    return list(dict.fromkeys(filter(None, left_out)))
+        write_csv(folder / f"{path.stem}.csv", used, [{name: row[name] for name in used} for row in rows])
+    return list(dict.fromkeys(filter(None, unused)))
 
 
-def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:
-    """Stage a submission and score it in this process, before an image is built, which takes minutes.
+def _score_submission(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:
+    """Write a submission and score it in this process, before an image is built, which takes minutes.
 
-    Raises HecktorError: the reference or an answer is unusable, or the platform would not rank the result.
+    Raises:
+        HecktorError: The reference or an answer is unusable, or the platform would not rank the result.
     """
     input_dir = scratch / REHEARSAL / name / "input"
     input_dir.mkdir(parents=True)
-    stage(options.task, answers, input_dir, is_empty=name == EMPTY)
-    task, edition = options.task.algorithm.name, options.edition.source
-    files = scratch / "ground_truth", input_dir
-    scored = evaluate_submission(
-        EvaluationRequest(*files, None, task, edition, bootstraps=0, workers=count_usable_cpus())
+    write_submission(options.task, answers, input_dir, is_empty=name == EMPTY)
+    request = EvaluationRequest(
+        scratch / "ground_truth",
+        input_dir,
+        None,
+        options.task.algorithm.name,
+        options.edition.source,
+        bootstraps=0,
+        workers=count_usable_cpus(),
     )
+    scored = evaluate_submission(request)
     unranked = ranked_values(scored.to_dict())[1]
-    problems = [f"{one.case}: {one.why}" for one in scored.cases.failed]
+    problems = [f"{case.case}: {case.why}" for case in scored.cases.failed]
     problems += [*scored.warnings, *unranked] if unranked else []
     if problems:
         raise HecktorError(f"{name} submission", problems[0])
 
 
-def _image(
+def _prepare_runner(
     options: PhaseOptions, images: BuiltImages | None, scratch: Path, report: Reporter
 ) -> tuple[Runner, list[str]]:
-    """The program that evaluates, and the names of the files to upload."""
+    """Build and save the evaluation image; return the runner of the evaluation, and the names of the files to upload.
+
+    Without `images` the runner is a plain process.
+    """
     algorithm = options.task.algorithm
     name = _archive_name(algorithm)
     if images is None:
@@ -204,17 +244,22 @@ def _image(
     return runner, [name, GROUND_TRUTH]
 
 
-def _tried(name: str, runner: Runner, settings: PhaseSettings, scratch: Path, report: Reporter) -> EvaluationRun:
-    """Run the evaluation as the platform does. Raises HecktorError if the leaderboard would lack a figure."""
+def _run_submission(
+    name: str, runner: Runner, settings: PhaseSettings, scratch: Path, report: Reporter
+) -> EvaluationRun:
+    """Run the evaluation as the platform does; raise `HecktorError` if the leaderboard would lack a figure."""
     output_dir = scratch / REHEARSAL / name
     with tempfile.TemporaryDirectory(dir=scratch) as work_dir:
         Path(work_dir).chmod(0o755)
         run = run_evaluation(runner, output_dir / "input", scratch / "ground_truth", output_dir, Path(work_dir))
     if run.problem is not None:
         raise HecktorError(f"{name} submission", run.problem)
-    places = [path.rpartition(".") for path in settings.paths]
-    absent = [f"{where}.{figure}" for where, _, figure in places if figure not in (value_at(run.metrics, where) or {})]
-    if problems := [*ranked_values(run.metrics)[1], *(f"metrics.json: found no {path}" for path in absent)]:
+    problems = list(ranked_values(run.metrics)[1])
+    for path in settings.paths:
+        metric, _, figure = path.rpartition(".")
+        if figure not in (value_at(run.metrics, metric) or {}):
+            problems.append(f"metrics.json: found no {path}")
+    if problems:
         raise HecktorError(f"{name} submission", problems[0])
     for warning in (*run.warnings, *run.metrics["warnings"]):
         report(f"{name} submission: warning: {warning}")

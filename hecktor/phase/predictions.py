@@ -1,4 +1,4 @@
-"""Test submissions in the platform's layout: perfect answers, empty answers, and answers from plain files."""
+"""Write test submissions in the platform's layout: perfect answers, empty answers, and answers from plain files."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ from rehearsal.jobs.evaluation import place_output, write_jobs
 from rehearsal.platform.outputs import CheckedOutput
 
 References = Mapping[str, Reference[Any]]
-Answers = Mapping[str, Sequence[SubmittedAnswer]]  # by the answer's name
+# Answers of all cases by the name of the answer.
+Answers = Mapping[str, Sequence[SubmittedAnswer]]
 
 
-def perfect_answers(task: TaskProfile, references: References) -> Answers:
-    """The reference as answers: its masks and classes, and ranks of the follow-up as risks.
+def make_perfect_answers(task: TaskProfile, references: References) -> Answers:
+    """Turn the reference into answers: its masks and classes, and ranks of the follow-up as risks.
 
-    Recurrences come before patients censored on the same day; times are ranks from 1, risks their negatives.
+    Patients with a recurrence rank before patients censored on the same day. A time is the rank, starting with 1, and
+    a risk is the negative rank.
     """
-    return {name: _perfect(one, references[name].targets) for name, one in task.answers.items()}
+    return {name: _make_perfect(profile, references[name].targets) for name, profile in task.answers.items()}
 
 
-def _perfect(profile: AnswerProfile, targets: Mapping[str, Any]) -> list[SubmittedAnswer]:
+def _make_perfect(profile: AnswerProfile, targets: Mapping[str, Any]) -> list[SubmittedAnswer]:
     if profile.answer.kind == "mask":
         return [SubmittedAnswer(case, path) for case, path in targets.items()]
     if not isinstance(profile.rules, RiskRules):
@@ -45,52 +47,63 @@ def _perfect(profile: AnswerProfile, targets: Mapping[str, Any]) -> list[Submitt
     return [SubmittedAnswer(case, None, value=sign * rank_of[key]) for case, key in key_of.items()]
 
 
-def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: bool = False) -> None:
-    """Fill `input_dir` as the evaluation's `/input`; a case has no output where an answer or its target is missing.
+def write_submission(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: bool = False) -> None:
+    """Write a submission as the `/input` of the evaluation; missing answers are left out.
 
-    With `is_empty` masks are empty, and all cases have the same risk and the first class. Raises HecktorError for a
-    case with an unusable answer.
+    Args:
+        task: The task with its declared answers.
+        answers: The answers to write.
+        input_dir: Folder of the submission.
+        is_empty: Whether to write an empty mask, the same risk and the first class for every case.
+
+    Raises:
+        HecktorError: The answer of a case is unusable.
     """
-    by_case: dict[str, list[tuple[AnswerSpec, SubmittedAnswer]]] = {}
-    for answer in task.algorithm.answers:
-        for one in answers[answer.name]:
-            if one.is_submitted:
-                by_case.setdefault(one.case, []).append((answer, one))
-    jobs, faults = [], []
-    for case in sorted(by_case):
+    answers_of: dict[str, list[tuple[AnswerSpec, SubmittedAnswer]]] = {}
+    for spec in task.algorithm.answers:
+        for answer in answers[spec.name]:
+            if answer.is_submitted:
+                answers_of.setdefault(answer.case, []).append((spec, answer))
+    jobs: list[dict[str, Any]] = []
+    errors: list[HecktorError] = []
+    for case in sorted(answers_of):
         try:
-            jobs.append(_job(task, case, by_case[case], input_dir, is_empty))
-        except HecktorError as fault:
-            faults.append(fault)
-    if faults:
-        raise combine_errors(faults, f"{len(faults)} of {len(by_case)} cases cannot be used")
+            jobs.append(_write_job(task, case, answers_of[case], input_dir, is_empty))
+        except HecktorError as error:
+            errors.append(error)
+    if errors:
+        raise combine_errors(errors, f"{len(errors)} of {len(answers_of)} cases cannot be used")
     write_jobs(jobs, input_dir, np.random.default_rng(0))
 
 
-def _job(
+def _write_job(
     task: TaskProfile, case: str, answers: Sequence[tuple[AnswerSpec, SubmittedAnswer]], input_dir: Path, is_empty: bool
 ) -> dict[str, Any]:
-    """A case as a job. The image's name is the case; an evaluation reads no clinical variables."""
+    """Write the outputs of a case and return its job; the name of its image is the case."""
     pk = str(uuid.uuid4())
     inputs = [
         make_socket_entry(socket, number, image=(str(uuid.uuid4()), f"{case}.mha") if socket.is_image else None)
         for number, socket in enumerate(task.algorithm.inputs.values(), start=1)
     ]
     with TemporaryDirectory(dir=input_dir) as folder:
-        checked = [_output(answer, one, Path(folder), is_empty) for answer, one in answers]
-        outputs = [place_output(one, number, input_dir / pk / "output") for number, one in enumerate(checked, start=1)]
+        outputs = [
+            place_output(_write_output(spec, answer, Path(folder), is_empty), number, input_dir / pk / "output")
+            for number, (spec, answer) in enumerate(answers, start=1)
+        ]
     return make_job_entry(pk, inputs, outputs, algorithm_image="hecktor phase")
 
 
-def _output(answer: AnswerSpec, submitted: SubmittedAnswer, folder: Path, is_empty: bool) -> CheckedOutput:
-    path, value = folder / f"{submitted.case}.mha", submitted.value
-    if submitted.path is not None:
-        mask = read_labels(submitted.path, HecktorError)  # only organisers see its message
+def _write_output(spec: AnswerSpec, answer: SubmittedAnswer, folder: Path, is_empty: bool) -> CheckedOutput:
+    """Write a mask into `folder`, or return the value of another answer."""
+    path = folder / f"{answer.case}.mha"
+    if answer.path is not None:
+        # Only organisers see the message of this error, so it may name a file of the reference.
+        mask = read_labels(answer.path, HecktorError)
         write_mask(path, np.zeros_like(mask.array) if is_empty else mask.array, mask.geometry)
-        return CheckedOutput(answer, path)
-    if value is None:
-        problem = submitted.problem or "no prediction"
-        raise PredictionError(f"--predictions: {answer.name} of {submitted.case}", problem, "a usable one")
+        return CheckedOutput(spec, path)
+    if answer.value is None:
+        problem = answer.problem or "no prediction"
+        raise PredictionError(f"--predictions: {spec.name} of {answer.case}", problem, "a usable prediction")
     if is_empty:
-        return CheckedOutput(answer, path, 1.0 if answer.kind == "risk" else answer.classes[0])
-    return CheckedOutput(answer, path, value.value if isinstance(value, PredictedClass) else value)
+        return CheckedOutput(spec, path, 1.0 if spec.kind == "risk" else spec.classes[0])
+    return CheckedOutput(spec, path, answer.value.value if isinstance(answer.value, PredictedClass) else answer.value)

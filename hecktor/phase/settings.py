@@ -1,6 +1,7 @@
-"""Settings of a phase that an organiser enters on the platform, in `phase.json`, and the page that explains them.
+"""Settings of a phase that an organiser enters on the platform, and the page that explains them.
 
-README.md is made from the text in `readme.md`: files to upload, settings and results of the test submissions.
+`phase.json` holds the settings. The page README.md is made from the text in `readme.md`; it lists the files to upload,
+the settings and the results of the test submissions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rehearsal.submission.folder import describe_api_method, size_and_sum
 SETTINGS: Final = "phase.json"
 GROUND_TRUTH: Final = "ground_truth.tar.gz"
 _EXACT: Final = "The platform's positions are the same."
-_NEAR: Final = (
+_SIMILAR: Final = (
     "The platform cannot rank this way: use `hecktor rank` on all metrics.json files for the official positions."
 )
 _PROCESS: Final = "No image was made. A plain process ran: user, network and read-only input were not enforced."
@@ -48,7 +49,7 @@ class ResultColumn(Document):
 
 
 class PhaseSettings(Document):
-    """Settings by the platform's names of the fields; times are in seconds, the period of submissions in days."""
+    """Settings named like the platform's fields; times are in seconds, the period of submissions in days."""
 
     submission_kind: Literal["Algorithm"] = "Algorithm"
     creator_must_be_verified: bool = True
@@ -70,46 +71,51 @@ class PhaseSettings(Document):
     evaluation_requires_memory_gb: int = EVALUATION_LIMITS.memory_bytes // GIB
 
     @classmethod
-    def of(cls, task: TaskProfile) -> PhaseSettings:
-        """The settings for a task: its first deciding metric is the score, the other ranked ones are columns."""
-        method, ranked, _ = platform_ranking(task.ranking.schemes[task.ranking.official])
+    def from_task(cls, task: TaskProfile) -> PhaseSettings:
+        """Choose the settings for a task: its first deciding metric is the score, its other metrics are columns."""
+        method, ranked, _ = find_platform_ranking(task.ranking.schemes[task.ranking.official])
         names = dict.fromkeys((*ranked, *task.ranking.official_metrics, *task.metrics))
-        score, *others = [_column(name, task.metrics[name], is_ranked=name in ranked) for name in names]
+        score, *extra_columns = [_make_column(name, task.metrics[name], is_ranked=name in ranked) for name in names]
         return cls(
             score_title=score.title,
             score_jsonpath=score.path,
             score_error_jsonpath=score.error_path,
             score_default_sort=score.order,
             scoring_method_choice=method,
-            extra_results_columns=tuple(others),
+            extra_results_columns=tuple(extra_columns),
             algorithm_time_limit=math.ceil(task.algorithm.time_limit_s),
         )
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths in metrics.json that the leaderboard reads."""
-        columns = [path for one in self.extra_results_columns for path in (one.path, one.error_path)]
-        return (self.score_jsonpath, self.score_error_jsonpath, *columns)
+        column_paths = [path for column in self.extra_results_columns for path in (column.path, column.error_path)]
+        return (self.score_jsonpath, self.score_error_jsonpath, *column_paths)
 
 
-def _column(name: str, metric: MetricProfile, *, is_ranked: bool) -> ResultColumn:
-    path, error_path = metric_path(name), metric_path(name, "ci95_half_width")
-    order: Order = "desc" if metric.higher_is_better else "asc"
+def _make_column(name: str, metric: MetricProfile, *, is_ranked: bool) -> ResultColumn:
     return ResultColumn(
-        title=metric.title, path=path, error_path=error_path, order=order, exclude_from_ranking=not is_ranked
+        title=metric.title,
+        path=metric_path(name),
+        error_path=metric_path(name, "ci95_half_width"),
+        order="desc" if metric.higher_is_better else "asc",
+        exclude_from_ranking=not is_ranked,
     )
 
 
-def platform_ranking(scheme: Scheme) -> tuple[ScoringMethod, tuple[str, ...], bool]:
-    """The platform's closest ranking to a scheme, its metrics, and whether both give the same order.
+def find_platform_ranking(scheme: Scheme) -> tuple[ScoringMethod, tuple[str, ...], bool]:
+    """Find the platform's ranking that is closest to a scheme.
 
     The platform orders by one value, or by the mean or median rank over columns of equal weight.
+
+    Returns:
+        The platform's method, its metrics, and whether it gives the same order as the scheme.
     """
     metrics = tuple(dict.fromkeys(list_scheme_metrics(scheme)))
     if isinstance(scheme, str):
         return "abs", metrics, True
     if isinstance(scheme, Lexicographic):
-        method, metrics, is_exact = platform_ranking(scheme.parts[0])
+        method, metrics, is_exact = find_platform_ranking(scheme.parts[0])
         return method, metrics, is_exact and len(scheme.parts) == 1
     is_flat = len(metrics) == len(scheme.parts) and all(isinstance(part, str) for part in scheme.parts)
     if isinstance(scheme, Borda):
@@ -117,41 +123,46 @@ def platform_ranking(scheme: Scheme) -> tuple[ScoringMethod, tuple[str, ...], bo
     return "med", metrics, is_flat
 
 
-def readme(
-    title: str,
-    task: TaskProfile,
-    settings: PhaseSettings,
-    files: Sequence[Path],
-    cases: int,
-    tries: Mapping[str, EvaluationRun],
+def format_readme(
+    title: str, task: TaskProfile, files: Sequence[Path], case_count: int, runs: Mapping[str, EvaluationRun]
 ) -> str:
-    """The page as Markdown, for the `files` to upload and the evaluations of the test submissions by name."""
+    """Format the page as Markdown.
+
+    Args:
+        title: Title of the edition.
+        task: The task of the phase.
+        files: Files to upload.
+        case_count: Number of cases of the reference.
+        runs: Evaluations of the test submissions by name.
+    """
+    settings = PhaseSettings.from_task(task)
     fields = settings.model_dump(mode="json")
-    columns, official = fields.pop("extra_results_columns"), task.ranking.official
-    shown = {name: format_json(value, indent=None).strip().strip('"') or "none" for name, value in fields.items()}
+    columns = fields.pop("extra_results_columns")
+    official = task.ranking.official
+    texts = {name: format_json(value, indent=None).strip().strip('"') or "none" for name, value in fields.items()}
     return Template(Path(__file__).with_name("readme.md").read_text(encoding="utf-8")).substitute(
         title=f"{title}, {task.algorithm.title}",
-        files=_files(files),
-        cases=cases,
-        settings=format_table(["Field", "Value"], [[f"`{name}`", value] for name, value in shown.items()]),
+        files=_format_files(files),
+        cases=case_count,
+        settings=format_table(["Field", "Value"], [[f"`{name}`", value] for name, value in texts.items()]),
         columns=format_json(columns).strip(),
         cpus=f"{EVALUATION_LIMITS.cpus:g}",
         official=official,
-        ranking=_EXACT if platform_ranking(task.ranking.schemes[official])[2] else _NEAR,
-        sockets=_sockets(task.algorithm),
+        ranking=_EXACT if find_platform_ranking(task.ranking.schemes[official])[2] else _SIMILAR,
+        sockets=_format_sockets(task.algorithm),
         how=_ISOLATED if len(files) > 1 else _PROCESS,
-        image=_describe_image(tries) if len(files) > 1 else "",
-        tries=_tries(settings, tries),
+        image=_format_api_method(runs) if len(files) > 1 else "",
+        tries=_format_results(settings, runs),
     )
 
 
-def _describe_image(tries: Mapping[str, EvaluationRun]) -> str:
-    """Return the bullet about the API method of the evaluation image."""
-    api_method = next(run.api_method for run in tries.values())
+def _format_api_method(runs: Mapping[str, EvaluationRun]) -> str:
+    """Format the bullet about the API method of the evaluation image."""
+    api_method = next(run.api_method for run in runs.values())
     return f"- {describe_api_method(api_method)}\n"
 
 
-def _files(files: Sequence[Path]) -> str:
+def _format_files(files: Sequence[Path]) -> str:
     uses = ["ground truth" if path.name == GROUND_TRUTH else "evaluation method" for path in files]
     rows = [
         [path.name, use, *size_and_sum(FileEntry(**make_file_entry(path)))]
@@ -160,21 +171,25 @@ def _files(files: Sequence[Path]) -> str:
     return format_table(["File", "Upload as the phase's", "Size", "sha256"], rows)
 
 
-def _sockets(algorithm: Algorithm) -> str:
+def _format_sockets(algorithm: Algorithm) -> str:
     sockets = [
-        *(("input", one) for one in algorithm.inputs.values()),
-        *(("optional input", one) for one in algorithm.optional_inputs.values()),
+        *(("input", socket) for socket in algorithm.inputs.values()),
+        *(("optional input", socket) for socket in algorithm.optional_inputs.values()),
         *(("output", answer.socket) for answer in algorithm.answers),
     ]
-    rows = [[what, f"`{one.slug}`", one.title, one.kind, f"`{one.relative_path}`"] for what, one in sockets]
+    rows = [
+        [role, f"`{socket.slug}`", socket.title, socket.kind, f"`{socket.relative_path}`"] for role, socket in sockets
+    ]
     return format_table(["Socket", "Slug", "Title", "Kind", "Path"], rows)
 
 
-def _tries(settings: PhaseSettings, tries: Mapping[str, EvaluationRun]) -> str:
-    paths = [settings.score_jsonpath, *(column.path for column in settings.extra_results_columns)]
-    values = {path: [value_at(run.metrics, path) for run in tries.values()] for path in paths}
-    rows = [[path, *("-" if one is None else f"{one:.4f}" for one in of)] for path, of in values.items()]
-    outcomes = [run.outcome for run in tries.values() if run.outcome is not None]
-    rows.append(["seconds", *(f"{one.seconds:.1f}" for one in outcomes)])
-    rows.append(["memory, GiB", *(f"{(one.peak_memory_bytes or 0) / GIB:.2f}" for one in outcomes)])
-    return format_table(["In metrics.json", *tries], rows)
+def _format_results(settings: PhaseSettings, runs: Mapping[str, EvaluationRun]) -> str:
+    """Format a table with the scores, seconds and memory of the test submissions."""
+    rows = []
+    for path in (settings.score_jsonpath, *(column.path for column in settings.extra_results_columns)):
+        values = [value_at(run.metrics, path) for run in runs.values()]
+        rows.append([path, *("-" if value is None else f"{value:.4f}" for value in values)])
+    outcomes = [run.outcome for run in runs.values() if run.outcome is not None]
+    rows.append(["seconds", *(f"{outcome.seconds:.1f}" for outcome in outcomes)])
+    rows.append(["memory, GiB", *(f"{(outcome.peak_memory_bytes or 0) / GIB:.2f}" for outcome in outcomes)])
+    return format_table(["In metrics.json", *runs], rows)

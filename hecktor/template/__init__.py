@@ -1,7 +1,8 @@
-"""A model of your own: put your code into these classes and remove those that you do not need.
+"""A custom model: put your code into these classes and remove the classes that you do not need.
 
-The algorithm finds them by name, such as `my_model:Network`, in the folder that `--code` gives or that the image was
-built with. None of them needs an import of this project. docs/own-model.md says what happens if one fails.
+The algorithm finds the classes by name, such as `my_model:Network`. They are in the folder of the option `--code`, or
+in the folder with which the image was built. No class needs to import this project. docs/own-model.md describes what
+happens if a class fails.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ if TYPE_CHECKING:
 
 
 class Network:
-    """Segments patches. The project reads, localises, resamples, tiles, mirrors, averages and restores around it.
+    """A network that segments patches.
+
+    The project reads the images, finds the head and neck region, resamples it, cuts it into patches, mirrors and
+    averages them, and restores the mask on the CT's grid.
 
     Attributes:
-        spacing_mm: voxel spacing (x, y, z) of the grid on which it works.
-        patch: voxels (z, y, x) of a patch.
-        channels: pairs of "CT" (HU) or "PET" (SUV) and a normalisation: a window (low, high) that becomes 0 to 1, one
-            of nnU-Net's by name, such as "ZScoreNormalization", or a function of an array (z, y, x).
-        labels: names of the outputs, among them background, GTVp and GTVn; others count as background.
-        mirror_axes: axes of (z, y, x) along which a patch may be mirrored for further passes.
+        spacing_mm: Voxel spacing (x, y, z) of the patches.
+        patch: Number of voxels (z, y, x) of a patch.
+        channels: Pairs of an image, "CT" (HU) or "PET" (SUV), and its normalisation. A normalisation is a window
+            (low, high) that is scaled to 0 to 1, the name of a normalisation of nnU-Net, such as
+            "ZScoreNormalization", or a function of an array (z, y, x).
+        labels: Names of the outputs, among them background, GTVp and GTVn. Any other label counts as background.
+        mirror_axes: Axes of (z, y, x) along which a patch may be mirrored for further passes.
         returns: "logits", or "probabilities" that sum to 1.
-        half_precision: call it under torch's autocast.
+        half_precision: Whether the network is called under torch's autocast.
     """
 
     spacing_mm = (4.0, 4.0, 4.0)
@@ -41,21 +46,30 @@ class Network:
     half_precision = False
 
     def __init__(self, folder: Path, device: str) -> None:
-        """Load the network from the files in `folder` (`hecktor package --weights`) onto a device such as "cuda"."""
+        """Load the network from `folder`, the folder of `hecktor package --weights`, onto a device such as "cuda"."""
         self.threshold = float(json.loads((folder / "settings.json").read_text())["threshold"])
         self.device = device
 
     def __call__(self, patch: torch.Tensor) -> torch.Tensor:
-        """Outputs (batch, label, z, y, x) of a normalised patch (batch, channel, z, y, x), on the same device."""
+        """Compute the outputs of normalised patches.
+
+        Args:
+            patch: Patches (batch, channel, z, y, x).
+
+        Returns:
+            Outputs (batch, label, z, y, x) on the same device.
+        """
         hot = (patch[:, 1] > self.threshold).float()
         return torch.stack([1 - hot, hot, torch.zeros_like(hot)], dim=1)
 
 
 class Features:
-    """Measures numbers of your own, once on the masks of the training and in each case; heads get them beside ours.
+    """Custom features, which heads get in addition to the project's features.
+
+    They are measured once for each patient of the training, and in each new case.
 
     Attributes:
-        names: name and unit of each; heads know the first as `my_model:suv_spread`.
+        names: Name and unit of each feature. Heads know the first feature as `my_model:suv_spread`.
     """
 
     names: ClassVar[dict[str, str]] = {"suv_spread": "SUV"}
@@ -69,12 +83,20 @@ class Features:
         spacing_mm: tuple[float, float, float],
         clinical: dict[str, float | None],
     ) -> dict[str, float | None]:
-        """Each name with its number, or None where it cannot be measured.
+        """Measure the features of one case.
 
-        `mask` (0 background, 1 GTVp, 2 GTVn), `ct` in HU, `pet` in SUV and `dose` in Gy are (z, y, x) on one grid of
-        `spacing_mm` (x, y, z); PET and dose may be None. `clinical` has the edition's variables, None where missing.
+        Args:
+            mask: Labels (z, y, x): 0 background, 1 GTVp, 2 GTVn.
+            ct: HU on the grid of the mask.
+            pet: SUV on the grid of the mask; None without a PET.
+            dose: Gy on the grid of the mask; None without a dose.
+            spacing_mm: Voxel spacing (x, y, z) of the grid.
+            clinical: The edition's clinical variables; None for a missing value.
+
+        Returns:
+            A number for each name, or None if the feature cannot be measured.
         """
-        del ct, dose, spacing_mm, clinical  # this one needs the uptake alone
+        del ct, dose, spacing_mm, clinical  # This feature only needs the uptake in the mask.
         tumour = mask > 0
         if pet is None or not tumour.any():
             return {"suv_spread": None}
@@ -82,35 +104,50 @@ class Features:
 
 
 class Head:
-    """Predicts one answer from features. It is fitted, cross-validated and compared like the project's own heads."""
+    """A model that predicts one answer from features.
 
-    kinds = ("risk",)  # answers that it can give: "risk", "class" or both
+    It is fitted, cross-validated and compared in the same way as the project's heads.
+
+    Attributes:
+        kinds: Kinds of answers that the head can predict: "risk", "class" or both.
+    """
+
+    kinds = ("risk",)
 
     def __init__(self, target: Any) -> None:
-        """`target` has the answer's `name`, its `kind` and the names of its `classes`."""
+        """Create a head for the answer `target`, which has a `name`, a `kind` and the names of its `classes`."""
         self.target = target
         self.fill = 0.0
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
-        """Fit on patients in rows, NaN where a feature is missing; docs/heads.md names the columns.
+        """Fit the head.
 
-        The columns of `outcomes` are `days` and `event` of a risk, `class` (a number) of a class.
+        Args:
+            features: One row a patient, NaN for a missing feature; docs/heads.md names the columns.
+            outcomes: One row a patient. The columns are `days` and `event` for a risk, and `class` (a number) for a
+                class.
+            rng: Source of randomness, so that a training can be repeated.
         """
-        del outcomes, rng  # this head only needs the median
+        del outcomes, rng  # This head only needs the median of a feature.
         self.fill = float(np.nan_to_num(features["total_volume_ml"].median()))
 
     def predict(self, features: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """Risks (patients,), higher for an earlier event; of a class one score, or (patients, classes) of several."""
+        """Predict the answer of each patient.
+
+        Returns:
+            For a risk, numbers of shape (patients,), higher for an earlier event. For a class, scores of shape
+            (patients,) if there are two classes, or (patients, classes) if there are more.
+        """
         volume_ml = np.asarray(features["total_volume_ml"].fillna(self.fill), dtype=np.float64)
         return np.log(volume_ml + 1)
 
     def save(self, folder: Path) -> None:
-        """Write what `load` needs into `folder`, as plain data."""
+        """Write the data that `load` needs into `folder`, as plain data without code."""
         (folder / "head.json").write_text(json.dumps({"fill": self.fill}))
 
     @classmethod
     def load(cls, folder: Path) -> Head:
-        """Read what `save` wrote."""
+        """Read the head that `save` wrote."""
         head = cls(None)
         head.fill = float(json.loads((folder / "head.json").read_text())["fill"])
         return head

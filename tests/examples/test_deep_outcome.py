@@ -107,9 +107,9 @@ def test_event_free_days_of_equal_intervals() -> None:
 
 def test_interval_ends_are_quantiles_of_event_times() -> None:
     """Of two events, on days 100 and 400, a third and two thirds of the way: 200 and 300."""
-    assert found("interval_ends")([100.0, 400.0]) == pytest.approx([200.0, 300.0])
+    assert found("compute_interval_ends")([100.0, 400.0]) == pytest.approx([200.0, 300.0])
     with pytest.raises(ValueError, match="no training patient with an event after day 0"):
-        found("interval_ends")([0.0])
+        found("compute_interval_ends")([0.0])
 
 
 def test_missing_clinical_values_take_the_training_median() -> None:
@@ -118,9 +118,9 @@ def test_missing_clinical_values_take_the_training_median() -> None:
     network.learn_scale("clinical", torch.tensor([[60.0], [math.nan], [70.0], [50.0]]))
     assert float(network.get_buffer("clinical_mean")) == 60
     assert float(network.get_buffer("clinical_sd")) == pytest.approx(math.sqrt(50))
-    stages = network.stages(torch.rand(2, 4, 32, 32, 32))
+    stages = network.encode(torch.rand(2, 4, 32, 32, 32))
     same = [stage[:1].expand(2, -1, -1, -1, -1) for stage in stages]
-    one, other = network.outputs(same, torch.tensor([[math.nan], [60.0]]))
+    one, other = network.predict(same, torch.tensor([[math.nan], [60.0]]))
     torch.testing.assert_close(one, other)
 
 
@@ -154,7 +154,7 @@ def test_a_fit_writes_what_it_measures_with(small: dict[str, Any], tmp_path: Pat
 def test_the_segmentation_trains_the_encoder_and_not_the_answers() -> None:
     """A joint loss reaches the first convolution through the decoder, whose masks have the cube's size."""
     network = found("Network")(1, (), 2, joint=True)
-    logits = network.segmented(network.stages(torch.rand(2, 4, 20, 20, 20)), 20)
+    logits = network.segment(network.encode(torch.rand(2, 4, 20, 20, 20)), 20)
     assert logits.shape == (2, 2, 20, 20, 20)
     logits.square().mean().backward()
     assert float(network.encoder.conv1.weight.grad.abs().max()) > 0

@@ -46,7 +46,7 @@ def package(code: Code, tmp_path_factory: pytest.TempPathFactory) -> ModelPackag
     """A package of a network with random weights, whose masks are full of small parts."""
     root = tmp_path_factory.mktemp("monai")
     torch.manual_seed(7)
-    network = code.find("monai_unet:unet", "network")()
+    network = code.find("monai_unet:build_unet", "network")()
     (root / "weights").mkdir()
     save_file(network.state_dict(), root / "weights" / "weights.safetensors")
     command = ["package", "--code", str(FOLDER), "--weights", str(root / "weights"), "--without-heads"]

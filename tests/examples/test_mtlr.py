@@ -21,8 +21,8 @@ from tests.examples.readme import EXAMPLES
 CODE = Code.from_folders([EXAMPLES / "mtlr"])
 Head = CODE.find("mtlr:Head", "head")
 log_probabilities = CODE.find("mtlr:log_probabilities", "head")
-possible_intervals = CODE.find("mtlr:possible_intervals", "head")
-interval_ends = CODE.find("mtlr:interval_ends", "head")
+find_possible_intervals = CODE.find("mtlr:find_possible_intervals", "head")
+compute_interval_ends = CODE.find("mtlr:compute_interval_ends", "head")
 loss = CODE.find("mtlr:loss", "head")
 
 
@@ -49,7 +49,7 @@ def test_possible_intervals() -> None:
     """Ends on days 10 and 20: day 10 belongs to the first interval, and a patient censored on it had no event in it."""
     days, event = np.array([10.0, 10.0, 9.0, 15.0, 20.0]), np.array([True, False, False, True, False])
     expected = [[1, 0, 0], [0, 1, 1], [1, 1, 1], [0, 1, 0], [0, 0, 1]]
-    assert possible_intervals(np.array([10.0, 20.0]), days, event).astype(int).tolist() == expected
+    assert find_possible_intervals(np.array([10.0, 20.0]), days, event).astype(int).tolist() == expected
 
 
 def test_the_slope_is_that_of_differences() -> None:
@@ -67,13 +67,13 @@ def test_without_features_the_intervals_have_their_frequencies() -> None:
     8/9 down, as for Kaplan and Meier.
     """
     days = np.arange(1.0, 10.0)
-    ends = interval_ends(days, np.ones(9, bool))
+    ends = compute_interval_ends(days, np.ones(9, bool))
     np.testing.assert_allclose(ends, np.quantile(days, np.arange(1, 9) / 9))
     head = Head(None)
     outcomes = pd.DataFrame({"days": days, "event": True})
     head.fit(pd.DataFrame({"a": np.zeros(9)}), outcomes, np.random.default_rng(0))
     shares = [(days > end).mean() for end in ends]
-    np.testing.assert_allclose(head.survival(pd.DataFrame({"a": [0.0]}))[0], shares, atol=2e-3)
+    np.testing.assert_allclose(head.predict_survival(pd.DataFrame({"a": [0.0]}))[0], shares, atol=2e-3)
 
 
 def test_an_effect_may_change_in_time(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_an_effect_may_change_in_time(tmp_path: Path) -> None:
     features = pd.DataFrame({"a": marked, "b": rng.normal(size=300)})
     head = Head(None)
     head.fit(features, pd.DataFrame({"days": days, "event": days < 1000}), rng)
-    curves = head.survival(pd.DataFrame({"a": [0.0, 1.0], "b": [0.0, 0.0]}))
+    curves = head.predict_survival(pd.DataFrame({"a": [0.0, 1.0], "b": [0.0, 0.0]}))
     assert curves[0, 0] > curves[1, 0] + 0.1
     assert curves[0, -1] < curves[1, -1] - 0.1
     assert (np.diff(curves, axis=1) <= 0).all()

@@ -14,21 +14,21 @@ from tests.examples.readme import EXAMPLES
 
 CODE = Code.from_folders([EXAMPLES / "survival_forest"])
 Head = CODE.find("survival_forest:Head", "head")
-restricted_mean = CODE.find("survival_forest:restricted_mean", "head")
-pseudo_values = CODE.find("survival_forest:pseudo_values", "head")
+compute_restricted_mean = CODE.find("survival_forest:compute_restricted_mean", "head")
+compute_pseudo_values = CODE.find("survival_forest:compute_pseudo_values", "head")
 
 
 def test_mean_time_by_hand() -> None:
     """Events at 2 and 6, censored at 4: S is 1 until 2, 2/3 until 6, 0 after; to 8 the area is 2 + 4 * 2/3."""
     times, events = np.array([2.0, 4.0, 6.0]), np.array([True, False, True])
-    assert restricted_mean(times, events, 8.0) == pytest.approx(2 + 8 / 3)
-    assert restricted_mean(times, events, 5.0) == pytest.approx(2 + 2)
+    assert compute_restricted_mean(times, events, 8.0) == pytest.approx(2 + 8 / 3)
+    assert compute_restricted_mean(times, events, 5.0) == pytest.approx(2 + 2)
 
 
 def test_pseudo_values_without_censoring_are_the_times() -> None:
     """The mean time is then the mean of min(time, horizon), whose jackknife gives back each value."""
     times = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0])
-    values = pseudo_values(times, np.ones(6, dtype=bool), 4.5)
+    values = compute_pseudo_values(times, np.ones(6, dtype=bool), 4.5)
     np.testing.assert_allclose(values, np.minimum(times, 4.5), atol=1e-9)
 
 
@@ -38,7 +38,7 @@ def test_a_pseudo_value_with_censoring_by_hand() -> None:
     values are 14 - 2 * 6, 14 - 2 * 4 and 14 - 2 * 5.
     """
     times, events = np.array([2.0, 4.0, 6.0]), np.array([True, False, True])
-    np.testing.assert_allclose(pseudo_values(times, events, 8.0), [2.0, 6.0, 4.0], atol=1e-9)
+    np.testing.assert_allclose(compute_pseudo_values(times, events, 8.0), [2.0, 6.0, 4.0], atol=1e-9)
 
 
 def cohort(rng: np.random.Generator, patients: int) -> tuple[pd.DataFrame, pd.DataFrame]:

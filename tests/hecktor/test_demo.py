@@ -46,6 +46,6 @@ def test_an_edition_without_a_shipped_package_is_refused_before_phantoms_are_mad
 
 def test_teams_of_each_kind_of_task() -> None:
     """Each name of a team has arguments for its algorithm; a task without a mask has no threshold."""
-    two = [demo.teams(task) for task in demo.load_edition("hecktor2025").algorithms]
+    two = [demo.list_teams(task) for task in demo.load_edition("hecktor2025").algorithms]
     assert two == [("baseline", "pet-threshold"), ("baseline", "clinical-only"), ("baseline", "clinical-only")]
     assert {team for teams in two for team in teams} == set(demo.TEAMS)

@@ -303,7 +303,7 @@ def test_predictions_without_a_case_are_tested_as_files_are(table: Path, tmp_pat
     assert "predictions submission: warning: no rfs of D-4, which count as missing" in lines
     assert tries["predictions"].metrics["cases"]["missing"] == ["D-4"]
     (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\nD-4,high\n")
-    with pytest.raises(HecktorError, match=r"rfs of D-4: risks.csv, line 5: .*expected a usable one"):
+    with pytest.raises(HecktorError, match=r"rfs of D-4: risks.csv, line 5: .*expected a usable prediction"):
         make_phase(options, None, lines.append)
 
 

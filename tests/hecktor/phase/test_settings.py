@@ -11,13 +11,13 @@ from scipy.stats import rankdata
 from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank, MetricProfile, Scheme
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.rank import rank_by_scheme
-from hecktor.phase.settings import PhaseSettings, platform_ranking
+from hecktor.phase.settings import PhaseSettings, find_platform_ranking
 
 A, B, C = "a", "b", "c"
 
 
 def settings(edition: str, task: str | None = None) -> PhaseSettings:
-    return PhaseSettings.of(load_profile(edition).task(task))
+    return PhaseSettings.from_task(load_profile(edition).task(task))
 
 
 def test_settings_of_the_nested_borda_count() -> None:
@@ -76,7 +76,7 @@ def test_a_metric_in_mm_is_sorted_from_the_lowest() -> None:
     ],
 )
 def test_the_nearest_ranking_of_the_platform(scheme: Scheme, expected: object) -> None:
-    assert platform_ranking(scheme) == expected
+    assert find_platform_ranking(scheme) == expected
 
 
 VALUES = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=2, max_size=6)
@@ -88,7 +88,7 @@ def test_an_exact_ranking_gives_the_order_of_the_scheme(values: list[tuple[int, 
     scheme = make(parts=(A, B, C))
     columns = dict(zip((A, B, C), np.array(values, dtype=float).T, strict=True))
     profiles = {name: MetricProfile(name, higher_is_better=True) for name in columns}
-    method, metrics, is_exact = platform_ranking(scheme)
+    method, metrics, is_exact = find_platform_ranking(scheme)
     assert is_exact
     ranks = [rankdata(-columns[name], method="min") for name in metrics]
     positions = {"avg": np.mean, "med": np.median}[method](ranks, axis=0)
