@@ -180,7 +180,7 @@ def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = 
     """
     given, layout = root.absolute(), read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
-    readable = {task: table for task, table in tables.items() if table.readable}
+    readable = {task: table for task, table in tables.items() if table.is_readable}
     values = {task: read_values(table, edition) for task, table in readable.items()}
     centres = _centres(layout, values, edition)
     problems = [*layout.problems, *unmatched(layout, readable, centres), *without_mask(layout)]

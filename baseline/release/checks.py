@@ -26,8 +26,7 @@ from contract import labels
 from contract.errors import Finding, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, replace_nonfinite
-from contract.release.factors import read_suv_factors
-from contract.release.tables import Problem, ReleaseTable
+from contract.release.tables import Problem, ReleaseTable, read_suv_factors
 
 # Ranges of scanners, wide enough for coarse phantoms; a header in centimetres or metres falls outside.
 LEAST_SPACING_MM, MOST_SPACING_MM = 0.2, 12.0

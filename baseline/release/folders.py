@@ -123,13 +123,13 @@ def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> 
         if path.is_symlink() or path.exists():
             text = "a broken link" if path.is_symlink() else "not a regular file"
             layout.report(ERROR, "unreadable", name, path, text, f"the {role}")
-        elif role in parent.needed:
+        elif role in parent.required_roles:
             layout.report(ERROR, "missing-file", name, path, f"not found ({others or 'no other file'})", f"the {role}")
 
 
 def _report_shared_images(layout: ReleaseFiles) -> None:
     """Report images that two patients share: they could be in different folds."""
-    scans = {role for folder in layout.folders.values() for role in folder.needed if role != MASK_ROLE}
+    scans = {role for folder in layout.folders.values() for role in folder.required_roles if role != MASK_ROLE}
     for role in sorted(scans):
         known: dict[bytes, Path] = {}
         for patient in layout.patients.values():
@@ -159,7 +159,7 @@ def unmatched(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], centres:
     for task, table in tables.items():
         there = {patient for patient, folders in layout.patients.items() if task in folders.files}
         problems += _rows_without_images(layout, table, task, there, centres)
-        for patient in sorted(there - set(table.rows) - table.refused):
+        for patient in sorted(there - set(table.rows) - table.refused_ids):
             severity = WARNING if patient in anywhere else ERROR
             found = f"a folder, no row in {table.file}"
             file = layout.name(layout.folders[task].path / patient)
@@ -217,7 +217,7 @@ def without_mask(layout: ReleaseFiles) -> list[Problem]:
     problems = []
     for patient in layout.patients.values():
         own = [folder for folder in with_masks if folder.name in patient.files]
-        if not with_masks or patient.first(MASK_ROLE) or any(MASK_ROLE in folder.needed for folder in own):
+        if not with_masks or patient.first(MASK_ROLE) or any(MASK_ROLE in folder.required_roles for folder in own):
             continue
         where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
         missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"

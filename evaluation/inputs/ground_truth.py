@@ -15,10 +15,10 @@ from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalise_centre
 from contract.errors import GroundTruthError
 from contract.io.files import format_utf8_path, list_folder
-from contract.io.tables import normalise_cell
 from contract.patient import describe_id_difference, format_names
 from contract.predictions import parse_case
 from contract.release.layout import list_csv_files
+from contract.release.tables import normalise_cell
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (

@@ -16,10 +16,10 @@ from contract.editions.clinical import normalise_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import find_image_suffix
 from contract.io.files import format_utf8_path
-from contract.io.tables import normalise_cell
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import parse_case
+from contract.release.tables import normalise_cell
 from evaluation.inputs.mask_files import describe_masks_nearby, list_masks, match_unread_file
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (

@@ -22,8 +22,8 @@ from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.io.files import parse_json, read_csv_text, read_text
-from contract.io.tables import MAX_TABLE_BYTES, check_table_size, normalise_cell
 from contract.platform import compose
+from contract.release.tables import MAX_TABLE_BYTES, check_table_size, normalise_cell
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"

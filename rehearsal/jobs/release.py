@@ -19,7 +19,6 @@ from contract.io.files import list_folder, write_csv
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import parse_case
-from contract.release.factors import has_factors, read_suv_factors
 from contract.release.layout import (
     MASK_ROLE,
     ReleaseFolder,
@@ -31,7 +30,15 @@ from contract.release.layout import (
     is_release,
     list_csv_files,
 )
-from contract.release.tables import ID_COLUMN, ReleaseTable, Row, list_columns_read, read_table
+from contract.release.tables import (
+    ID_COLUMN,
+    ReleaseTable,
+    Row,
+    has_factors,
+    list_columns_read,
+    read_suv_factors,
+    read_table,
+)
 from rehearsal.jobs.cases import Cohort, CohortCase, place
 from rehearsal.jobs.execute import Rehearsal
 
@@ -101,7 +108,7 @@ def _table(folder: ReleaseFolder, edition: Edition) -> ReleaseTable | None:
     if not others:
         return None
     table = read_table(others[0], others[0].name, edition)
-    if not table.readable:
+    if not table.is_readable:
         fault = next(problem for problem in table.problems if problem.is_error)
         raise InputError(table.file, fault.found, fault.expected)
     return table

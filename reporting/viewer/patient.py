@@ -52,7 +52,7 @@ def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[st
         for patient, row in table.rows.items():
             rows[patient] = {**row, **rows.get(patient, {})}
         errors = [f"{problem.patient_id}: {problem.found}" for problem in table.problems if problem.is_error]
-        if not table.readable:
+        if not table.is_readable:
             notes.append(f"{path.name} is not shown: {table.problems[-1].found}")
         elif errors:
             notes.append(f"{path.name} has rows that are not shown: {format_names(errors)}")

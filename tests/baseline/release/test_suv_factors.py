@@ -17,8 +17,7 @@ from baseline.release.checks import scale_by_factor
 from baseline.work import DATASET_NAME
 from contract.errors import InputError
 from contract.images.volumes import Volume, read_volume
-from contract.release.factors import read_suv_factors
-from contract.release.tables import ReleaseTable, read_cells
+from contract.release.tables import ReleaseTable, read_cells, read_suv_factors
 from tests.baseline.release.one_folder import EDITION, FOLDER, HEADER, TABLE
 
 Release = Any  # tests/baseline/conftest.py: TinyRelease
