@@ -4,6 +4,6 @@ from contract.entry import hold_sigterm, run_program
 
 hold_sigterm()  # before the imports, which take seconds
 
-from algorithm.cli import program  # noqa: E402
+from algorithm.cli import platform_program  # noqa: E402
 
-run_program(program)
+run_program(platform_program)

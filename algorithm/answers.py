@@ -1,21 +1,26 @@
-"""The answers of one case: restored mask, measured features and heads, each with its own fallback."""
+"""Compute the answers of one case: restore the mask, measure the features, ask the heads.
+
+Each of the three steps has a fallback, so that a failure changes only the answers that depend on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from algorithm.case.read import Case
 from algorithm.heads.cube import absent_cube
 from algorithm.heads.documents import Faults, Features, Head, SinglePatient
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.features.structure import components
 from algorithm.heads.head_hook import without_user_code
 from algorithm.heads.measure import clinical_features, image_features
-from algorithm.heads.values import HeadAnswer, derive_stage, find_possible_classes, head_answer
-from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, HeadMode, MaskSource
+from algorithm.heads.values import derive_stage, find_possible_classes, head_answer
+from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, MaskSource, Segmentation
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from contract import labels
@@ -23,146 +28,138 @@ from contract.documents import is_member, is_number
 from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, HecktorError, ModelPackageError
-from contract.images.geometry import is_below
-from contract.packages import MinLesionSizes
+from contract.images.geometry import Geometry, is_below
 
 _Mask = npt.NDArray[np.uint8]
+NOT_SEGMENTED: Final = "the case ended before its segmentation"
+NOT_MEASURED: Final = "the case ended before a head answered"
 
 
-class _NoFeaturesError(Exception):
-    """A fault left no features; the message is the reason."""
+@dataclass(frozen=True)
+class RestoredMask:
+    """Mask on the grid of the scan, and the fallback that replaced the network's mask.
+
+    The mask is None for an algorithm without a mask among its answers.
+    """
+
+    mask: _Mask | None
+    fallback: Fallback | None
 
 
-def restore(run: RunContext, segmented: CaseSegmentation) -> tuple[_Mask | None, Fallback | None]:
-    """The mask on the scan's grid, None if the algorithm has none, and the fallback in place of the network, if any.
+@dataclass(frozen=True)
+class NoFeatures:
+    """Features that do not exist, and the reason."""
 
-    The mask is empty if there is no segmentation or it cannot be restored.
+    reason: str
+
+
+@dataclass(frozen=True)
+class _HeadResult:
+    """Value of one risk or class.
+
+    Attributes:
+        value: The risk, the days or the class.
+        fallback: The fallback that gave the value; None if the head gave it, or if the mask left only one class.
+        notes: Lines for the log.
+        probability: Calibrated probability of the second of two classes; None if the head gives no probability.
+    """
+
+    value: HeadValue
+    fallback: Fallback | None = None
+    notes: tuple[str, ...] = ()
+    probability: float | None = None
+
+
+def compute_answers(run: RunContext, segmentation: CaseSegmentation, *, with_user_code: bool = False) -> CaseAnswers:
+    """Compute all answers of the algorithm from one segmentation.
+
+    Args:
+        run: The case.
+        segmentation: The segmentation from which the mask and the features come.
+        with_user_code: Whether custom features are measured and custom heads are asked.
 
     Raises:
-        Exception: the mask cannot be restored, and an earlier one stands or the edition declares no fallbacks.
+        Exception: An answer without a fallback fails.
     """
-    request, grid, segmentation = run.request, segmented.case.scan.geometry, segmented.segmentation
-    is_fallback = request.method.segmenter == "network" and segmented.by in FALLBACK_MASKS
-    fallback = Fallback(segmented.by, "no pass of the network") if is_fallback else None
-    if request.algorithm.mask_spec is None:
-        return None, fallback
-    why = "" if request.method.segmenter else "the method makes no mask"
-    if segmentation is not None:
-        try:
-            with run.stages("restore"):
-                mask = segmentation.mask_on(grid)
-            _check_mask(mask, grid.array_shape)
-        except Exception as problem:
-            if not request.algorithm.always_answers or _has_mask(run):
-                raise
-            why = f"the mask cannot be restored ({type(problem).__name__})"
-            run.trace(why, problem)
-        else:
-            return mask, fallback
-    return np.zeros(grid.array_shape, dtype=np.uint8), Fallback(MaskSource.EMPTY_MASK, why)
-
-
-def _has_mask(run: RunContext) -> bool:
-    """True if a mask is written that was restored."""
-    answers, mask = run.output.answers, run.request.algorithm.mask_spec
-    if answers is None or mask is None or answers.segmented.segmentation is None:
-        return False
-    return mask.name not in answers.fallbacks or answers.fallbacks[mask.name].by is not MaskSource.EMPTY_MASK
-
-
-def measure(run: RunContext, segmented: CaseSegmentation) -> tuple[SinglePatient | None, str]:
-    """Features of lesions and patient for the heads; None if the heads take declared values, or after a fault.
-
-    The fault of the first measurement is returned as text if all heads have a fallback.
-    Features of hooks are measured only for heads that ask an entrant's code, and fitted ones not for masks of the PET
-    threshold.
-    """
-    heads, case, segmentation = run.request.algorithm.head_specs, segmented.case, segmented.segmentation
-    if not heads or segmented.heads is HeadMode.DECLARED:
-        return None, ""
-    clinical = clinical_features(case.patient, run.request.edition.clinical)
-    if segmentation is None or segmented.by is MaskSource.NOTHING:
-        return SinglePatient(clinical, absent_cube), ""
-    try:
-        images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
-        seen, hooked = FeatureImages(*images, clinical), dict[str, float | None]()
-        for hook in run.resident.package.features if segmented.heads is HeadMode.ALL else ():
-            if not (hook.folds and segmented.by in FALLBACK_MASKS):
-                with run.stages(hook.title):
-                    hooked |= _hooked(run, hook, seen)
-        with run.stages("measure"):
-            measured = image_features(*images, run.smallest_lesions)
-    except Exception as problem:
-        if run.has_measured or any(answer.fallback is None for answer in heads):
-            raise
-        fault = f"the features cannot be measured ({type(problem).__name__})"
-        run.trace(fault, problem)
-        return None, fault
-    run.has_measured = True
-    return SinglePatient({**measured, **clinical, **hooked}, seen.cubes), ""
-
-
-def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
-    """The features of a hook, measured on the CPU if the GPU fails; if that fails too, empty with a notice."""
-    try:
-        if not hook.folds:
-            return hook.measured(images, run.deadline)
-        from algorithm.network.devices import as_inference, first_line
-
-        device = run.resident.device
-        with as_inference(device, limited=run.request.limits_card):
-            try:
-                return hook.measured(images, run.deadline, str(device))
-            except (RuntimeError, MemoryError) as problem:
-                if device.type == "cpu":
-                    raise
-                found = f"{device} failed ({first_line(problem)})"
-            run.notices.note(Finding(hook.title, found, action="going on with the CPU"))
-            return hook.measured(images, run.deadline)
-    except (RuntimeError, MemoryError, ModelPackageError) as problem:
-        found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
-        run.notices.note(Finding(hook.title, found, action="the heads use their training medians"))
-        return {}
-
-
-def answer(run: RunContext, segmented: CaseSegmentation) -> CaseAnswers:
-    """All answers of the algorithm, by their kinds.
-
-    Raises:
-        Exception: an answer without a fallback fails.
-    """
-    algorithm = run.request.algorithm
-    mask, of_mask = restore(run, segmented)
-    measured = measure(run, segmented)
-    values: dict[str, HeadValue] = {}
-    fallbacks: dict[str, Fallback] = {}
-    notes: list[str] = []
-    probabilities: dict[str, float] = {}
-    if algorithm.mask_spec is not None and of_mask is not None:
-        fallbacks[algorithm.mask_spec.name] = of_mask
-    possible = _classes_left(algorithm.head_specs, segmented, mask, run.smallest_lesions)
-    for declared in algorithm.head_specs:
+    restored = restore(run, segmentation)
+    patient = measure(run, segmentation, with_user_code=with_user_code)
+    possible_classes = _find_possible_classes(run, segmentation, restored.mask)
+    results = {}
+    for spec in run.request.algorithm.head_specs:
         with run.stages("head"):
-            left = possible.get(declared.name, declared.classes)
-            if len(left) == 1:
-                values[declared.name] = left[0]
-                continue
-            excluded = tuple(value for value in declared.classes if value not in left)
-            try:
-                given, lines = _by_head(run, declared, segmented.heads, measured, excluded)
-            except Exception as problem:
-                if not _may_fall_back(declared, problem):
-                    raise
-                value, fallback = _fall_back(run, declared, measured[0], excluded, problem)
-                values[declared.name], fallbacks[declared.name] = value, fallback
-            else:
-                values[declared.name] = given.value
-                if algorithm.mask_spec is None and of_mask is not None:
-                    fallbacks[declared.name] = of_mask  # the head saw another mask than the network's
-                notes += lines
-                if given.probability is not None:
-                    probabilities[declared.name] = given.probability
-    return CaseAnswers(segmented, mask, values, fallbacks, tuple(notes), probabilities)
+            possible = possible_classes.get(spec.name, spec.classes)
+            results[spec.name] = _answer_head(run, spec, patient, possible, with_user_code=with_user_code)
+    return _collect(run, segmentation, restored, results)
+
+
+def declare_answers(run: RunContext, segmentation: CaseSegmentation) -> CaseAnswers:
+    """Compute the mask, and give each risk and class a value that needs no features.
+
+    Raises:
+        Exception: The mask cannot be restored, and an earlier attempt has written one.
+    """
+    restored = restore(run, segmentation)
+    possible_classes = _find_possible_classes(run, segmentation, restored.mask)
+    results = {}
+    for spec in run.request.algorithm.head_specs:
+        possible = possible_classes.get(spec.name, spec.classes)
+        results[spec.name] = (
+            _HeadResult(possible[0]) if len(possible) == 1 else _fall_back(run, spec, None, possible, NOT_MEASURED)
+        )
+    return replace(_collect(run, segmentation, restored, results), are_declared=True)
+
+
+def _collect(
+    run: RunContext, segmentation: CaseSegmentation, restored: RestoredMask, results: Mapping[str, _HeadResult]
+) -> CaseAnswers:
+    """Collect the mask and the results of the heads by the name of the answer."""
+    mask_spec = run.request.algorithm.mask_spec
+    fallbacks = {} if mask_spec is None else {mask_spec.name: restored.fallback}
+    for name, result in results.items():
+        saw_fallback_mask = mask_spec is None and result.fallback is None
+        fallbacks[name] = restored.fallback if saw_fallback_mask else result.fallback
+    return CaseAnswers(
+        segmented=segmentation,
+        mask=restored.mask,
+        values={name: result.value for name, result in results.items()},
+        fallbacks={name: fallback for name, fallback in fallbacks.items() if fallback is not None},
+        notes=tuple(note for result in results.values() for note in result.notes),
+        probabilities={name: result.probability for name, result in results.items() if result.probability is not None},
+    )
+
+
+def restore(run: RunContext, segmentation: CaseSegmentation) -> RestoredMask:
+    """Restore the mask on the grid of the scan; an empty mask replaces a mask that cannot be restored.
+
+    Raises:
+        Exception: The mask cannot be restored, and either an earlier attempt wrote a mask, which is kept, or the
+            edition declares no fallbacks.
+    """
+    request = run.request
+    grid = segmentation.case.scan.geometry
+    fallback = None
+    if request.method.segmenter == "network" and segmentation.by in FALLBACK_MASKS:
+        fallback = Fallback(segmentation.by, "no pass of the network")
+    if request.algorithm.mask_spec is None:
+        return RestoredMask(None, fallback)
+    if segmentation.segmentation is None:
+        return _make_empty_mask(grid, NOT_SEGMENTED if request.method.segmenter else "the method makes no mask")
+    try:
+        with run.stages("restore"):
+            mask = segmentation.segmentation.mask_on(grid)
+        _check_mask(mask, grid.array_shape)
+    except Exception as problem:
+        if not request.algorithm.always_answers or _has_written_mask(run):
+            raise
+        reason = f"the mask cannot be restored ({type(problem).__name__})"
+        run.log_once(reason, problem)
+        return _make_empty_mask(grid, reason)
+    return RestoredMask(mask, fallback)
+
+
+def _make_empty_mask(grid: Geometry, reason: str) -> RestoredMask:
+    mask = np.zeros(grid.array_shape, dtype=np.uint8)
+    return RestoredMask(mask, Fallback(MaskSource.EMPTY_MASK, reason))
 
 
 def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
@@ -170,100 +167,215 @@ def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
         raise ValueError(f"mask of shape {mask.shape} with labels up to {mask.max(initial=0)}")
 
 
-def _classes_left(
-    heads: Sequence[AnswerSpec], segmented: CaseSegmentation, mask: _Mask | None, smallest: MinLesionSizes
-) -> dict[str, tuple[ClassValue, ...]]:
-    """The classes that the written mask leaves to each class answer on which it has a bearing, by name."""
-    declared = [one for one in heads if one.without or one.rule]
-    if mask is None or not declared:
+def _has_written_mask(run: RunContext) -> bool:
+    """Return whether the answers written so far hold a mask that was restored from a segmentation."""
+    answers = run.output.answers
+    spec = run.request.algorithm.mask_spec
+    if answers is None or spec is None or answers.segmented.segmentation is None:
+        return False
+    fallback = answers.fallbacks.get(spec.name)
+    return fallback is None or fallback.by is not MaskSource.EMPTY_MASK
+
+
+def measure(
+    run: RunContext, segmentation: CaseSegmentation, *, with_user_code: bool = False
+) -> SinglePatient | NoFeatures:
+    """Measure the features of lesions and patient that the heads need; nothing for an algorithm without heads.
+
+    If the first measurement of a case fails and all heads have a fallback, the reason is returned.
+
+    Raises:
+        Exception: A measurement fails, and either an earlier attempt has measured or a head has no fallback.
+    """
+    specs = run.request.algorithm.head_specs
+    if not specs:
+        return NoFeatures("no head needs features")
+    clinical = clinical_features(segmentation.case.patient, run.request.edition.clinical)
+    if segmentation.segmentation is None or segmentation.by is MaskSource.NOTHING:
+        return SinglePatient(clinical, absent_cube)
+    try:
+        images = _take_images(segmentation.case, segmentation.segmentation, clinical)
+        custom = _measure_user_features(run, segmentation, images) if with_user_code else {}
+        with run.stages("measure"):
+            measured = image_features(
+                images.mask, images.ct, images.pet, images.grid, images.dose, run.min_lesion_sizes
+            )
+    except Exception as problem:
+        if run.has_measured or any(spec.fallback is None for spec in specs):
+            raise
+        reason = f"the features cannot be measured ({type(problem).__name__})"
+        run.log_once(reason, problem)
+        return NoFeatures(reason)
+    run.has_measured = True
+    return SinglePatient({**measured, **clinical, **custom}, images.cubes)
+
+
+def _take_images(case: Case, segmentation: Segmentation, clinical: Features) -> FeatureImages:
+    return FeatureImages(
+        mask=segmentation.mask(),
+        ct=segmentation.ct,
+        pet=segmentation.pet,
+        grid=segmentation.grid,
+        dose=case.dose,
+        clinical=clinical,
+    )
+
+
+def _measure_user_features(run: RunContext, segmentation: CaseSegmentation, images: FeatureImages) -> Features:
+    """Measure the features of all hooks; fitted features are not measured on a fallback mask."""
+    custom: dict[str, float | None] = {}
+    for hook in run.loaded.package.features:
+        if not (hook.folds and segmentation.by in FALLBACK_MASKS):
+            with run.stages(hook.title):
+                custom |= _measure_hook(run, hook, images)
+    return custom
+
+
+def _measure_hook(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
+    """Measure the features of one hook; if its code fails, note the error and return no features."""
+    try:
+        return _measure_fitted_hook(run, hook, images) if hook.folds else hook.measured(images, run.deadline)
+    except (RuntimeError, MemoryError, ModelPackageError) as problem:
+        found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
+        run.notices.note(Finding(hook.title, found, action="the heads use their training medians"))
         return {}
-    grid, has_segmentation = segmented.case.scan.geometry, segmented.segmentation is not None
-    absent = {
-        labels.NAMES[label]
-        for label in labels.FOREGROUND
-        if all(is_below(part.volume_ml, smallest.get_ml(label)) for part in components(mask == label, grid))
-    }
-    return {one.name: find_possible_classes(one, absent, segmented=has_segmentation) for one in declared}
 
 
-def _by_head(
+def _measure_fitted_hook(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
+    """Measure fitted features on the device of the networks, or on the CPU if the GPU fails."""
+    from algorithm.network.devices import as_inference, first_line
+
+    device = run.loaded.device
+    with as_inference(device, limited=run.request.limits_card):
+        try:
+            return hook.measured(images, run.deadline, str(device))
+        except (RuntimeError, MemoryError) as problem:
+            if device.type == "cpu":
+                raise
+            found = f"{device} failed ({first_line(problem)})"
+        run.notices.note(Finding(hook.title, found, action="going on with the CPU"))
+        return hook.measured(images, run.deadline)
+
+
+def _find_possible_classes(
+    run: RunContext, segmentation: CaseSegmentation, mask: _Mask | None
+) -> dict[str, tuple[ClassValue, ...]]:
+    """Find the classes that the written mask leaves possible, by the name of each answer that depends on the mask."""
+    dependent = [spec for spec in run.request.algorithm.head_specs if spec.without or spec.rule]
+    if mask is None or not dependent:
+        return {}
+    absent = set()
+    for label in labels.FOREGROUND:
+        lesions = components(mask == label, segmentation.case.scan.geometry)
+        if all(is_below(lesion.volume_ml, run.min_lesion_sizes.get_ml(label)) for lesion in lesions):
+            absent.add(labels.NAMES[label])
+    is_segmented = segmentation.segmentation is not None
+    return {spec.name: find_possible_classes(spec, absent, segmented=is_segmented) for spec in dependent}
+
+
+def _answer_head(
     run: RunContext,
-    declared: AnswerSpec,
-    heads: HeadMode,
-    measured: tuple[SinglePatient | None, str],
-    excluded: Collection[ClassValue],
-) -> tuple[HeadAnswer, list[str]]:
-    """The head's answer, and lines for the log on what is missing and what its days mean."""
-    patient, fault_of_features = measured
-    if patient is None:
-        raise _NoFeaturesError(fault_of_features)
-    head, lines, faults = run.head(declared), list[str](), Faults()
-    if heads is not HeadMode.ALL:
+    spec: AnswerSpec,
+    patient: SinglePatient | NoFeatures,
+    possible: Sequence[ClassValue],
+    *,
+    with_user_code: bool,
+) -> _HeadResult:
+    """Answer one risk or class: with the only class that the mask leaves, else by the head, else by a fallback."""
+    if len(possible) == 1:
+        return _HeadResult(possible[0])
+    if isinstance(patient, NoFeatures):
+        return _fall_back(run, spec, None, possible, patient.reason)
+    try:
+        return _ask_head(run, spec, patient, possible, with_user_code=with_user_code)
+    except Exception as problem:
+        is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
+        if spec.fallback is None or is_bad_case:
+            raise
+        if isinstance(problem, HecktorError):
+            reason = str(problem)
+        else:
+            reason = type(problem).__name__
+            run.log_once(f"{spec.name}: the head fails ({reason})", problem)
+        return _fall_back(run, spec, patient, possible, reason)
+
+
+def _ask_head(
+    run: RunContext,
+    spec: AnswerSpec,
+    patient: SinglePatient,
+    possible: Collection[ClassValue],
+    *,
+    with_user_code: bool,
+) -> _HeadResult:
+    """Compute the value of one risk or class with its head.
+
+    Raises:
+        ModelPackageError: The head is missing, its code fails, or its value is not a possible answer.
+    """
+    head = run.find_head(spec)
+    if not with_user_code:
         head = without_user_code(head)
-    given = head_answer(declared, head, patient.features, patient.cubes, excluded=excluded, faults=faults)
+    excluded = [value for value in spec.classes if value not in possible]
+    faults: Faults = []
+    result = head_answer(spec, head, patient.features, patient.cubes, excluded=excluded, faults=faults)
+    notes = []
     for fault in faults:
-        finding = Finding(fault.what, fault.found, fault.expected, f"the ensemble of {declared.name} goes without it")
-        if heads is HeadMode.ALL:
+        finding = Finding(fault.what, fault.found, fault.expected, f"the ensemble of {spec.name} goes without it")
+        if with_user_code:
             run.notices.note(finding)
-        else:  # a better answer may have it
-            lines.append(str(finding))
-    if not _is_valid(declared, given.value):
-        raise ModelPackageError(f"head {declared.head!r}", f"gives {given.value!r}", "a possible answer")
-    lines += _missing(declared.name, head, patient.features)
-    return given, [*lines, *([given.note] if given.note else [])]
+        else:
+            # User code follows in a later attempt, whose ensemble may be complete.
+            notes.append(str(finding))
+    if not _is_valid(spec, result.value):
+        raise ModelPackageError(f"head {spec.head!r}", f"gives {result.value!r}", "a possible answer")
+    notes += _describe_missing(spec.name, head, patient.features)
+    if result.note:
+        notes.append(result.note)
+    return _HeadResult(result.value, notes=tuple(notes), probability=result.probability)
 
 
-def _missing(name: str, head: Head, features: Features) -> Iterator[str]:
-    """A line for each missing member of an ensemble, and one for all missing features."""
-    for expert in head.unavailable(features):
-        yield f"{name}: all features of expert {expert!r} are missing, so it is left out"
-    missing = head.missing(features)
-    if len(missing) == 1:
-        yield f"{name}: {missing[0].feature} is missing; instead its training median {missing[0].fill:g} is used"
-    elif missing:
-        medians = ", ".join(f"{term.feature} {term.fill:g}" for term in missing)
-        yield f"{name}: {len(missing)} features are missing; instead their training medians are used: {medians}"
-
-
-def _may_fall_back(declared: AnswerSpec, problem: Exception) -> bool:
-    """True after a fault of the head or a bug, if a fallback is declared; a bad case stays an error."""
-    is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
-    return declared.fallback is not None and not is_bad_case
+def _describe_missing(name: str, head: Head, features: Features) -> list[str]:
+    """List the experts that are left out for lack of features, and the features that take their training medians."""
+    notes = [
+        f"{name}: all features of expert {expert!r} are missing, so it is left out"
+        for expert in head.unavailable(features)
+    ]
+    terms = head.missing(features)
+    if len(terms) == 1:
+        notes.append(f"{name}: {terms[0].feature} is missing; instead its training median {terms[0].fill:g} is used")
+    elif terms:
+        medians = ", ".join(f"{term.feature} {term.fill:g}" for term in terms)
+        notes.append(f"{name}: {len(terms)} features are missing; instead their training medians are used: {medians}")
+    return notes
 
 
 def _fall_back(
     run: RunContext,
-    declared: AnswerSpec,
+    spec: AnswerSpec,
     patient: SinglePatient | None,
-    excluded: Collection[ClassValue],
-    problem: Exception,
-) -> tuple[HeadValue, Fallback]:
-    """The first possible value: from the rule, the training, the declaration, or any remaining class."""
-    sources: list[tuple[FallbackSource, Callable[[], Any]]] = [
-        (
-            "rule",
-            lambda: derive_stage(declared.rule, patient.features) if declared.rule and patient is not None else None,
-        ),
-        ("training", lambda: run.resident.manifest.fallbacks.get(declared.head)),
-        ("declaration", lambda: declared.fallback),
-        ("declaration", lambda: next(value for value in declared.classes if value not in excluded)),
+    possible: Collection[ClassValue],
+    reason: str,
+) -> _HeadResult:
+    """Return the first possible value: by the rule, of the training, of the declaration, or any class that is left."""
+    stage = derive_stage(spec.rule, patient.features) if spec.rule and patient is not None else None
+    candidates: list[tuple[FallbackSource, Any]] = [
+        ("rule", stage),
+        ("training", run.loaded.manifest.fallbacks.get(spec.head)),
+        ("declaration", spec.fallback),
+        *(("declaration", value) for value in possible),
     ]
-    if isinstance(problem, HecktorError | _NoFeaturesError):
-        why = str(problem)
-    else:
-        why = type(problem).__name__
-        run.trace(f"{declared.name}: the head fails ({why})", problem)
-    for source, value_of in sources:
-        value = value_of()
-        if _is_valid(declared, value) and value not in excluded:
-            break
-        if value is not None and value not in excluded:
-            run.trace(f"{declared.name}: {value!r} by the {source} is not a possible answer")
-    return value, Fallback(source, why)
+    for source, value in candidates:
+        if value is None or (value in spec.classes and value not in possible):
+            continue
+        if _is_valid(spec, value):
+            return _HeadResult(value, Fallback(source, reason))
+        run.log_once(f"{spec.name}: {value!r} by the {source} is not a possible answer")
+    raise ModelPackageError(spec.name, "no possible fallback", "a value of the training or the edition")
 
 
-def _is_valid(declared: AnswerSpec, value: object) -> bool:
-    """True if the answer may have this value."""
-    if declared.kind == "class":
-        return is_member(value, declared.classes)
-    return is_number(value) and (declared.direction == "risk" or float(value) > 0)  # type: ignore[arg-type]
+def _is_valid(spec: AnswerSpec, value: object) -> bool:
+    """Return whether the answer may have this value."""
+    if spec.kind == "class":
+        return is_member(value, spec.classes)
+    return is_number(value) and (spec.direction == "risk" or float(value) > 0)  # type: ignore[arg-type]

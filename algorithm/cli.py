@@ -23,29 +23,47 @@ from contract.options import (
 )
 
 
-def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
-    """Answer one case, or serve; 0 on success. `spent_s` of the time limit are already used.
+def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform: bool = False) -> int:
+    """Answer one case, or serve; return 0 on success.
 
-    SIGTERM ends with the best answers so far. Raises `HecktorError` for errors that a user can fix.
+    SIGTERM and Ctrl-C end the case with the best answers so far.
+
+    Args:
+        argv: Arguments; None takes those of the process.
+        spent_s: Seconds of the time limit that are used already.
+        on_platform: Whether the task's time limit holds if there is no `--time-limit`.
+
+    Raises:
+        HecktorError: The user can correct the error.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
     from algorithm.arguments import checked  # imports NumPy
 
     with lock_output(arguments.output or platform.OUTPUT_DIR):
-        asked = checked(parser, arguments)
+        checked_arguments = checked(parser, arguments)
+        if on_platform and arguments.time_limit is None:
+            arguments.time_limit = checked_arguments.algorithm.time_limit_s
         from algorithm.command import run  # imports SimpleITK and scipy
 
-        return run(arguments, asked, spent_s)
+        return run(arguments, checked_arguments, spent_s)
 
 
 def program(argv: Sequence[str] | None = None) -> int:
-    """Run `main` in a process that was started to answer one case: its start counts against the time limit.
+    """Run `hecktor predict` in a process that was started to answer one case.
 
-    The variables of an image declare default arguments.
+    The start of the process counts against a time limit. The variables of an image declare default arguments.
     """
-    arguments = sys.argv[1:] if argv is None else argv
-    return main([*read_image_arguments(), *arguments], spent_s=process_age_s())
+    return main(_read_arguments(argv), spent_s=process_age_s())
+
+
+def platform_program(argv: Sequence[str] | None = None) -> int:
+    """Run `python -m algorithm`, the entry point of images and rehearsals, as `program`, within the task's limit."""
+    return main(_read_arguments(argv), spent_s=process_age_s(), on_platform=True)
+
+
+def _read_arguments(argv: Sequence[str] | None) -> list[str]:
+    return [*read_image_arguments(), *(sys.argv[1:] if argv is None else argv)]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,9 +121,15 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the limits, the device, the method and the server."""
-    parser.add_argument("--time-limit", type=positive_number(), help="time limit in seconds (default: the task's)")
     parser.add_argument(
-        "--passes", type=whole_number(1), help="maximum number of passes (default: all that fit the time limit)"
+        "--time-limit",
+        type=positive_number(),
+        help="time limit in seconds (default: none; the task's in an image and in a rehearsal)",
+    )
+    parser.add_argument(
+        "--passes",
+        type=whole_number(1),
+        help="maximum number of passes (default: all, or those that fit the time limit)",
     )
     parser.add_argument(
         "--device",

@@ -7,10 +7,9 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import SimpleITK as sitk
@@ -20,7 +19,7 @@ from algorithm.case.inputs import CaseFiles
 from algorithm.deadline import Termination
 from algorithm.destination import remove_earlier
 from algorithm.heads.methods import method_for
-from algorithm.network.resident import LoadedPackage, find_shipped_package, find_uploaded_package
+from algorithm.network.loaded_package import LoadedPackage, find_shipped_package, find_uploaded_package
 from algorithm.output import remove_earlier_answers
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
@@ -55,11 +54,8 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
         if arguments.serve:
             serve(request, model_dir, platform.INVOKE_PORT if arguments.port is None else arguments.port)
             return 0
-        with _terminated_by_signal() as termination:
-            try:
-                record = predict(request, LoadedPackage(model_dir, request.device, request.code), termination).record
-            finally:
-                _log_this_thread_only()
+        with _end_by_signal() as termination:
+            record = predict(request, LoadedPackage(model_dir, request.device, request.code), termination).record
     LOGGER.info("written: %s", request.mask_path or request.output_dir)
     LOGGER.info("%s", record.summary())
     return 0
@@ -123,9 +119,9 @@ def _request(arguments: argparse.Namespace, asked: PredictArguments, spent_s: fl
         output_dir=asked.output_dir,
         mask_path=asked.mask_path,
         device=arguments.device,
-        time_limit_s=algorithm.time_limit_s if arguments.time_limit is None else arguments.time_limit,
+        time_limit_s=arguments.time_limit,
         spent_s=spent_s,
-        most_passes=arguments.passes,
+        max_passes=arguments.passes,
         probabilities_path=asked.probabilities_path,
         record_path=arguments.record,
         is_shipped=arguments.model is None and find_uploaded_package() is None,
@@ -135,40 +131,31 @@ def _request(arguments: argparse.Namespace, asked: PredictArguments, spent_s: fl
     )
 
 
-def _log_this_thread_only() -> None:
-    """Drop log lines of other threads: after an early end one may still compute, and its line would be the last.
-
-    A filter would be too late for a record that has passed the filters but waits for the handler's lock.
-    """
-    for handler in logging.getLogger().handlers:
-        handler.acquire()
-        handler.emit = partial(_emit_of_thread, handler.emit, threading.get_ident())  # type: ignore[method-assign]
-        handler.release()
-
-
-def _emit_of_thread(emit: Callable[[logging.LogRecord], None], thread: int, record: logging.LogRecord) -> None:
-    if record.thread == thread:
-        emit(record)
-
-
 @contextmanager
-def _terminated_by_signal() -> Iterator[Termination]:
-    """A termination that SIGTERM requests while the block runs; a SIGTERM held back until now counts too.
+def _end_by_signal() -> Iterator[Termination]:
+    """Yield a termination that SIGTERM or the first Ctrl-C requests; a SIGTERM that was held back until now counts too.
 
-    If it was held back, SIGTERM is ignored afterwards: the answer is written, and blocking the signal again would not
-    reach the libraries' threads, which began while it was not blocked.
+    SIGTERM is ignored afterwards if it was held back, because the answer is written then.
     """
     termination = Termination()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield termination
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: termination.request())
+    on_interrupt = signal.getsignal(signal.SIGINT)
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, on_interrupt)  # a second Ctrl-C ends at once
+        termination.request()
+
+    if on_interrupt is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupt)
+    on_sigterm = signal.signal(signal.SIGTERM, lambda *_: termination.request())
     held_back = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     try:
         yield termination
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if signal.SIGTERM in held_back else before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if signal.SIGTERM in held_back else on_sigterm)
+        signal.signal(signal.SIGINT, on_interrupt)
 
 
 def _check_options(arguments: argparse.Namespace, request: PredictRequest) -> None:

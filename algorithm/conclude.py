@@ -14,7 +14,7 @@ import numpy as np
 from scipy import ndimage
 
 from algorithm.heads.features.structure import components
-from algorithm.masks.segmentation import FALLBACK_MASKS, HeadMode, MaskSource, Segmentation, expected_dsc, softmax
+from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc, softmax
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from contract import labels
@@ -27,12 +27,10 @@ LOGGER = logging.getLogger("hecktor")
 _WITHOUT_MASK: Final = (MaskSource.HEADER, MaskSource.NOTHING)
 
 
-def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
-    """The answers, with the reason for an early end in the log, in the notices and in declared values."""
+def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> None:
+    """Say in the log which answers are final after an early end; declared values give a notice, too."""
     segmented, segmentation = answers.segmented, answers.segmented.segmentation
-    if not reason:
-        return answers
-    if segmented.heads is HeadMode.DECLARED:
+    if answers.are_declared:
         what = "an empty mask and fallbacks" if segmented.by is MaskSource.HEADER else "fallbacks"
         run.notices.note(Finding("answers", reason, action=f"{what} are written"))
     elif segmented.by in FALLBACK_MASKS:
@@ -41,7 +39,6 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAns
         LOGGER.warning("*** EARLY END *** %s", reason)
     elif segmentation.passes_done < segmentation.passes_planned:
         LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
-    return answers.because_of(reason)
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
@@ -76,7 +73,7 @@ def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> N
         if request.probabilities_path is not None and segmented.segmentation is not None:
             if segmented.by is not MaskSource.NETWORK:
                 LOGGER.warning("no probabilities are written: no pass of the network was made")
-            elif not run.deadline.stopped():
+            elif not run.deadline.is_stopped():
                 write_probabilities(request.probabilities_path, segmented.segmentation)
     except OutputError as problem:
         LOGGER.warning("not written beside the answers: %s", problem)
@@ -176,7 +173,6 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         segmented_by=None if segmented.by in _WITHOUT_MASK else segmented.by,
         passes_done=0 if network is None else network.passes_done,
         passes_planned=0 if network is None else network.passes_planned,
-        plan=None if network is None else network.plan,
         answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
         fallbacks=tuple(answers.fallbacks),
         notices=tuple(run.notices.findings),
@@ -184,21 +180,20 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         peak_memory_mib=peak_memory_mib(),
         gpu_peak_memory_mib=gpu_peak_memory_mib(),
         time_limit_s=run.deadline.time_limit_s,
-        left_s=run.deadline.margin_s(),
-        unfinished=run.stages.unfinished(),
+        left_s=None if run.deadline.time_limit_s is None else run.deadline.margin_s(),
         fallback_by={name: fallback.by for name, fallback in answers.fallbacks.items()},
         fallback_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
-        package=run.resident.identity if request.uses_package else None,
+        package=run.loaded.identity if request.uses_package else None,
         probabilities=answers.probabilities,
         images={name: None if one is None else _size(one.geometry) for name, one in segmented.case.scans.items()},
         lesions=lesions,
-        expected_dsc={} if network is None or run.deadline.stopped() else _calibrated_dsc(run, network),
+        expected_dsc={} if network is None or run.deadline.is_stopped() else _calibrated_dsc(run, network),
     )
 
 
 def _calibrated_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, float | None]:
     """Compute the expected DSC of each label, calibrated where the package has a map."""
-    maps = run.resident.package.manifest.expected_dsc
+    maps = run.loaded.package.manifest.expected_dsc
     expected = expected_dsc(segmentation.logits)
     return {
         label: value if value is None or label not in maps else maps[label].calibrate(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import CaseSource
 from algorithm.heads.methods import BASELINE, Method
-from algorithm.masks.segmentation import CaseSegmentation, HeadMode, MaskSource
+from algorithm.masks.segmentation import CaseSegmentation, MaskSource
 from contract.editions import Algorithm, Edition
 from contract.editions.answers import ClassValue
 from contract.errors import Finding
@@ -38,8 +38,8 @@ class PredictRequest:
         source: the platform's `/input` folder, plain files, or scans in memory.
         output_dir: the platform's `/output` folder; None writes no files there.
         device: "auto", "cpu" or "cuda".
-        time_limit_s: seconds for the case, of which `spent_s` are already used.
-        most_passes: limit on the passes of the network; None makes all that fit the time.
+        time_limit_s: seconds for the case, of which `spent_s` are already used; None sets no limit.
+        max_passes: limit on the passes of the network; None makes all that fit the time.
         probabilities_path: file for the class probabilities (`algorithm.output.write_probabilities`); None writes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
@@ -55,9 +55,9 @@ class PredictRequest:
     source: CaseSource
     output_dir: Path | None
     device: str
-    time_limit_s: float
+    time_limit_s: float | None
     spent_s: float = 0.0
-    most_passes: int | None = None
+    max_passes: int | None = None
     probabilities_path: Path | None = None
     record_path: Path | None = None
     mask_path: Path | None = None
@@ -74,10 +74,10 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class Fallback:
-    """The source of what replaced an answer, and the reason, which is empty until an early end makes it final."""
+    """The source of what replaced an answer, and the reason."""
 
     by: FallbackSource
-    why: str = ""
+    why: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class CaseAnswers:
         fallbacks: the fallbacks by the name of the answer.
         notes: lines for the log, such as features that are missing.
         probabilities: of the second of two classes, by name, from a head with calibration.
+        are_declared: whether no feature was measured, so that the values come from the training or the declaration.
     """
 
     segmented: CaseSegmentation
@@ -99,46 +100,32 @@ class CaseAnswers:
     fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     probabilities: Mapping[str, float] = field(default_factory=dict)
+    are_declared: bool = False
 
     @property
     def geometry(self) -> Geometry:
         """The CT's grid."""
         return self.segmented.case.scan.geometry
 
-    def because_of(self, why: str) -> CaseAnswers:
-        """The same answers, with `why` as reason of declared values."""
-        if self.segmented.heads is not HeadMode.DECLARED:
-            return self
-        fallbacks = {name: Fallback(one.by, one.why or why) for name, one in self.fallbacks.items()}
-        return replace(self, fallbacks=fallbacks)
-
 
 class Stages:
-    """Seconds by stage, in the order in which they ran; calling it times a block, without the blocks inside it."""
+    """Seconds by stage, in the order in which the stages ended; a stage does not count the stages inside it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._begun: dict[str, float] = {}
+        self._inner_s = 0.0
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Time the block as stage `name`."""
-        begun, former = time.monotonic(), self._begun.get(name)
-        self._begun[name] = begun
+        begun_s, outer_s = time.monotonic(), self._inner_s
+        self._inner_s = 0.0
         try:
             yield
         finally:
-            spent = time.monotonic() - self._begun.pop(name)
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
-            if former is not None:
-                self._begun[name] = former
-            for outer in self._begun:
-                self._begun[outer] += time.monotonic() - begun
-
-    def unfinished(self) -> dict[str, float]:
-        """Seconds so far of stages that another thread is still in, after an early end."""
-        now = time.monotonic()
-        return {name: now - begun for name, begun in list(self._begun.items())}
+            spent_s = time.monotonic() - begun_s
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent_s - self._inner_s
+            self._inner_s = outer_s + spent_s
 
 
 @dataclass(frozen=True)
@@ -151,9 +138,9 @@ class RunRecord:
     each label by the networks' probabilities, empty without them and after an early end. `fallbacks` names the
     answers given by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule",
     "training", "declaration"), and `fallback_why` the reason. `region` describes the region that was searched
-    (`Region.as_json`), None for a method without images. `device` and `plan` describe the passes and are None without
-    any. `package` is the model package, None for a method without one; a notice says if it is the shipped one.
-    `seconds` has the finished stages, `unfinished` those that were still running after an early end.
+    (`Region.as_json`), None for a method without images. `device` describes what made the passes and is None without
+    passes. `package` is the model package, None for a method without one; a notice says if it is the shipped one.
+    `seconds` has the finished stages. `time_limit_s` and `left_s` are None without a time limit.
     """
 
     edition: str
@@ -164,16 +151,14 @@ class RunRecord:
     segmented_by: MaskSource | None
     passes_done: int
     passes_planned: int
-    plan: str | None
     answers: Mapping[str, HeadValue | None]
     fallbacks: tuple[str, ...]
     notices: tuple[Finding, ...]
     seconds: Mapping[str, float]
     peak_memory_mib: float
     gpu_peak_memory_mib: float | None
-    time_limit_s: float
-    left_s: float
-    unfinished: Mapping[str, float] = field(default_factory=dict)
+    time_limit_s: float | None
+    left_s: float | None
     fallback_by: Mapping[str, str] = field(default_factory=dict)
     fallback_why: Mapping[str, str] = field(default_factory=dict)
     package: PackageIdentity | None = None
@@ -185,7 +170,6 @@ class RunRecord:
     def as_json(self) -> dict[str, Any]:
         """The record as plain data, with its format version."""
         content = asdict(self)
-        del content["unfinished"]
         return {"format_version": RECORD_VERSION, **content, "fallbacks": list(self.fallbacks)} | {
             "notices": [asdict(notice) for notice in self.notices],
             "package": None if self.package is None else self.package.model_dump(),
@@ -194,9 +178,8 @@ class RunRecord:
     def summary(self) -> str:
         """One line: who answered, seconds of each stage, passes, peak memory, fallbacks and notices, time left."""
         parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
-        parts += [f"{name} {seconds:.1f} s so far" for name, seconds in self.unfinished.items()]
         if self.segmented_by == "network":
-            parts.append(f"{self.passes_done} of {self.passes_planned} passes over {self.plan} on {self.device}")
+            parts.append(f"{self.passes_done} of {self.passes_planned} passes on {self.device}")
         elif self.segmented_by is not None:
             parts.append(f"no pass, by {self.segmented_by}")
         parts.append(f"peak memory {self.peak_memory_mib:.0f} MiB")
@@ -209,8 +192,9 @@ class RunRecord:
         # The usual method has the name of our baseline, but answers by whatever networks the package has.
         by = [] if self.package is None else [f"package {self.package.name}"]
         by += [f"method {self.method}"] if self.package is None or self.method != BASELINE else []
-        figures = ", ".join([*parts, f"{self.left_s:.1f} s of {self.time_limit_s:g} s left"])
-        return f"{self.task} answered by {', '.join(by)}: {figures}"
+        if self.time_limit_s is not None:
+            parts.append(f"{self.left_s:.1f} s of {self.time_limit_s:g} s left")
+        return f"{self.task} answered by {', '.join(by)}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from algorithm.case.inputs import plain_case
 from algorithm.case.read import CaseSource, CaseVolumes
 from algorithm.heads.methods import method_for
-from algorithm.network.resident import LoadedPackage, find_shipped_package, find_uploaded_package
+from algorithm.network.loaded_package import LoadedPackage, find_shipped_package, find_uploaded_package
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
 from contract.editions import Algorithm
@@ -45,8 +45,8 @@ class Predictor:
                 without one.
             task: task of the edition by name or number; None for the first one.
             device: "auto", "cpu" or "cuda".
-            passes: largest number of passes of the network for each case; None makes all that fit the time.
-            time_limit_s: seconds for each case; None takes the task's own limit.
+            passes: largest number of passes of the network for each case; None makes all, or those that fit the time.
+            time_limit_s: seconds for each case; None sets no limit.
             code: folders of your own code that the package names, such as `my_model`.
 
         Raises:
@@ -62,14 +62,14 @@ class Predictor:
             source=Path(),
             output_dir=None,
             device=device,
-            time_limit_s=self.algorithm.time_limit_s if time_limit_s is None else time_limit_s,
-            most_passes=passes,
+            time_limit_s=time_limit_s,
+            max_passes=passes,
             is_shipped=given is None,
             code=tuple(map(Path, code)),
         )
-        self._resident = LoadedPackage(given or find_shipped_package(self.edition.name), device, self._request.code)
-        self._resident.check(self.edition, self.algorithm)
-        self._resident.load()
+        self._loaded = LoadedPackage(given or find_shipped_package(self.edition.name), device, self._request.code)
+        self._loaded.check(self.edition, self.algorithm)
+        self._loaded.load()
 
     def predict(self, folder: Path | str) -> Prediction:
         """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""
@@ -113,7 +113,7 @@ class Predictor:
 
     def _predict(self, source: CaseSource, algorithm: Algorithm | None = None) -> Prediction:
         request = replace(self._request, source=source, algorithm=algorithm or self.algorithm)
-        return predict(request, self._resident)
+        return predict(request, self._loaded)
 
     def _mask_alone(self) -> Algorithm:
         if self.algorithm.mask_spec is None:

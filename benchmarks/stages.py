@@ -11,7 +11,7 @@ from typing import Final
 
 import SimpleITK as sitk
 
-from algorithm.network.resident import DEFAULT_PACKAGE
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from benchmarks.data import FEW_CASES, SIZES, BenchData, make_data, rank_command
 from benchmarks.suite import Benchmark, Call, run_suite, suite_options
 from contract.editions import load_edition

@@ -68,7 +68,7 @@ class DemoOptions:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; existing patients of the cohort are reused."""
     demo = _read_options(_build_parser().parse_args(argv))
-    from algorithm.network.resident import find_shipped_package  # imports scipy, which --help does not need
+    from algorithm.network.loaded_package import find_shipped_package  # imports scipy, which --help does not need
 
     with lock_output(demo.output):
         _run_steps(demo, find_shipped_package(demo.edition.name))

@@ -159,11 +159,11 @@ class FeatureHook:
         if not self.folds:
             return self._measured(self.made(None, device), images, device)
         rows, longest_s = list[dict[str, float | None]](), 0.0
-        if deadline is not None and (deadline.stopped() or deadline.left_s() <= 0):
+        if deadline is not None and (deadline.is_stopped() or deadline.left_s() <= 0):
             LOGGER.warning("%s: left out, no time", self.title)
             return {}
         for fold in self.folds:
-            if deadline is not None and (deadline.stopped() or (rows and not deadline.fits(longest_s))):
+            if deadline is not None and (deadline.is_stopped() or (rows and not deadline.fits(longest_s))):
                 LOGGER.warning("%s: no time for %d folds", self.title, len(self.folds) - len(rows))
                 break
             begun_s = 0.0 if deadline is None else deadline.elapsed_s()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -65,14 +65,6 @@ class MaskSource(StrEnum):
 FALLBACK_MASKS: Final = (MaskSource.PET_THRESHOLD, MaskSource.EARLIER_MASK, MaskSource.EMPTY_MASK)
 
 
-class HeadMode(Enum):
-    """The source of the risks and classes of a case's answers."""
-
-    DECLARED = auto()  # values of the training or the declaration: nothing is measured yet
-    OURS = auto()  # features and heads without an entrant's code
-    ALL = auto()  # an entrant's code, too
-
-
 class RemovedLesion(NamedTuple):
     """A removed lesion, and the name of the rule that removed it."""
 
@@ -106,9 +98,9 @@ class Postprocessed:
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `plan` and `device` describe the passes of the network; both are empty without one. `restore` is nnU-Net's
-    way back to the scan, None for linear interpolation. `postprocessed` holds the removed lesions, None for a
-    package without rules; the logits are those of the postprocessed mask.
+    `device` describes what made the passes of the networks and is empty without them. `restore` is nnU-Net's way back
+    to the scan, None for linear interpolation. `apply_postprocessing` holds the removed lesions, None for a package
+    without rules; the logits are those of the postprocessed mask.
     """
 
     logits: _Float
@@ -117,20 +109,9 @@ class Segmentation:
     grid: Geometry
     passes_done: int = 1
     passes_planned: int = 1
-    plan: str = ""
     device: str = ""
     restore: Restore | None = None
     apply_postprocessing: Postprocessed | None = None
-
-    @property
-    def is_first_of_several(self) -> bool:
-        """True for the first pass of a network of which more are planned."""
-        return self.passes_done == 1 < self.passes_planned
-
-    @property
-    def how(self) -> str:
-        """Plan and device in one line, empty without a network."""
-        return f"{self.plan} on {self.device}" if self.device else self.plan
 
     @classmethod
     def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:
@@ -151,16 +132,12 @@ class Segmentation:
 
 @dataclass(frozen=True)
 class CaseSegmentation:
-    """A case with its segmentation and region, both None for a method that segments nothing and before it is read.
-
-    `heads` says what answers its risks and classes.
-    """
+    """A case with its segmentation and region, both None for a method that segments nothing and before it is read."""
 
     case: Case
     by: MaskSource
     segmentation: Segmentation | None = None
     region: Region | None = None
-    heads: HeadMode = HeadMode.OURS
 
 
 def argmax(logits: _Float) -> npt.NDArray[np.uint8]:
@@ -225,8 +202,8 @@ def segment_by_contours(
     return Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)
 
 
-def fallback_of(case: Case) -> MaskSource:
-    """The source of the mask of `threshold_segmentation` for a case."""
+def find_fallback(case: Case) -> MaskSource:
+    """Return the source of the mask of `threshold_segmentation` for a case."""
     if not case.is_mr:
         return MaskSource.PET_THRESHOLD
     return MaskSource.EMPTY_MASK if case.earlier is None else MaskSource.EARLIER_MASK

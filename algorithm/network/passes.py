@@ -1,10 +1,10 @@
-"""Run as many passes of the network as the time allows, most valuable first; after the first one there is an answer.
+"""Run as many passes of the networks as the time allows, the most valuable first.
 
-The measured time of the first tiles determines whether a smaller plan is used, the time of the first pass how many
-more are run. If a device runs out of memory or is lost, a fallback device is used; the sums so far are in RAM and stay.
+The time of the longest pass decides whether another one begins. If a device runs out of memory or is lost, the next
+backend takes over; the sum of the passes so far is in RAM and stays.
 
-A package may have several members, networks of different configurations. Each has its own cost and its own devices: a
-member that is too slow or too large is left out, and the passes of the others go on.
+A package may have several members, which are networks of different configurations. Each has its own cost and its own
+backends: a member that is too slow or too large is left out, and the passes of the others go on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,64 +21,57 @@ import numpy.typing as npt
 import torch
 
 from algorithm.case.inputs import Notices
-from algorithm.case.read import Case
-from algorithm.deadline import Deadline, StoppedError
-from algorithm.masks.postprocessing import apply_postprocessing
-from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
+from algorithm.deadline import Deadline, NoPassFitsError, StoppedError
+from algorithm.masks.segmentation import log_probabilities, softmax
 from algorithm.network.custom import HookFailedError
 from algorithm.network.devices import first_line, is_device_failure
 from algorithm.network.networks import Networks
-from algorithm.network.preprocessing import case_image, focus_box
+from algorithm.network.package import ModelPackage
 from algorithm.network.tiles import (
     Backend,
     NetworkImage,
     NotANumberError,
     Pass,
-    PassPlan,
     TooSlowError,
     backends,
     list_passes,
-    pass_plans,
     slide,
     sum_bytes,
 )
-from algorithm.region.localise import Region
 from contract.errors import Finding, ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")
-# A measured pass or tile may take this much longer the next time.
-SLOWER: Final = 1.2
+# A pass may take this much longer than the longest one so far.
+MAX_SLOWDOWN: Final = 1.2
+# Errors of a pass after which its member is left out and the others go on.
+_MEMBER_ERRORS: Final = (
+    NoPassFitsError, TooSlowError, StoppedError, NotANumberError, HookFailedError, ModelPackageError,
+)  # fmt: skip
 
 _Float = npt.NDArray[np.float32]
 
 
-class NoPassFitsError(Exception):
-    """Not even the smallest plan gives an answer from the network; the message is the reason."""
-
-
-# Faults of a pass that cost the network of that pass, and not the others.
-_LEFT_OUT: Final = (
-    NoPassFitsError, TooSlowError, StoppedError, NotANumberError, HookFailedError, ModelPackageError,
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Progress:
-    """Sum (label, z, y, x) over `done` passes of `planned`, made by `plan` on `backend`.
+    """Sum (label, z, y, x) over the passes so far.
 
-    The sum is of logits, or of probabilities if the package averages those.
+    Attributes:
+        total: Sum of logits, or of probabilities if the package averages probabilities.
+        done: Number of passes in the sum.
+        planned: Number of passes that were planned.
+        backend: Devices that made the passes.
+        of_probabilities: Whether `total` is a sum of probabilities.
     """
 
     total: _Float
     done: int
     planned: int
-    plan: str
     backend: str
     of_probabilities: bool = False
 
     @property
     def logits(self) -> _Float:
-        """Logits averaged over the passes, or the logarithm of the averaged probabilities.
+        """Return the mean of the logits, or the logarithm of the mean probabilities.
 
         Networks trained with cross-entropy return logarithms of probabilities up to a constant per voxel, so networks
         of different architectures share one unit. The mean of logits is the geometric mean of the probabilities, which
@@ -90,10 +83,16 @@ class Progress:
 
 @dataclass
 class _Member:
-    """A member in one case: its patch, its backend and the fallbacks left, and the seconds of its longest pass.
+    """A member in one case.
 
-    `backend` is that of its last pass, empty before the first one. `full_precision_tiles` counts tiles of all its
-    passes that were computed again in float32.
+    Attributes:
+        name: Name of its configuration.
+        patch: Voxels (z, y, x) that its networks see at once.
+        backends: The backend in use, and those that remain if it fails.
+        backend: Description of the backend of its last pass, empty before the first one.
+        longest_s: Seconds of its longest pass.
+        full_precision_tiles: Number of tiles of all passes that were computed again in float32.
+        is_left_out: Whether it makes no further pass.
     """
 
     name: str
@@ -107,9 +106,11 @@ class _Member:
 
 @dataclass
 class Passes:
-    """The passes of one case, most valuable first; the deadline may stop them after any tile.
+    """The passes of one case, the most valuable first; the deadline may stop them after any tile.
 
-    `notices` take what differs from the intended way: networks that are left out, devices that failed, a smaller plan.
+    Attributes:
+        notices: Collects departures from the plan: members that are left out and devices that failed.
+        progress: The passes so far, None before the first one.
     """
 
     image: NetworkImage
@@ -118,6 +119,7 @@ class Passes:
     deadline: Deadline
     device: torch.device
     notices: Notices = field(default_factory=Notices)
+    progress: Progress | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -127,181 +129,160 @@ class Passes:
         members: dict[str, _Member] = {}
         for fold, name in enumerate(package.manifest.configurations):
             if name not in members:
-                at = backends(self.device, size, package.uses_half_precision(fold))
-                members[name] = _Member(name, package.patch_of(fold), at)
+                of_member = backends(self.device, size, package.uses_half_precision(fold))
+                members[name] = _Member(name, package.patch_of(fold), of_member)
         self._members = [members[name] for name in package.manifest.configurations]  # by fold
-        self._plan = next(pass_plans(self.image.shape, self.image.focus))
+        self._waiting = deque(enumerate(self.passes, start=1))
+        self._reason = ""
         self._channels = functools.cache(self.image.channels)
         self._tensor: torch.Tensor | None = None  # the channels on the device of the last pass
 
-    def run(self) -> Progress:
-        """The last of `progress`."""
-        return deque(self.progress(), maxlen=1).pop()
-
-    def progress(self) -> Iterator[Progress]:
-        """Make passes until all are complete or time is up; the progress after each of them, at least one.
-
-        A member that fails is left out.
+    def make_first(self) -> Progress:
+        """Make passes until one is complete; a member that fails is left out.
 
         Raises:
-            NoPassFitsError: there is too little time or memory for a single pass, even by the smallest plan.
-            StoppedError: the deadline stopped the passes before the first one was complete.
+            NoPassFitsError: There is too little time or memory for a single pass.
+            StoppedError: The deadline stopped the pass.
         """
-        progress: Progress | None = None
-        reason = ""
-        for step in self.passes:
-            member = self._members[step.fold]
-            if progress is not None and self.deadline.stopped():
-                break
-            if not self._is_worth_beginning(member):
-                continue
-            try:
-                logits = self._first_pass(step, member) if progress is None else self._whole_pass(step, member)
-            except _LEFT_OUT as problem:
-                if progress is None and isinstance(problem, StoppedError | ModelPackageError):
-                    raise
-                reason = first_line(problem)
-                found = f"pass {self.passes.index(step) + 1} of {len(self.passes)} left out: {reason}"
-                self.notices.note(Finding(f"network {member.name}", found, action="the network makes no further pass"))
-                member.is_left_out = True
-                continue
-            except Exception as bug:
-                if progress is None:
-                    raise
-                LOGGER.exception("*** EARLY END *** %s: the best answer so far is written", type(bug).__name__)
-                break
-            progress = self._with_pass(progress, member, logits)
-            yield progress
-        if progress is None:
-            raise NoPassFitsError(reason)
+        while self.progress is None:
+            if not self._waiting:
+                raise NoPassFitsError(self._reason)
+            self._make_next()
+        return self.progress
+
+    def make_all(self) -> Progress:
+        """Make passes until all are complete or the time is up.
+
+        Raises:
+            NoPassFitsError: As `make_first`.
+            StoppedError: As `make_first`.
+        """
+        progress = self.make_first()
+        while self._waiting and not self.deadline.is_stopped():
+            self._make_next()
+            progress = self.progress or progress
         if progress.done < progress.planned:
-            left_s = self.deadline.left_s()
-            LOGGER.info("stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, left_s)
+            left = "" if self.deadline.time_limit_s is None else f": {self.deadline.left_s():.1f} s left"
+            LOGGER.info("stopped after %d of %d passes%s", progress.done, progress.planned, left)
+        return progress
+
+    def _make_next(self) -> None:
+        """Make the next pass that is worth beginning, if it succeeds."""
+        number, step = self._waiting.popleft()
+        member = self._members[step.fold]
+        if not self._is_worth_beginning(member):
+            return
+        begun_s = self.deadline.clock()
+        try:
+            logits = self._make_pass(step, member)
+        except _MEMBER_ERRORS as problem:
+            if self.progress is None and isinstance(problem, StoppedError | ModelPackageError):
+                raise
+            self._reason = first_line(problem)
+            found = f"pass {number} of {len(self.passes)} left out: {self._reason}"
+            self.notices.note(Finding(f"network {member.name}", found, action="the network makes no further pass"))
+            member.is_left_out = True
+        except Exception as bug:
+            if self.progress is None:
+                raise
+            LOGGER.exception("*** EARLY END *** %s: the best answer so far is written", type(bug).__name__)
+            self._waiting.clear()
+        else:
+            self.progress = self._add_pass(member, logits)
+            self._log_progress(self.progress.done, self.deadline.clock() - begun_s)
 
     def _is_worth_beginning(self, member: _Member) -> bool:
-        """True if a pass would end in time at the cost of the longest pass of its member.
+        """Return whether a pass would end in time at the cost of the longest pass of its member.
 
-        A member without a pass so far is taken to cost as much as the others; the first tiles of the pass then correct
-        the estimate. A member that was left out stays out, since time only grows shorter. The first pass is tried
+        A member without a pass so far is taken to cost as much as the others; the first tiles of its pass then correct
+        the estimate. A member that was left out stays out, since the time only grows shorter. The first pass is tried
         whatever the time.
         """
-        longest_s = member.longest_s or max(one.longest_s for one in self._members)
-        if not member.is_left_out and longest_s and not self.deadline.fits(SLOWER * longest_s):
+        longest_s = member.longest_s or max(known.longest_s for known in self._members)
+        if not member.is_left_out and longest_s and not self.deadline.fits(MAX_SLOWDOWN * longest_s):
             member.is_left_out = True
             if not member.backend:
                 found = f"no pass would end in the {self.deadline.left_s():.1f} s left"
                 self.notices.note(Finding(f"network {member.name}", found, action="the network is left out"))
         return not member.is_left_out
 
-    def _with_pass(self, before: Progress | None, member: _Member, logits: _Float) -> Progress:
-        """The progress with one more pass."""
+    def _add_pass(self, member: _Member, logits: _Float) -> Progress:
+        """Return the progress with one more pass."""
         of_probabilities = self.networks.package.manifest.average == "probabilities"
-        total, done = softmax(logits) if of_probabilities else logits, 1
-        if before is not None:
-            total, done = before.total + total, before.done + 1
+        total = softmax(logits) if of_probabilities else logits
+        done = 1
+        if self.progress is not None:
+            total = self.progress.total + total
+            done += self.progress.done
         member.backend = member.backends[0].describe(member.full_precision_tiles)
-        used = " and ".join(dict.fromkeys(one.backend for one in self._members if one.backend))
-        return Progress(total, done, len(self.passes), self._plan.name, used, of_probabilities)
+        used = " and ".join(dict.fromkeys(known.backend for known in self._members if known.backend))
+        return Progress(total, done, len(self.passes), used, of_probabilities)
 
-    def _first_pass(self, step: Pass, member: _Member) -> _Float:
-        """The first pass that is complete, by the best plan that fits the time."""
-        plans = pass_plans(self.image.shape, self.image.focus)
-        self._plan = next(plans)
+    def _log_progress(self, done: int, seconds: float) -> None:
+        """Log the seconds of a pass and, without a time limit, an estimate for the passes that follow."""
+        remaining = ""
+        if self._waiting and self.deadline.time_limit_s is None:
+            text = describe_duration(seconds * len(self._waiting))
+            remaining = f", about {text} for the other {len(self._waiting)} (Ctrl-C keeps the best answer so far)"
+        LOGGER.info("pass %d of %d: %.1f s%s", done, len(self.passes), seconds, remaining)
+
+    def _make_pass(self, step: Pass, member: _Member) -> _Float:
+        """Make one pass, on the next backend if one fails; return the logits of the whole image."""
         while True:
             try:
-                return self._whole_pass(step, member)
-            except TooSlowError as slow:
-                self._plan = self._smaller_plan(plans, member.patch, slow.tile_s)
-
-    def _smaller_plan(self, plans: Iterator[PassPlan], patch: tuple[int, int, int], tile_s: float) -> PassPlan:
-        """The best of the plans left with fewer tiles than the present one that fits the time left."""
-        tiles = len(self._plan.tiles(patch))
-        for plan in plans:
-            count = len(plan.tiles(patch))
-            if count < tiles and self.deadline.fits(SLOWER * count * tile_s):
-                found = f"{tile_s:.2f} s a tile and {self.deadline.left_s():.1f} s left"
-                self.notices.note(Finding("passes", found, action=f"using a smaller plan, {plan.name}"))
-                return plan
-        raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")
-
-    def _whole_pass(self, step: Pass, member: _Member) -> _Float:
-        """One pass by the plan, on the next backend if one fails; logits of the whole image."""
-        while True:
-            try:
-                return self._attempt(step, member)
+                return self._try_pass(step, member)
+            except TooSlowError as problem:
+                if self.progress is not None:
+                    raise
+                raise NoPassFitsError(f"{problem}, {self.deadline.left_s():.1f} s left") from None
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
                 reason = first_line(problem)
             failed, *left = member.backends
             self._tensor = None
-            self.networks.forget(failed.device)  # after the failed pass has let go of network and image
+            self.networks.free(failed.device)  # after the failed pass has let go of network and image
             if not left:
                 raise NoPassFitsError(f"{failed} failed: {reason}")
             member.backends = tuple(left)
             self.notices.note(Finding(str(failed), f"failed ({reason})", action=f"going on with {left[0]}"))
 
-    def _attempt(self, step: Pass, member: _Member) -> _Float:
-        """One pass on the present backend; its frame holds the network, so that a failed pass leaves none on the card.
+    def _try_pass(self, step: Pass, member: _Member) -> _Float:
+        """Make one pass on the present backend.
 
-        The image is not part of the pass: later ones of the member have it ready.
+        Only this frame holds the network, so that a failed pass leaves none on the card. The image is kept for the
+        later passes.
         """
         backend = member.backends[0]
         tensor = torch.from_numpy(self._channels()) if self._tensor is None else self._tensor
         ready_s = self.deadline.clock()
-        network = self.networks.of(step.fold, backend.device)
-        with self.networks.measured(backend.device):
-            self._tensor = tensor = tensor.to(backend.sums)
-            result = slide(tensor, step.axes, network, self._plan, member.patch, backend, self.deadline)
+        network = self.networks.get(step.fold, backend.device)
+        self._tensor = tensor = tensor.to(backend.sums)
+        result = slide(tensor, step.axes, network, member.patch, backend, self.deadline)
         member.longest_s = max(member.longest_s, self.deadline.clock() - ready_s)
         member.full_precision_tiles += result.full_precision_tiles
         return result.logits
 
 
-def segment(
-    case: Case,
-    region: Region,
-    networks: Networks,
-    device: torch.device,
-    deadline: Deadline,
-    notices: Notices,
-    lesions: Segmentation | None = None,
-    most_passes: int | None = None,
-) -> Iterator[Segmentation]:
-    """Segmentations by the networks: of the first pass, if more are made, and of all that fit the deadline.
+def describe_duration(seconds: float) -> str:
+    """Return a duration in words, such as "45 s", "12 min" or "2.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
 
-    `lesions` are suspected, for the box of a smaller plan, such as those of the PET threshold; None sees the whole
-    region alone. `notices` are as in `Passes`.
+
+def choose_passes(package: ModelPackage, *, has_pet: bool, max_passes: int | None, notices: Notices) -> list[Pass]:
+    """List the passes of a case; networks that see only the PET make none without a PET.
 
     Raises:
-        NoPassFitsError: not even the smallest plan fits, or networks of the PET alone have none.
-        StoppedError: the deadline stopped the first pass.
+        NoPassFitsError: No network can answer without a PET.
     """
-    package = networks.package
-    planned = list_passes(package)[:most_passes]
-    passes = [one for one in planned if case.pet is not None or not package.sees_pet_alone(one.fold)]
-    if without := len(planned) - len(passes):
-        action = f"{without} of {len(planned)} passes left out"
+    planned = list_passes(package)[:max_passes]
+    passes = [step for step in planned if has_pet or not package.sees_pet_alone(step.fold)]
+    left_out = len(planned) - len(passes)
+    if left_out:
+        action = f"{left_out} of {len(planned)} passes left out"
         notices.note(Finding("PET", "none that can be used", "one for networks that see it alone", action))
     if not passes:
         raise NoPassFitsError("none answers without a PET")
-    seen = case_image(case, region, package)
-    focus = None if lesions is None else focus_box(lesions.mask(), lesions.grid, seen.grid)
-    image = NetworkImage(seen.grid.array_shape, seen.channels, focus)
-    ct, *others = seen.scans
-    pet = others[0] if not case.is_mr and others[0].any() else None
-    begun_s = deadline.clock()
-
-    def segmentation(progress: Progress) -> Segmentation:
-        made = progress.done, progress.planned, progress.plan, progress.backend
-        raw = Segmentation(progress.logits, ct, pet, seen.grid, *made, seen.restore)
-        rules = package.manifest.postprocessing
-        return raw if rules is None else apply_postprocessing(raw, rules)
-
-    for progress in Passes(image, passes, networks, deadline, device, notices).progress():
-        LOGGER.info("pass %d of %d: %.1f s", progress.done, progress.planned, deadline.clock() - begun_s)
-        begun_s = deadline.clock()
-        if progress.done == 1:
-            yield segmentation(progress)
-    if progress.done > 1:
-        yield segmentation(progress)
+    return passes

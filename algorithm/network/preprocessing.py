@@ -18,9 +18,7 @@ from algorithm.case.read import Case
 from algorithm.masks.segmentation import Restore
 from algorithm.network.custom import custom_normaliser
 from algorithm.network.package import CUSTOM_FUNCTION, ModelPackage
-from algorithm.network.tiles import Box
 from algorithm.region.grids import (
-    box_corners,
     crop_to_box,
     first_voxel,
     grid_over,
@@ -40,8 +38,6 @@ _Float = npt.NDArray[np.float32]
 _SMALLEST_SPREAD: Final = 1e-8
 # Mean, spread and range of a whole scan change little at finer spacings.
 SCAN_MM: Final = 4.0
-# Margin around PET-avid parts: a tumour reaches beyond its hottest part, and the network needs its surroundings.
-FOCUS_MARGIN_MM: Final = 25.0
 # Voxels of a whole scan that are read at once: 64 MB in float32.
 _AT_ONCE: Final = 2**24
 # Errors of nnU-Net for options that make no sense.
@@ -161,21 +157,6 @@ def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | Non
     corners = case.scan.geometry.corners_mm()
     grid = grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
     return network_channels(case, grid)
-
-
-def focus_box(lesions: npt.NDArray[np.uint8], at: Geometry, grid: Geometry) -> Box | None:
-    """The box of `grid` (z, y, x) around all lesions of a mask, with a margin, or None; `at` is its upright grid."""
-    if not len(hot := np.argwhere(lesions)[:, ::-1]):
-        return None
-    spacing, origin = np.asarray(at.spacing_mm), np.asarray(at.origin_mm)
-    low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM
-    high_mm = origin + (hot.max(0) + 0.5) * spacing + FOCUS_MARGIN_MM
-    matrix = grid.physical_to_index_matrix()
-    corners = box_corners(low_mm, high_mm) @ matrix[:3, :3].T + matrix[:3, 3]
-    first = np.clip(np.floor(corners.min(0)), 0, np.asarray(grid.size) - 1).astype(int)
-    last = np.clip(np.ceil(corners.max(0)), first, np.asarray(grid.size) - 1).astype(int)
-    x, y, z = (slice(int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
-    return (z, y, x)
 
 
 class ScanPart:

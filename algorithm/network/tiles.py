@@ -1,10 +1,10 @@
-"""One pass: a network slid over a box of the grid in overlapping tiles, summed as nnU-Net does, if the time allows."""
+"""One pass: a network slides over the region in overlapping tiles, which are summed as nnU-Net does."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,12 +18,10 @@ from torch.nn import functional
 from algorithm.deadline import Deadline
 from algorithm.network.package import ModelPackage
 
+# Tiles overlap by half a patch.
 TILE_STEP: Final = 0.5
-COARSER_STEPS: Final = (0.75, 1.0)
 # Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
-LARGEST_SUM_ON_GPU_BYTES: Final = 4 * 2**30
-# Logit of the background, and minus that of the lesions, outside the box of a smaller plan.
-BACKGROUND_LOGIT: Final = 20.0
+MAX_SUM_ON_GPU_BYTES: Final = 4 * 2**30
 
 Box = tuple[slice, slice, slice]
 _Float = npt.NDArray[np.float32]
@@ -70,15 +68,16 @@ class Backend:
 
 
 def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
-    """The best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
+    """Return the best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
 
-    `sum_bytes` is the size of the images and of the sums of one pass over the whole grid.
+    After the first failure `Networks` keeps one network at a time, so the second backend is worth a try even if the
+    first one has its sums in RAM already: `sum_bytes`, the size of the images and of the sums of one pass, decides.
     """
     cpu = torch.device("cpu")
     if device.type == "cpu":
         return (Backend(cpu, cpu, half),)
-    spared = (Backend(device, cpu, half), Backend(cpu, cpu, half))
-    return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device, half), *spared)
+    sums = cpu if sum_bytes > MAX_SUM_ON_GPU_BYTES else device
+    return (Backend(device, sums, half), Backend(device, cpu, half), Backend(cpu, cpu, half))
 
 
 def sum_bytes(shape: Sequence[int], channels: int, classes: int) -> int:
@@ -109,12 +108,10 @@ class NetworkImage:
     Attributes:
         shape: its voxels (z, y, x).
         channels: computes the normalised channels (channel, z, y, x), called by the first pass that needs them.
-        focus: box in which lesions are suspected, for smaller plans; None without one.
     """
 
     shape: tuple[int, ...]
     channels: Callable[[], _Float]
-    focus: Box | None = None
 
     @classmethod
     def of(cls, data: _Float) -> NetworkImage:
@@ -154,35 +151,15 @@ class PassResult:
     full_precision_tiles: int
 
 
-@dataclass(frozen=True)
-class PassPlan:
-    """Tiles in `box` of the grid (z, y, x), at most `step` of a patch apart, for networks of any patch."""
-
-    box: Box
-    step: float
-    name: str
-
-    def tiles(self, patch: tuple[int, int, int]) -> list[Box]:
-        """The tiles of the box after padding it to the patch (z, y, x), first to last."""
-        padded = tuple(max(s.stop - s.start, n) for s, n in zip(self.box, patch, strict=True))
-        steps = compute_steps_for_sliding_window(padded, patch, self.step)
-        steps = [sorted(set(axis)) for axis in steps]  # a patch of one voxel would repeat positions
-        return [
-            (slice(z, z + patch[0]), slice(y, y + patch[1]), slice(x, x + patch[2]))
-            for z, y, x in itertools.product(*steps)
-        ]
-
-
-def pass_plans(shape: Sequence[int], focus: Box | None) -> Iterator[PassPlan]:
-    """Plans of a pass over a grid of (z, y, x) voxels, best first; `focus` is the box of suspected lesions."""
-    z, y, x = shape
-    region = (slice(0, z), slice(0, y), slice(0, x))
-    yield PassPlan(region, TILE_STEP, "the whole region")
-    for step in COARSER_STEPS:
-        yield PassPlan(region, step, f"the whole region, tiles {step:g} of a patch apart")
-    if focus is not None:
-        for step in (TILE_STEP, *COARSER_STEPS):
-            yield PassPlan(focus, step, f"the PET-avid part, tiles {step:g} of a patch apart")
+def list_tiles(shape: Sequence[int], patch: tuple[int, int, int]) -> list[Box]:
+    """List the tiles of a grid of (z, y, x) voxels that is padded to the patch where it is smaller."""
+    padded = tuple(max(have, want) for have, want in zip(shape, patch, strict=True))
+    steps = compute_steps_for_sliding_window(padded, patch, TILE_STEP)
+    steps = [sorted(set(axis)) for axis in steps]  # a patch of one voxel would repeat positions
+    return [
+        (slice(z, z + patch[0]), slice(y, y + patch[1]), slice(x, x + patch[2]))
+        for z, y, x in itertools.product(*steps)
+    ]
 
 
 @torch.inference_mode()
@@ -190,28 +167,31 @@ def slide(
     data: torch.Tensor,
     axes: tuple[int, ...],
     network: nn.Module,
-    plan: PassPlan,
     patch: tuple[int, int, int],
     backend: Backend,
     deadline: Deadline,
 ) -> PassResult:
-    """Compute one pass mirrored along `axes`; its logits are background outside the plan's box.
+    """Compute one pass over the whole grid, mirrored along `axes`.
 
-    `data` are the normalised channels (channel, z, y, x) of the whole grid, on `backend.sums`; `network` is on
-    `backend.device`.
+    Args:
+        data: Normalised channels (channel, z, y, x) on `backend.sums`.
+        axes: Mirrored axes of (z, y, x).
+        network: Network on `backend.device`.
+        patch: Voxels (z, y, x) that the network sees at once.
+        backend: Devices of network and sums.
+        deadline: May stop the pass after any tile.
 
     Raises:
-        NotANumberError: a tile's logits are not finite.
-        StoppedError: the deadline stopped the pass.
-        TooSlowError: the pass would not end before the deadline.
+        NotANumberError: The logits of a tile are not finite.
+        StoppedError: The deadline stopped the pass.
+        TooSlowError: The pass would not end before the deadline.
     """
-    begun_s = [deadline.clock()]
-    inner = data[(slice(None), *plan.box)]
-    padded = _padded(inner, patch)
+    ends_s = [deadline.clock()]
+    padded = _padded(data, patch)
     weight = compute_gaussian(
         patch, sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=backend.sums
     )
-    tiles = plan.tiles(patch)
+    tiles = list_tiles(data.shape[1:], patch)
     norm = torch.zeros(padded.shape[1:], device=backend.sums)
     total = torch.zeros(())
     full_precision_tiles = 0
@@ -229,13 +209,12 @@ def slide(
         norm[tile] += weight
         synchronise(backend.device)
         deadline.check()
-        begun_s.append(deadline.clock())
-        _check_time(begun_s, len(tiles), deadline)
+        ends_s.append(deadline.clock())
+        _check_time(ends_s, len(tiles), deadline)
     total /= norm
-    margins = [(have - want) // 2 for have, want in zip(padded.shape[1:], inner.shape[1:], strict=True)]
-    middle = (slice(start, start + size) for start, size in zip(margins, inner.shape[1:], strict=True))
-    in_box = total[(slice(None), *middle)].cpu().contiguous().numpy()
-    return PassResult(paste_logits(in_box, plan.box, tuple(data.shape[1:])), full_precision_tiles)
+    margins = [(have - want) // 2 for have, want in zip(padded.shape[1:], data.shape[1:], strict=True)]
+    inner = (slice(start, start + size) for start, size in zip(margins, data.shape[1:], strict=True))
+    return PassResult(total[(slice(None), *inner)].cpu().contiguous().numpy(), full_precision_tiles)
 
 
 def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None:
@@ -249,16 +228,6 @@ def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None
     reliable = number > 1 or not deadline.fits(tile_s)
     if number < count and reliable and not deadline.fits((count - number) * tile_s):
         raise TooSlowError(tile_s)
-
-
-def paste_logits(logits: _Float, box: Box, shape: tuple[int, ...]) -> _Float:
-    """Logits of a whole grid of (z, y, x) voxels, given those of a box of it: background outside the box."""
-    if logits.shape[1:] == shape:
-        return logits
-    full = np.full((logits.shape[0], *shape), -BACKGROUND_LOGIT, dtype=np.float32)
-    full[0] = BACKGROUND_LOGIT
-    full[(slice(None), *box)] = logits
-    return full
 
 
 def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:

@@ -41,8 +41,6 @@ from contract.packages import MinLesionSizes
 _Float = npt.NDArray[np.float32]
 _Scans = Callable[[], tuple[Case, Region]]
 
-# Training has no deadline; the budget must never stop a pass.
-_NO_LIMIT_S = 1e9
 # Increment when the same networks and images give other masks.
 MEASURE_VERSION: Final = 3
 
@@ -149,7 +147,7 @@ def _segment(
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
     data = normalise(images, networks.package, _scan(scans, networks.package))
     passes = list_passes(networks.package) if fold is None else _passes(fold, networks)
-    progress = Passes(NetworkImage.of(data), passes, networks, Deadline(_NO_LIMIT_S), device).run()
+    progress = Passes(NetworkImage.of(data), passes, networks, Deadline(None), device).make_all()
     if progress.done < len(passes):  # an answer to a patient may be the best so far, a mask for the heads may not
         found = f"{progress.done} of {len(passes)} passes, the lines above say why"
         raise HecktorError(case.patient_id, found, "all; the same command goes on with this patient")

@@ -97,10 +97,10 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
 
 
 def _try_networks(package: ModelPackage) -> None:
-    networks = Networks(package)
+    networks = Networks(package, keeps_all=False)
     networks.check()
     for fold in range(len(package.fold_files)):
-        network = networks.of(fold, torch.device("cpu"))
+        network = networks.get(fold, torch.device("cpu"))
         if isinstance(network, CustomNetwork):
             network.answer_empty(package, fold)
     empty = (np.zeros((2, 2, 2), dtype=np.float32),) * len(package.manifest.channels)

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from algorithm.network.backbones import build_untrained_network
+from algorithm.network.loaded_package import DEFAULT_PACKAGES
 from algorithm.network.networks import own_tensors
 from algorithm.network.package import PLANS
-from algorithm.network.resident import DEFAULT_PACKAGES
 from contract import labels
 from contract.io.files import read_json, write_json
 from contract.packages import CHANNELS, MANIFEST, make_file_entry

@@ -77,7 +77,7 @@ def tiles(job: CheckJob) -> None:
     """Seconds of a tile of noise as the algorithm computes it: half precision, weights of the first fold."""
     for plan in PLAN_NAMES:
         package, device = load_package(job.package(plan)), device_named(job.device)
-        network = Networks(package).of(0, device)
+        network = Networks(package).get(0, device)
         patch = [int(n) for n in package.configuration["patch_size"]]
         tile = torch.randn((1, len(CHANNELS), *patch), generator=torch.Generator().manual_seed(0)).to(device)
         half = torch.float16 if job.on_card else torch.bfloat16

@@ -16,8 +16,9 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError, Termination
 from algorithm.heads.methods import METHODS
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
-from algorithm.output import AnswerFiles, watch
+from algorithm.output import AnswerFiles
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
+from algorithm.watchdog import watch
 from contract.errors import OutputError, TimeLimitError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -51,9 +52,38 @@ def test_overdue_is_when_half_of_the_reserve_is_gone() -> None:
     now = 0.0
     deadline = Deadline(600.0, lambda: now)
     now = 570.0
-    assert not deadline.overdue()
+    assert not deadline.is_overdue()
     now = 570.1
-    assert deadline.overdue()
+    assert deadline.is_overdue()
+
+
+def test_without_a_limit_everything_fits_and_only_silence_is_overdue() -> None:
+    """Each tile shows a sign of life; half an hour without one is a computation that hangs."""
+    now = 0.0
+    deadline = Deadline(None, lambda: now)
+    now = 1e6
+    deadline.check()
+    assert deadline.fits(1e9)
+    now += 1800.0
+    assert not deadline.is_overdue()
+    now += 0.1
+    assert deadline.is_overdue()
+
+
+def test_a_computation_that_hangs_without_a_limit_ends_with_its_answers(tmp_path: Path) -> None:
+    now, released = 0.0, threading.Event()
+    deadline, output = Deadline(None, lambda: now), output_in(tmp_path)
+
+    def compute() -> None:
+        nonlocal now
+        output.write(risk(0.5))
+        now = 1801.0
+        while not released.wait(0.01):
+            now += 1.0
+
+    watched = watch(compute, output, deadline, Termination())
+    released.set()
+    assert (watched.answers.values, watched.reason) == ({"rfs": 0.5}, "no sign of life for 30 min")
 
 
 def test_the_age_of_this_process() -> None:
@@ -88,7 +118,7 @@ def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards(tm
 
     def compute() -> None:
         begun.set()
-        while not deadline.stopped():
+        while not deadline.is_stopped():
             time.sleep(0.01)
         try:
             output.write(risk(0.5))
@@ -119,14 +149,14 @@ def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:
         output.write(risk(0.5))
         output.write(risk(0.75))
 
-    answers, reason = watch(compute, output, Deadline(600.0), Termination())
-    assert (answers.values, reason) == ({"rfs": 0.75}, "")
+    watched = watch(compute, output, Deadline(600.0), Termination())
+    assert (watched.answers.values, watched.reason) == ({"rfs": 0.75}, "")
     assert read_json(tmp_path / "rfs.json") == 0.75
 
 
 def test_the_answers_before_a_step_that_never_ends_are_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that ends after all finds the output closed."""
-    monkeypatch.setattr("algorithm.output.PATIENCE_S", 0.2)
+    monkeypatch.setattr("algorithm.watchdog.PATIENCE_S", 0.2)
     output, go_on, termination = output_in(tmp_path), threading.Event(), Termination()
     refused: list[type] = []
 
@@ -139,8 +169,8 @@ def test_the_answers_before_a_step_that_never_ends_are_final(tmp_path: Path, mon
         except StoppedError as problem:
             refused.append(type(problem))
 
-    answers, reason = watch(compute, output, Deadline(600.0), termination)
-    assert (answers.values, reason) == ({"rfs": 0.5}, "asked to end")
+    watched = watch(compute, output, Deadline(600.0), termination)
+    assert (watched.answers.values, watched.reason) == ({"rfs": 0.5}, "asked to end")
     go_on.set()
     for thread in threading.enumerate():
         if thread.name == "case":
@@ -161,12 +191,15 @@ def test_a_better_answer_that_cannot_be_written_leaves_the_one_before(
     def full(*_: object, **__: object) -> None:
         raise OutputError("rfs.json", "cannot be written (No space left on device)")
 
-    answers, reason = watch(compute, output, Deadline(600.0), Termination())
-    assert (answers.values, reason) == ({"rfs": 0.5}, "rfs.json: cannot be written (No space left on device)")
+    watched = watch(compute, output, Deadline(600.0), Termination())
+    assert (watched.answers.values, watched.reason) == (
+        {"rfs": 0.5},
+        "rfs.json: cannot be written (No space left on device)",
+    )
 
 
 def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("algorithm.output.PATIENCE_S", 0.1)
+    monkeypatch.setattr("algorithm.watchdog.PATIENCE_S", 0.1)
     output, termination, real = output_in(tmp_path), Termination(), output_module.write_files
 
     def slow(contents: Any, **options: Any) -> None:
@@ -175,8 +208,8 @@ def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
         real(contents, **options)
 
     monkeypatch.setattr("algorithm.output.write_files", slow)
-    answers, _ = watch(lambda: output.write(risk(0.5)), output, Deadline(600.0), termination)
-    assert answers.values == {"rfs": 0.5}
+    watched = watch(lambda: output.write(risk(0.5)), output, Deadline(600.0), termination)
+    assert watched.answers.values == {"rfs": 0.5}
 
 
 def test_a_failed_case_leaves_no_file(tmp_path: Path) -> None:

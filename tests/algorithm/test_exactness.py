@@ -26,10 +26,10 @@ from algorithm.case.inputs import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
 from algorithm.network import tiles
+from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import load_package
 from algorithm.network.preprocessing import ScanPart, case_image
-from algorithm.network.resident import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.region.grids import upright_grid
@@ -299,7 +299,7 @@ def test_every_voxel_comes_back_in_its_place(
     root = Path(tempfile.mkdtemp(dir=tmp_path))
     case = write_case(root / "input", Volume(body.astype(np.int16), ct), Volume(uptake, pet))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Networks, "of", lambda *_: LayersOfUptake())
+        patch.setattr(Networks, "get", lambda *_: LayersOfUptake())
         found = read_volume(answer(case, root / "output", layers_model)).array
 
     package = load_package(layers_model)

@@ -17,7 +17,7 @@ import pytest
 from algorithm import answers
 from algorithm.cli import main
 from algorithm.heads.methods import METHODS
-from algorithm.network.resident import LoadedPackage
+from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import load_edition

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.methods import method_for
-from algorithm.network.resident import LoadedPackage
+from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import load_edition
@@ -72,9 +72,7 @@ def answered_afresh(edition: str, task: str, package: Path) -> Answering:
         chosen = load_edition(edition)
         algorithm_of_task = chosen.find_algorithm(task)
         method = method_for("baseline", chosen, algorithm_of_task)
-        request = PredictRequest(
-            chosen, algorithm_of_task, method, case.input, case.output, "cpu", 600.0, most_passes=1
-        )
+        request = PredictRequest(chosen, algorithm_of_task, method, case.input, case.output, "cpu", 600.0, max_passes=1)
         try:
             predict(request, LoadedPackage(package, "cpu"))
         except HecktorError:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from algorithm.deadline import Termination
+from algorithm.deadline import NoPassFitsError, Termination
 from algorithm.heads.methods import METHODS
-from algorithm.masks.segmentation import Segmentation
 from algorithm.network import passes as passes_module
-from algorithm.network.passes import NoPassFitsError, Passes
-from algorithm.network.resident import LoadedPackage
+from algorithm.network.loaded_package import LoadedPackage
+from algorithm.network.passes import Passes, Progress
 from algorithm.network.tiles import list_mirrored_passes
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
@@ -41,7 +39,7 @@ def request_for(case_folder: Any) -> Callable[..., PredictRequest]:
 
 
 @pytest.fixture
-def resident(tiny_package: Path) -> LoadedPackage:
+def loaded(tiny_package: Path) -> LoadedPackage:
     return LoadedPackage(tiny_package, "cpu")
 
 
@@ -49,27 +47,27 @@ def mask_of(request: PredictRequest) -> np.ndarray:
     return np.asarray(read_volume(request.output_dir / MASK).array)
 
 
-def test_a_plain_case(request_for: Callable[..., PredictRequest], resident: LoadedPackage) -> None:
+def test_a_plain_case(request_for: Callable[..., PredictRequest], loaded: LoadedPackage) -> None:
     request = request_for()
-    record = predict(request, resident).record
+    record = predict(request, loaded).record
     assert list(record.seconds) == ["read", "localise", "threshold", "restore", "write", "load", "segment"]
-    assert "passes over the whole region on cpu" in record.summary()
+    assert "4 of 4 passes on cpu" in record.summary()
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_network_that_hangs_before_its_first_pass(
     request_for: Callable[..., PredictRequest],
-    resident: LoadedPackage,
+    loaded: LoadedPackage,
     task: Algorithm,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Of 3 s half are reserve; when half of that is gone, at 2.25 s, the PET threshold answers, though nothing ends."""
     released = threading.Event()
-    monkeypatch.setattr(Passes, "progress", lambda self: released.wait(60) and None)
+    monkeypatch.setattr(Passes, "make_first", lambda self: released.wait(60) and None)
     request = request_for(task, 3.0)
     begun = time.monotonic()
-    record = predict(request, resident).record
+    record = predict(request, loaded).record
     released.set()
     assert 2.2 <= time.monotonic() - begun < 20
     assert (
@@ -82,16 +80,16 @@ def test_a_network_that_hangs_before_its_first_pass(
 
 def test_no_pass_fits(
     request_for: Callable[..., PredictRequest],
-    resident: LoadedPackage,
+    loaded: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def nothing(self: Passes) -> None:
         raise NoPassFitsError("100.00 s a tile, 3.0 s left")
 
-    monkeypatch.setattr(Passes, "progress", nothing)
+    monkeypatch.setattr(Passes, "make_first", nothing)
     request = request_for()
-    predict(request, resident)
+    predict(request, loaded)
     line = "*** FALLBACK *** no pass of the network (100.00 s a tile, 3.0 s left): the PET threshold answers"
     assert caplog.text.count(line) == 1
     assert mask_of(request).any()
@@ -99,7 +97,7 @@ def test_no_pass_fits(
 
 def test_an_early_end_writes_the_completed_passes(
     request_for: Callable[..., PredictRequest],
-    resident: LoadedPackage,
+    loaded: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -107,60 +105,58 @@ def test_an_early_end_writes_the_completed_passes(
     request = request_for()
     termination = Termination()
     monkeypatch.setattr(passes_module, "list_passes", lambda package: list_mirrored_passes(1, ()))
-    predict(request, resident)
+    predict(request, loaded)
     alone = (request.output_dir / MASK).read_bytes()
     monkeypatch.undo()
-    real = Passes._whole_pass
+    real = Passes._make_pass
 
     def second_hangs(self: Passes, step: Any, member: Any) -> Any:
         if step != self.passes[0]:
             termination.request()
-            while not self.deadline.stopped():
+            while not self.deadline.is_stopped():
                 time.sleep(0.01)
         return real(self, step, member)
 
-    monkeypatch.setattr(Passes, "_whole_pass", second_hangs)
-    predict(request, resident, termination)
+    monkeypatch.setattr(Passes, "_make_pass", second_hangs)
+    predict(request, loaded, termination)
     assert "*** EARLY END *** asked to end: the best answer so far is written" in caplog.text
     assert (request.output_dir / MASK).read_bytes() == alone
 
 
 def test_a_case_waits_for_the_network_of_the_case_before_it(
-    request_for: Callable[..., PredictRequest], resident: LoadedPackage, caplog: pytest.LogCaptureFixture
+    request_for: Callable[..., PredictRequest], loaded: LoadedPackage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While the network is in use the PET threshold is the best answer; then the network answers."""
     request = request_for(RFS, 3.0)
-    with resident.in_use:
-        predict(request, resident)
+    with loaded.in_use:
+        predict(request, loaded)
     assert "*** FALLBACK *** time is nearly up: no pass has been made yet" in caplog.text
-    assert "passes over the whole region" in predict(request_for(RFS), resident).record.summary()
+    assert "4 of 4 passes" in predict(request_for(RFS), loaded).record.summary()
 
 
 @pytest.mark.parametrize("uptake", [12.0, 0.0])
 def test_an_empty_mask_of_the_network_where_the_pet_shows_uptake(
     request_for: Callable[..., PredictRequest],
     case_folder: Any,
-    resident: LoadedPackage,
+    loaded: LoadedPackage,
     monkeypatch: pytest.MonkeyPatch,
     uptake: float,
 ) -> None:
     """The mask stays empty and is noted, since necks have physiologic uptake. Two voxels of 10 mm with SUV 12 in each axis, 1 around them: between centres it falls linearly, to 41% of 12
     after (12 - 4.92) / 11 x 10 = 6.4 mm. So at least a cube of 10 mm (1 ml) and at most one of 22.9 mm (12 ml) is hot.
     """
-    real_segment = passes_module.segment
 
-    def nothing(*arguments: Any) -> Iterator[Segmentation]:
-        for segmented in real_segment(*arguments):
-            logits = np.zeros_like(segmented.logits)
-            logits[0] = 1
-            yield replace(segmented, logits=logits)
+    def nothing(progress: Progress) -> np.ndarray:
+        logits = np.zeros_like(progress.total)
+        logits[0] = 1
+        return logits
 
-    monkeypatch.setattr(passes_module, "segment", nothing)
+    monkeypatch.setattr(Progress, "logits", property(nothing))
     request = request_for()
     if not uptake:
         case_folder.pet = Volume(np.zeros_like(case_folder.pet.array), case_folder.pet.geometry)
         case_folder.write()
-    record = predict(request, resident).record
+    record = predict(request, loaded).record
     found = [str(finding) for finding in record.notices if finding.what == "mask"]
     assert not mask_of(request).any()
     assert record.fallback_by == {}

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.network.passes import NoPassFitsError, Passes
+from algorithm.deadline import NoPassFitsError
+from algorithm.network.passes import Passes
 from algorithm.region.grids import restore_labels
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
@@ -55,7 +56,7 @@ def test_without_a_pass_there_are_none(
 
     case_folder.write()
     (tmp_path / FILE).write_bytes(b"of an earlier case")
-    monkeypatch.setattr(Passes, "progress", nothing)
+    monkeypatch.setattr(Passes, "make_first", nothing)
     answer = predict("hpv", "--probabilities", str(tmp_path), "--record", str(tmp_path / "record.json"))
     assert answer.status == 0
     assert not (tmp_path / FILE).exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.network.resident import DEFAULT_PACKAGE
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from contract import platform
 from contract.images.volumes import read_header, read_volume
 from tests.algorithm.edition import EDITION, SEGMENTATION

@@ -31,7 +31,6 @@ RECORD = RunRecord(
     segmented_by="network",
     passes_done=3,
     passes_planned=8,
-    plan="all of it",
     answers={"rfs": 0.5},
     fallbacks=(),
     notices=(),
@@ -44,18 +43,20 @@ RECORD = RunRecord(
 
 
 def test_the_summary() -> None:
-    passes = "3 of 8 passes over all of it on a card"
+    passes = "3 of 8 passes on a card"
     figures = f"read 3.0 s, segment 190.0 s, {passes}, peak memory 2048 MiB, 400.0 s of 600 s left"
     assert RECORD.summary() == f"rfs answered by method baseline: {figures}"
     own = PackageIdentity(name="my_unet", manifest_sha256="0" * 64)
     assert replace(RECORD, package=own).summary() == f"rfs answered by package my_unet: {figures}"
     clinical = replace(RECORD, package=own, method="clinical")
     assert clinical.summary() == f"rfs answered by package my_unet, method clinical: {figures}"
-    early = replace(RECORD, unfinished={"measure": 1.0}, gpu_peak_memory_mib=100.0)
-    assert f"measure 1.0 s so far, {passes}, peak memory 2048 MiB, on the GPU 100 MiB, " in early.summary()
+    assert (
+        f"{passes}, peak memory 2048 MiB, on the GPU 100 MiB, " in replace(RECORD, gpu_peak_memory_mib=100.0).summary()
+    )
     assert "190.0 s, no pass, by PET threshold, peak" in replace(RECORD, segmented_by="PET threshold").summary()
     assert "190.0 s, peak" in replace(RECORD, segmented_by=None).summary()
     worse = replace(RECORD, fallbacks=("t_stage", "n_stage"), notices=(Finding("PET", "all voxels are zero"),))
+    assert replace(RECORD, time_limit_s=None, left_s=None).summary().endswith(", peak memory 2048 MiB")
     assert worse.summary().endswith("MiB, fallbacks for t_stage and n_stage, warnings: 1, 400.0 s of 600 s left")
 
 
@@ -65,9 +66,11 @@ def test_stages_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = Stages()
     for _ in range(2):
         with stages("read"):
-            now += 1.5
-            assert stages.unfinished() == {"read": 1.5}
-    assert (stages.seconds, stages.unfinished()) == ({"read": 3.0}, {})
+            now += 1.0
+            with stages("load"):
+                now += 0.25
+            now += 0.5
+    assert stages.seconds == {"load": 0.5, "read": 3.0}
     assert peak_memory_mib() > 10
 
 
@@ -107,7 +110,6 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
         "segmented_by": "network",
         "passes_done": 4,
         "passes_planned": 4,
-        "plan": "the whole region",
         "answers": {"rfs": read_json(tmp_path / "output" / "rfs.json")},
         "fallbacks": [],
         "fallback_by": {},
@@ -138,7 +140,7 @@ def test_the_record_of_a_comparator(
     assert predict(task, "--method", method, "--record", str(tmp_path / "record.json")).status == 0
     record = read_json(tmp_path / "record.json")
     assert (record["method"], record["segmented_by"], record["passes_planned"]) == (method, segmented_by, 0)
-    assert (record["device"], record["plan"], record["fallbacks"]) == (None, None, [])
+    assert (record["device"], record["fallbacks"]) == (None, [])
     assert (record["region"] is None) == (method == "clinical")
     assert (record["package"] is None) == (method == "threshold")
 

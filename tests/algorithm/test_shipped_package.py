@@ -23,7 +23,7 @@ WARNING = (
 @pytest.fixture
 def arguments(case_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_package: Path) -> list[str]:
     """A case of task 3 by the clinical variables alone; the tiny package is the shipped one."""
-    monkeypatch.setattr("algorithm.network.resident.DEFAULT_PACKAGES", tmp_path / "shipped")
+    monkeypatch.setattr("algorithm.network.loaded_package.DEFAULT_PACKAGES", tmp_path / "shipped")
     (tmp_path / "shipped").mkdir()
     (tmp_path / "shipped" / "hecktor2025").symlink_to(tiny_package)
     case_folder.write()

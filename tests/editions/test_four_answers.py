@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from algorithm.network.resident import DEFAULT_PACKAGE
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from contract.io.files import read_json, write_json
 from hecktor.cli import main
 from tests.conftest import head_json, stage_head, write_manifest

@@ -7,7 +7,6 @@ import itertools
 import json
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from torch import nn
 from algorithm import Predictor
 from algorithm.case.inputs import Notices
 from algorithm.cli import main
-from algorithm.deadline import Deadline
+from algorithm.deadline import Deadline, NoPassFitsError
 from algorithm.network import devices, networks, tiles
-from algorithm.network.networks import Networks, build_network, own_tensors
+from algorithm.network.networks import Networks, build_network
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NoPassFitsError, Passes
+from algorithm.network.passes import Passes
 from algorithm.network.tiles import NetworkImage, Pass, list_mirrored_passes
 from contract.errors import run_main
 from tests.conftest import but_of_toys, write_tiny_package
@@ -109,7 +108,7 @@ def test_a_full_card_leaves_the_pass_to_the_cpu(card: FakeCard, tiny_package: Pa
     found = Passes(
         NetworkImage.of(noise()), list_mirrored_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
         notices=notices,
-    ).run()  # fmt: skip
+    ).make_all()  # fmt: skip
     assert (found.done, found.backend[:5]) == (2, "cpu (")
     assert [finding.what for finding in notices.findings] == [
         f"{NAME} (float16, sums on cuda)",
@@ -137,8 +136,8 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     image, notices = NetworkImage.of(noise(24)), Notices()
-    found = Passes(image, list_mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).run()
-    alone = Passes(image, [Pass(1), Pass(3)], Networks(pair), Deadline(600), CPU).run()
+    found = Passes(image, list_mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).make_all()
+    alone = Passes(image, [Pass(1), Pass(3)], Networks(pair), Deadline(600), CPU).make_all()
     assert (found.done, found.planned) == (2, 4)
     np.testing.assert_array_equal(found.logits, alone.logits)
     (finding,) = notices.findings
@@ -146,7 +145,7 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
 
 
 def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tile of the U-Net takes 60 s of the 90 s that 100 s leave, and no plan has a single one; SegResNet's take 1 s."""
+    """A tile of the U-Net takes 60 s of the 90 s that 100 s leave, so that its eight do not fit; SegResNet's take 1 s."""
     now_s = [0.0]
     real = tiles._tile_logits
 
@@ -156,7 +155,7 @@ def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkey
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     deadline = Deadline(200, clock=lambda: now_s[0])
-    found = Passes(NetworkImage.of(noise(24)), list_mirrored_passes(4, ()), Networks(pair), deadline, CPU).run()
+    found = Passes(NetworkImage.of(noise(24)), list_mirrored_passes(4, ()), Networks(pair), deadline, CPU).make_all()
     assert (found.done, found.planned) == (2, 4)
 
 
@@ -181,10 +180,10 @@ def test_a_failed_device_holds_neither_network_nor_image(
         held.append((sum(one() is not None for one in built), run._tensor is None))
 
     monkeypatch.setattr(networks, "build_network", build)
-    monkeypatch.setattr(networks, "_release", release)
+    monkeypatch.setattr(networks, "_release_cache", release)
     card.full_at(1, 2)
     run = Passes(NetworkImage.of(noise()), [Pass(0)], ready, Deadline(600), CARD)
-    assert run.run().done == 1
+    assert run.make_all().done == 1
     assert held == [(0, True), (0, True)]
 
 
@@ -203,81 +202,39 @@ def image_without_memory(failures: int) -> NetworkImage:
 def test_an_image_without_memory_turns_to_the_next_device(card: FakeCard, tiny_package: Path) -> None:
     """Twice leaves the CPU; three times is a case without a pass, which the PET threshold answers."""
     ready = Networks(load_package(tiny_package))
-    assert Passes(image_without_memory(2), [Pass(0)], ready, Deadline(600), CARD).run().backend.startswith("cpu (")
+    assert Passes(image_without_memory(2), [Pass(0)], ready, Deadline(600), CARD).make_all().backend.startswith("cpu (")
     with pytest.raises(NoPassFitsError):
-        Passes(image_without_memory(3), [Pass(0)], ready, Deadline(600), CARD).run()
+        Passes(image_without_memory(3), [Pass(0)], ready, Deadline(600), CARD).make_all()
 
 
 # Networks on the card
 
 
-@pytest.mark.parametrize(("room_for", "made"), [(5, 5), (3, 7), (1, 10), (0, 10)])
-def test_the_card_keeps_the_networks_that_fit_beside_a_pass(
-    card: FakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_for: int, made: int
+@pytest.mark.parametrize(("room_for", "loaded"), [(5, 5), (3, 3 + 1 + 7), (1, 1 + 1 + 9)])
+def test_all_networks_stay_on_the_card_or_one_at_a_time(
+    card: FakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_for: int, loaded: int
 ) -> None:
-    """Five folds, twice. With room for three, 0 and 1 stay, and 2, 3, 4 replace each other; in the second round 0, 1 and
-    4 are there, and 2 and 3 are made again. The first pass needed 80 MiB beside its network.
+    """Five folds, twice. With room for three the fourth one does not fit: it is loaded again, and so is each network
+    of the passes that follow.
     """
     ready = Networks(load_package(write_tiny_package(tmp_path / "five", ("3d_fullres",) * 5)))
-    built: list[nn.Module] = []
+    alive: weakref.WeakSet[nn.Module] = weakref.WeakSet()
     loads: list[str] = []
 
-    def build(package: ModelPackage, fold: int) -> nn.Module:
-        built.append(build_network(package, fold))
-        return built[-1]
-
-    def load(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
+    def load(network: nn.Module, path: Path) -> None:
+        gc.collect()
+        alive.add(network)
         loads.append(path.name)
-        return real(network, path)
+        if len(alive) > room_for:
+            raise FULL["allocator"]
+        real(network, path)
 
-    def allocated(*_: Any) -> int:
-        return size * sum(all(not one.is_meta for _, one in own_tensors(network)) for network in built)
-
-    real, size, need = networks.load_weights, 10 * MIB, 80 * MIB
-    monkeypatch.setattr(networks, "build_network", build)
+    real = networks.load_weights
     monkeypatch.setattr(networks, "load_weights", load)
-    monkeypatch.setattr(networks, "LARGEST_CACHE_BYTES", 0)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", allocated)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (room_for * size + need - allocated(), 16 * 1024 * MIB))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", allocated)
-    peaks = iter([0, size + need])
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: next(peaks, size + need))
-    most: list[int] = []
-    card.on_image = lambda _: most.append(allocated() // size)
-    assert Passes(NetworkImage.of(noise()), list_mirrored_passes(5, (2,)), ready, Deadline(600), CARD).run().done == 10
-    assert len(loads) == made
-    assert max(most) == max(1, room_for)
-
-
-@pytest.mark.parametrize("device", [CARD, CPU], ids=["card", "CPU"])
-def test_an_entrants_networks_are_bounded_alike(
-    card: FakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: torch.device
-) -> None:
-    """Five folds; the card has room for two networks of 10 MiB, the CPU for the 2 x 10 bytes of two networks' files."""
-    alive: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-    most: list[int] = []
-
-    class Own(nn.Module):
-        def __init__(self, *_: Any) -> None:
-            super().__init__()
-            alive.add(self)
-            most.append(len(alive))
-
-    package = load_package(write_tiny_package(tmp_path / "five", ("3d_fullres",) * 5))
-    folders = tuple(tmp_path / f"{fold}" for fold in range(5))
-    for folder in folders:
-        folder.mkdir()
-        (folder / "weights").write_bytes(b"0123456789")
-    ready = Networks(replace(package, fold_files=folders))
-    monkeypatch.setattr(networks, "CustomNetwork", Own)
-    monkeypatch.setattr(networks, "is_custom", lambda _: True)
-    monkeypatch.setattr(networks, "LARGEST_CACHE_BYTES", 20)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: 10 * MIB * len(alive))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 10 * MIB * len(alive))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (20 * MIB - 10 * MIB * len(alive), 16 * 1024 * MIB))
-    for fold in (*range(5), *range(5)):
-        ready.of(fold, device)
-    assert max(most) == len(alive) == 2
+    image = NetworkImage.of(noise())
+    found = Passes(image, list_mirrored_passes(5, (2,)), ready, Deadline(600), CARD).make_all()
+    assert (found.done, found.backend) == (10, f"{NAME} (float16, sums on {'cuda' if room_for == 5 else 'cpu'})")
+    assert len(loads) == loaded
 
 
 # Settings around a case
@@ -371,14 +328,6 @@ def test_a_card_that_is_lost_while_loading_is_in_the_record(
     card.lost = True
     (notice,) = but_of_toys(record("--task", "1", "--device", "cuda")["notices"])
     assert notice["action"] == "going on with the CPU"
-
-
-@pytest.mark.slow
-def test_a_smaller_plan_is_in_the_record(card: FakeCard, record: Callable[..., dict[str, Any]]) -> None:
-    """As in `test_a_slower_card_looks_only_where_the_pet_is_hot`."""
-    card.slow(1.6)
-    found = record("--task", "1", "--device", "cuda", "--time-limit", "20")
-    assert "passes" in [notice["what"] for notice in found["notices"]]
 
 
 def test_rfs_by_the_pet_threshold_is_a_fallback(

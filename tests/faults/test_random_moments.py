@@ -35,7 +35,7 @@ BEGINNINGS: Final = {
     "later pass": "algorithm.network.tiles:_tile_logits 9",
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.answers:image_features 3",
-    "head": "algorithm.pipeline:answer 3",
+    "head": "algorithm.pipeline:compute_answers 3",
     "write": "contract.io.files:_give_name 3",
 }
 

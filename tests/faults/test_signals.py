@@ -26,13 +26,12 @@ STAGES: Final = {
     "later pass": "algorithm.network.tiles:_tile_logits 11",
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.answers:image_features 3",
-    "head": "algorithm.pipeline:answer 3",
+    "head": "algorithm.pipeline:compute_answers 3",
     "write": "contract.io.files:_give_name 3",
 }
 # Fallbacks of four answers come first, and once more beside the threshold's mask; each time four files.
 STAGES_OF_FOUR: Final = STAGES | {
     "restore": "algorithm.region.grids:restore_labels 4",
-    "head": "algorithm.pipeline:answer 5",
     "write": "contract.io.files:_give_name 17",
 }
 NO_ANSWER: Final = ("read", "localise")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithm.heads.methods import METHODS
-from algorithm.network.resident import LoadedPackage
+from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
 from contract.images.volumes import read_volume

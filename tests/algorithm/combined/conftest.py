@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.network.passes import NoPassFitsError
+from algorithm.deadline import NoPassFitsError
 from tests.algorithm.combined.answered import RECORD
 from tests.conftest import CaseFolder
 
@@ -33,7 +33,7 @@ def by_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_: object) -> None:
         raise NoPassFitsError("no time")
 
-    monkeypatch.setattr("algorithm.network.passes.Passes.progress", none)
+    monkeypatch.setattr("algorithm.network.passes.Passes.make_first", none)
 
 
 @pytest.fixture(autouse=True)

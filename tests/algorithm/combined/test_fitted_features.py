@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.answers import measure
+from algorithm.answers import NoFeatures, measure
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
-from algorithm.masks.segmentation import CaseSegmentation, HeadMode, MaskSource, Segmentation
+from algorithm.masks.segmentation import CaseSegmentation, MaskSource, Segmentation
+from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.network.package import load_package
-from algorithm.network.resident import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.output import RunContext
 from algorithm.prediction import PredictRequest
 from contract.code import Code
@@ -97,11 +97,11 @@ def run_of(package: Path, *code: Path) -> RunContext:
 
 
 def measured(
-    run: RunContext, case: Segmentation, by: MaskSource = MaskSource.NETWORK, heads: HeadMode = HeadMode.ALL
+    run: RunContext, case: Segmentation, by: MaskSource = MaskSource.NETWORK, *, with_user_code: bool = True
 ) -> Features:
     scan = Case(Volume(case.ct, case.grid), None, Patient())
-    patient, _ = measure(run, CaseSegmentation(scan, by, case, heads=heads))
-    assert patient is not None
+    patient = measure(run, CaseSegmentation(scan, by, case), with_user_code=with_user_code)
+    assert not isinstance(patient, NoFeatures)
     return patient.features
 
 
@@ -120,7 +120,7 @@ def test_a_case_gets_the_mean_of_the_folds(case: CaseFolder, packed: Path, code:
 def test_a_lost_card_leaves_the_features_to_the_cpu(packed: Path, code: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = run_of(packed, code)
     with fake_card() as card:
-        run.resident.__dict__["device"] = torch.device("cuda", 0)
+        run.loaded.__dict__["device"] = torch.device("cuda", 0)
         card.lost = True
         assert measured(run, segmentation())[NAME] == 1.0
     assert "features of my_code: cuda:0 failed (CUDA error: unspecified launch failure" in caplog.text
@@ -172,15 +172,15 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
     be unusable.
     """
     shutil.copyfile(DEFAULT_PACKAGE / MANIFEST, tmp_path / MANIFEST)
-    features = measured(run_of(tmp_path), segmentation(), MaskSource.PET_THRESHOLD, HeadMode.OURS)
+    features = measured(run_of(tmp_path), segmentation(), MaskSource.PET_THRESHOLD, with_user_code=False)
     assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
 def test_without_a_segmentation_a_head_that_sees_images_gets_nan(packed: Path, code: Path) -> None:
     """As in training for a patient without a PET or a tumour."""
     case = Case(Volume(segmentation().ct, segmentation().grid), None, Patient())
-    patient, _ = measure(run_of(packed, code), CaseSegmentation(case, MaskSource.NOTHING))
-    assert patient is not None
+    patient = measure(run_of(packed, code), CaseSegmentation(case, MaskSource.NOTHING))
+    assert not isinstance(patient, NoFeatures)
     cubes = patient.cubes
     assert cubes is not None
     np.testing.assert_array_equal(cubes(3, 2.0), np.full((1, 4, 3, 3, 3), np.nan))

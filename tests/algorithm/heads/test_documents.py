@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from algorithm.heads.documents import CustomHead, EnsembleHead, Expert, Head, read_head
 from algorithm.heads.parts import Calibration, Survival
 from algorithm.heads.values import check_head, head_answer
-from algorithm.network.resident import DEFAULT_PACKAGES
+from algorithm.network.loaded_package import DEFAULT_PACKAGES
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import class_head, linear, score, term

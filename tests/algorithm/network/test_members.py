@@ -1,4 +1,4 @@
-"""A package of two networks: each answers as it would alone, within one budget and with one of them in memory."""
+"""A package of two networks: each answers as it would alone, within one time limit."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 from algorithm.deadline import Deadline
-from algorithm.network import networks as networks_module
 from algorithm.network import passes as passes_module
 from algorithm.network import tiles as tiles_module
+from algorithm.network.loaded_package import LoadedPackage
 from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
-from algorithm.network.resident import LoadedPackage
 from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
 from contract.errors import ModelPackageError
 
@@ -47,7 +46,7 @@ def noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
-    return Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).run().logits
+    return Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).make_all().logits
 
 
 @pytest.mark.usefixtures("_float32")
@@ -58,7 +57,7 @@ def test_segresnets_window_is_a_loop_over_its_own_tiles(package: ModelPackage) -
     Weights are a Gaussian whose standard deviation is an eighth of the patch.
     """
     data, patch = noise((40, 16, 25)), (24, 16, 20)
-    network = Networks(package).of(SEGRESNET, CPU)
+    network = Networks(package).get(SEGRESNET, CPU)
     centre = np.zeros(patch)
     centre[12, 8, 10] = 1.0
     weight = gaussian_filter(centre, [n / 8 for n in patch], mode="constant")
@@ -84,47 +83,10 @@ def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packa
     np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
 
 
-def test_each_configuration_is_built_once_and_one_network_has_memory(
-    package: ModelPackage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The eight passes alternate between two configurations: two builds and eight moves to the device.
-
-    Before each move no network has memory; after the last pass one of the two has.
-    """
-    built, moves = list[nn.Module](), list[int]()
-
-    def with_memory() -> int:
-        return sum(any(not tensor.is_meta for _, tensor in own_tensors(network)) for network in built)
-
-    def build(package: ModelPackage, fold: int) -> nn.Module:
-        built.append(build_network(package, fold))
-        return built[-1]
-
-    def to_empty(network: nn.Module, *, device: Any) -> nn.Module:
-        if device == CPU:
-            moves.append(with_memory())
-        return original(network, device=device)
-
-    original = nn.Module.to_empty
-    monkeypatch.setattr(networks_module, "build_network", build)
-    monkeypatch.setattr(nn.Module, "to_empty", to_empty)
-    networks = Networks(package)
-    networks.check()
-    assert (
-        Passes(NetworkImage.of(noise((24, 24, 24))), list_mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
-        .run()
-        .done
-        == 8
-    )
-    assert [type(network) for network in built] == [PlainConvUNet, SegResNet]
-    assert moves == [0] * 8
-    assert with_memory() == 1
-
-
 class FreshNetworks(Networks):
     """Builds a network with PyTorch's random weights for each call and reads the fold's file."""
 
-    def of(self, fold: int, device: torch.device) -> nn.Module:
+    def get(self, fold: int, device: torch.device) -> nn.Module:
         network = build_network(self.package, fold).to(device).eval()
         load_weights(network, self.package.fold_files[fold])
         return network
@@ -135,8 +97,12 @@ def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) ->
 
     def answers(networks: Networks) -> tuple[list[bytes], bytes]:
         run = Passes(NetworkImage.of(noise((24, 24, 24))), list_mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
-        progresses = list(run.progress())
-        return [one.total.tobytes() for one in progresses], progresses[-1].logits.argmax(0).tobytes()
+        sums = []
+        while run._waiting:
+            run._make_next()
+            assert run.progress is not None
+            sums.append(run.progress.total.tobytes())
+        return sums, run.make_all().logits.argmax(0).tobytes()
 
     kept, fresh = answers(Networks(package)), answers(FreshNetworks(package))
     assert len(set(kept[0])) == 8
@@ -144,11 +110,11 @@ def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) ->
     assert kept == fresh
 
 
-def test_a_network_that_changes_its_device_gets_its_weights_again(package: ModelPackage) -> None:
-    """`cpu` and `cpu:0` are one memory under two names, so this moves the network from device to device."""
+def test_a_network_on_another_device_has_the_same_weights(package: ModelPackage) -> None:
+    """`cpu` and `cpu:0` are one memory under two names."""
     networks = Networks(package)
-    before = [tensor.clone() for _, tensor in own_tensors(networks.of(U_NET, CPU))]
-    after = [tensor for _, tensor in own_tensors(networks.of(U_NET, torch.device("cpu", 0)))]
+    before = [tensor.clone() for _, tensor in own_tensors(networks.get(U_NET, CPU))]
+    after = [tensor for _, tensor in own_tensors(networks.get(U_NET, torch.device("cpu", 0)))]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
@@ -196,7 +162,7 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = list_mirrored_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
-        return Passes(NetworkImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
+        return Passes(NetworkImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).make_all()
 
     return run
 
@@ -237,10 +203,10 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
     used: list[tuple[type, int]] = []
 
     def slide(
-        data: Any, axes: Any, network: nn.Module, plan: Any, patch: Any, backend: Backend, deadline: Deadline
+        data: Any, axes: Any, network: nn.Module, patch: Any, backend: Backend, deadline: Deadline
     ) -> tiles_module.PassResult:
         used.append((type(network), next(n for n, known in enumerate(devices) if known is backend)))
-        return tiles_module.slide(data, axes, network, plan, patch, backend, deadline)
+        return tiles_module.slide(data, axes, network, patch, backend, deadline)
 
     monkeypatch.setattr(passes_module, "backends", lambda *_: devices)
     monkeypatch.setattr(passes_module, "slide", slide)

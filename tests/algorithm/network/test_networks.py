@@ -144,17 +144,20 @@ def test_a_patch_is_refused_exactly_where_the_network_fails(
             build_untrained_network(configuration | {"patch_size": patch}, 2, 3)
 
 
-def test_one_network_stays_in_memory_and_exchanges_its_weights(package: ModelPackage) -> None:
-    """The same module serves both folds; after it was forgotten a new one is built."""
+def test_all_networks_stay_until_the_device_fails(package: ModelPackage) -> None:
+    """Then one is kept at a time, and read again with the same weights."""
     networks = Networks(package)
-    first = networks.of(0, CPU)
+    first, second = (networks.get(fold, CPU) for fold in (0, 1))
     before = [tensor.clone() for _, tensor in own_tensors(first)]
-    assert networks.of(1, CPU) is first
-    assert any(not torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
-    assert networks.of(0, CPU) is first
-    assert all(torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
-    networks.forget(CPU)
-    assert networks.of(0, CPU) is not first
+    assert networks.get(0, CPU) is first
+    assert networks.get(1, CPU) is second
+    networks.free(CPU)
+    again = networks.get(0, CPU)
+    assert again is not first
+    assert networks.get(0, CPU) is again
+    assert all(torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(again), strict=True))
+    networks.get(1, CPU)
+    assert networks.get(0, CPU) is not again
 
 
 def changed(package: ModelPackage, architecture: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +246,7 @@ def test_u_nets_never_wait_for_monai() -> None:
     code = """
 import sys
 from algorithm.network.package import load_package
-from algorithm.network.resident import DEFAULT_PACKAGE
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.network.networks import build_network
 from algorithm import cli, command, pipeline
 from algorithm.network import passes

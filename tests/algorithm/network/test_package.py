@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from algorithm.network.loaded_package import (
+    DEFAULT_PACKAGE,
+    DEFAULT_PACKAGES,
+    find_shipped_package,
+    find_uploaded_package,
+)
 from algorithm.network.networks import Networks
 from algorithm.network.package import INTENSITIES, ONE_IMAGE, load_package
-from algorithm.network.resident import DEFAULT_PACKAGE, DEFAULT_PACKAGES, find_shipped_package, find_uploaded_package
 from contract.errors import ModelPackageError
 
 
@@ -299,7 +304,7 @@ def test_without_the_shipped_packages_the_message_says_how_to_get_them(
     """The wheel has none; where there are some, another edition has none."""
     with pytest.raises(ModelPackageError, match=r"none shipped for hntsmrg2024, expected --model PACKAGE$"):
         find_shipped_package("hntsmrg2024")
-    monkeypatch.setattr("algorithm.network.resident.DEFAULT_PACKAGES", tmp_path / "default_model")
+    monkeypatch.setattr("algorithm.network.loaded_package.DEFAULT_PACKAGES", tmp_path / "default_model")
     with pytest.raises(ModelPackageError, match=r"expected --model PACKAGE or, .*: pip install \./models"):
         find_shipped_package()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,13 @@ from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 from torch import nn
 
-from algorithm.deadline import Deadline
+from algorithm.deadline import Deadline, NoPassFitsError, StoppedError
 from algorithm.network import passes as module
 from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NoPassFitsError, Passes, StoppedError
-from algorithm.network.tiles import BACKGROUND_LOGIT, Backend, NetworkImage, Pass, list_mirrored_passes
+from algorithm.network.passes import Passes
+from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
 
 CPU = torch.device("cpu")
 
@@ -48,7 +49,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
     """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).run()
+    found = Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).make_all()
     return found.logits, found.done
 
 
@@ -137,80 +138,59 @@ class Tiles:
 def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Passes]:
     """Passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, by simulated tiles."""
 
-    def make(tiles: Tiles, limit_s: float, stop_after: int | None = None, **options: Any) -> Passes:
+    def make(tiles: Tiles, limit_s: float | None, stop_after: int | None = None, **options: Any) -> Passes:
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        image = replace(NetworkImage.of(noise((24, 24, 24))), focus=options.pop("focus", None))
+        image = NetworkImage.of(noise((24, 24, 24)))
         return Passes(image, list_mirrored_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
 
 
 def test_all_passes_are_made_in_time(timed: Callable[..., Passes]) -> None:
-    progresses = list(timed(Tiles(1.0), 600.0).progress())
-    found = progresses[-1]
-    assert (found.done, found.planned, found.plan) == (4, 4, "the whole region")
-    assert [progress.done for progress in progresses] == [1, 2, 3, 4]
-    np.testing.assert_allclose(progresses[0].logits, progresses[3].logits)
+    passes = timed(Tiles(1.0), 600.0)
+    first, last = passes.make_first(), passes.make_all()
+    assert (first.done, last.done, last.planned) == (1, 4, 4)
+    np.testing.assert_allclose(first.logits, last.logits)
+
+
+def test_without_a_limit_the_log_says_how_long_the_others_take(
+    timed: Callable[..., Passes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each pass has 8 tiles of 300 s: 40 min. Two follow the second one."""
+    caplog.set_level(logging.INFO, "hecktor")
+    assert timed(Tiles(300.0), None).make_all().done == 4
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[1] == "pass 2 of 4: 2400.0 s, about 80 min for the other 2 (Ctrl-C keeps the best answer so far)"
+    assert lines[3] == "pass 4 of 4: 2400.0 s"
+
+
+def test_a_limit_stands_for_no_estimate(timed: Callable[..., Passes], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "hecktor")
+    timed(Tiles(1.0), 600.0).make_all()
+    assert caplog.messages[0] == "pass 1 of 4: 8.0 s"
 
 
 def test_a_pass_that_does_not_fit_is_not_started(timed: Callable[..., Passes]) -> None:
     """Passes of 8 tiles of 3 s are 24 s, 90 s of 100 usable: after three a fourth of 1.2 x 24 s does not fit 18 s."""
-    assert timed(Tiles(3.0), 100.0).run().done == 3
+    assert timed(Tiles(3.0), 100.0).make_all().done == 3
 
 
 def test_a_later_pass_that_slows_down_is_left_out(timed: Callable[..., Passes]) -> None:
     """The first pass takes 8 s. Then tiles take 20 s: after two of them six are left, 120 s, and 90 - 48 s remain."""
     tiles = Tiles(1.0)
-    progress = timed(tiles, 100.0).progress()
-    assert next(progress).done == 1
-    tiles.tile_s = 20.0
-    assert list(progress) == []
-    assert (tiles.done, tiles.now) == (8 + 2, 8.0 + 40.0)
-
-
-@pytest.mark.parametrize(
-    ("tile_s", "plan", "tiles_run"),
-    [
-        (2.8, "the whole region", 32),
-        (2.9, "the whole region, tiles 0.75 of a patch apart", 2 + 24),
-        (3.2, "the whole region, tiles 1 of a patch apart", 2 + 20),
-    ],
-)
-def test_smaller_plans_have_coarser_steps_first(
-    timed: Callable[..., Passes], caplog: pytest.LogCaptureFixture, tile_s: float, plan: str, tiles_run: int
-) -> None:
-    """A grid of 72 x 24 x 24 has 8 x 2 x 2 = 32 tiles 8 voxels apart, 6 x 4 = 24 at 12 and 5 x 4 = 20 at 16.
-
-    90 s are usable. After two tiles of t seconds 30 t must fit 90 - 2 t: t <= 2.81. Else 24 tiles must, at 1.2 t:
-    t <= 2.92; else 20: t <= 3.46.
-    """
-    tiles = Tiles(tile_s)
     passes = timed(tiles, 100.0)
-    found = Passes(NetworkImage.of(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
-    assert (found.plan, found.done, tiles.done) == (plan, 1, tiles_run)
-    assert ("using a smaller plan, " in caplog.text) == (tiles_run < 32)
-
-
-def test_the_smallest_plans_are_of_suspected_lesions(timed: Callable[..., Passes]) -> None:
-    """Tiles of 20 s, 90 s usable: eight do not fit, one in the focus does, and once more; elsewhere is background."""
-    tiles = Tiles(20.0)
-    box = (slice(2, 18), slice(4, 20), slice(8, 24))
-    found = timed(tiles, 100.0, focus=box).run()
-    assert found.plan == "the PET-avid part, tiles 0.5 of a patch apart"
-    assert (found.done, tiles.done) == (2, 2 + 1 + 1)
-    mask = found.logits.argmax(0)
-    assert np.unique(mask[box]).tolist() == [1]
-    mask[box] = 0
-    assert not mask.any()
-    assert found.logits[:, 0, 0, 0].tolist() == [BACKGROUND_LOGIT, -BACKGROUND_LOGIT, -BACKGROUND_LOGIT]
+    assert passes.make_first().done == 1
+    tiles.tile_s = 20.0
+    assert passes.make_all().done == 1
+    assert (tiles.done, tiles.now) == (8 + 2, 8.0 + 40.0)
 
 
 @pytest.mark.parametrize(("limit_s", "tile_s"), [(0.001, 100.0), (100.0, 60.0)], ids=["no time", "slow"])
 def test_nothing_fits(timed: Callable[..., Passes], limit_s: float, tile_s: float) -> None:
     with pytest.raises(NoPassFitsError, match="s a tile, "):
-        timed(Tiles(tile_s), limit_s, focus=(slice(0, 16),) * 3).run()
+        timed(Tiles(tile_s), limit_s).make_all()
 
 
 # Devices that fail
@@ -235,7 +215,7 @@ def test_the_pass_is_repeated_on_the_next_backend(
 ) -> None:
     """Tile 3 fails, in the first pass, and tile 20, the first of the third: both passes are made again whole."""
     tiles = Tiles(1.0, {3: problem, 20: problem})
-    found = timed(tiles, 600.0).run()
+    found = timed(tiles, 600.0).make_all()
     assert (found.done, tiles.done) == (4, 3 + 8 + 8 + 1 + 8 + 8)
     assert caplog.text.count("going on with cpu") == 2
     np.testing.assert_allclose(found.logits[:, 5, 5, 5], [0, 5, 1], atol=1e-5)
@@ -244,28 +224,28 @@ def test_the_pass_is_repeated_on_the_next_backend(
 @pytest.mark.usefixtures("three_backends")
 def test_the_sum_outlives_all_devices(timed: Callable[..., Passes]) -> None:
     lost = RuntimeError("CUDA error: device lost")
-    assert timed(Tiles(1.0, {10: lost, 11: lost, 12: lost}), 600.0).run().done == 1
+    assert timed(Tiles(1.0, {10: lost, 11: lost, 12: lost}), 600.0).make_all().done == 1
 
 
 @pytest.mark.usefixtures("three_backends")
 def test_all_devices_fail_in_the_first_pass(timed: Callable[..., Passes]) -> None:
     lost = MemoryError()
     with pytest.raises(NoPassFitsError, match="failed: MemoryError"):
-        timed(Tiles(1.0, {1: lost, 2: lost, 3: lost}), 600.0).run()
+        timed(Tiles(1.0, {1: lost, 2: lost, 3: lost}), 600.0).make_all()
 
 
 def test_a_bug_is_not_taken_for_a_lost_device(timed: Callable[..., Passes]) -> None:
     with pytest.raises(RuntimeError, match="size of tensor"):
-        timed(Tiles(1.0, {1: RuntimeError("The size of tensor a must match")}), 600.0).run()
+        timed(Tiles(1.0, {1: RuntimeError("The size of tensor a must match")}), 600.0).make_all()
 
 
 def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
     """In the first pass there is no result yet; in the second one the first pass is the result."""
     tiles = Tiles(1.0)
     with pytest.raises(StoppedError):
-        timed(tiles, 600.0, stop_after=3).run()
+        timed(tiles, 600.0, stop_after=3).make_all()
     tiles = Tiles(1.0)
-    assert timed(tiles, 600.0, stop_after=12).run().done == 1
+    assert timed(tiles, 600.0, stop_after=12).make_all().done == 1
     assert tiles.done == 12
 
 
@@ -287,7 +267,7 @@ def test_half_precision_that_overflows_is_computed_again_in_full(
     )
     monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: has_bfloat16)
     image = NetworkImage.of(noise((24, 24, 24)))
-    progress = Passes(image, [Pass(0), Pass(1)], Networks(package), Deadline(600.0), CPU).run()
+    progress = Passes(image, [Pass(0), Pass(1)], Networks(package), Deadline(600.0), CPU).make_all()
     assert np.unique(progress.logits).tolist() == [2.0]
     assert progress.backend == ("cpu (bfloat16, 16 tiles in float32)" if has_bfloat16 else "cpu (float32)")
 
@@ -301,10 +281,9 @@ def test_a_network_without_half_precision_is_never_called_with_it(monkeypatch: p
         return torch.zeros((1, 3, *part.shape[2:]))
 
     monkeypatch.setattr(tiles_module, "_forward", forward)
-    plan = next(tiles_module.pass_plans((16, 16, 16), None))
     for half in (True, False):
         backend = Backend(CPU, CPU, half)
-        tiles_module.slide(torch.zeros(2, 16, 16, 16), (), nn.Identity(), plan, (16, 16, 16), backend, Deadline(600.0))
+        tiles_module.slide(torch.zeros(2, 16, 16, 16), (), nn.Identity(), (16, 16, 16), backend, Deadline(600.0))
     assert calls == [True, False]
 
 
@@ -357,7 +336,7 @@ def test_the_longest_pass_says_whether_one_more_fits(timed: Callable[..., Passes
     42 s are left, in which a pass like the second would fit five times, but not one like the first.
     """
     tiles = Tiles(5.0)
-    progress = timed(tiles, 100.0).progress()
-    assert next(progress).done == 1
+    passes = timed(tiles, 100.0)
+    assert passes.make_first().done == 1
     tiles.tile_s = 1.0
-    assert [one.done for one in progress] == [2]
+    assert passes.make_all().done == 2

@@ -8,21 +8,17 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
-from algorithm.deadline import Deadline
+from algorithm.deadline import NoPassFitsError
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NoPassFitsError, segment
-from algorithm.network.preprocessing import focus_box, network_channels, normalise, scan_channels
+from algorithm.network.passes import choose_passes
+from algorithm.network.preprocessing import network_channels, normalise, scan_channels
 from algorithm.region.grids import grid_over
-from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -60,19 +56,6 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
     assert not network_channels(Case(case.scan, None, case.patient), grid)[1].any()
 
 
-def test_the_focus_is_the_lesions_and_25_mm_around() -> None:
-    """Found: voxel 10 of 3 mm along each axis, so 28.5 to 31.5 mm. With 25 mm around 3.5 to 56.5 mm.
-
-    On a grid of 2 mm that begins at 0: voxels floor(1.75) = 1 to ceil(28.25) = 29.
-    """
-    coarse = Geometry((20, 20, 20), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
-    mask = np.zeros((20, 20, 20), np.uint8)
-    fine = Geometry((40, 40, 25), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
-    assert focus_box(mask, coarse, fine) is None
-    mask[10, 10, 10] = 1
-    assert focus_box(mask, coarse, fine) == (slice(1, 25), slice(1, 30), slice(1, 30))
-
-
 def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:
     """PET 1 in 5 of 25 slices and 0 elsewhere: mean 0.2, spread sqrt(0.2 x 0.8) = 0.4; 1 becomes 2, 0 becomes -0.5.
 
@@ -103,15 +86,12 @@ def test_importing_the_segmenter_is_light() -> None:
 def test_networks_of_the_pet_alone_do_not_answer_without_one(
     package: ModelPackage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """None is loaded, and the log says so."""
+    """The log says so."""
     plans = copy.deepcopy(dict(package.plans))
     plans["configurations"]["3d_fullres"]["architecture"]["sees"] = "PET"
-    grid = Geometry((8, 8, 8), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
-    ct = np.zeros((8, 8, 8), np.float32)
-    networks: Any = SimpleNamespace(package=replace(package, plans=plans))
-    case, region = Case(Volume(ct.astype(np.int16), grid), None, Patient()), Region((0.0,) * 3, (20.0,) * 3, "test")
+    pet_only = replace(package, plans=plans)
     with pytest.raises(NoPassFitsError, match="none answers without a PET"):
-        next(segment(case, region, networks, torch.device("cpu"), Deadline(60), Notices(), most_passes=2))
+        choose_passes(pet_only, has_pet=False, max_passes=2, notices=Notices())
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "PET: none that can be used, expected one for networks that see it alone; 2 of 2 passes left out",
     ]

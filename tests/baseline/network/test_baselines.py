@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.tiles import pass_plans
+from algorithm.network.tiles import list_tiles
 from baseline.network.nnunet import set_environment
 from baseline.network.planning import write_plans
 from baseline.network.plans import NetworkPlan
@@ -89,8 +89,7 @@ def test_a_network_of_slices_sees_one_at_a_time(planned: WorkFolders) -> None:
 
 def test_slices_are_tiles_once_each() -> None:
     """A step of half a voxel would place each inner slice twice."""
-    plan = next(pass_plans((5, 16, 24), None))
-    tiles = plan.tiles((1, 16, 16))
+    tiles = list_tiles((5, 16, 24), (1, 16, 16))
     assert [tile[0].start for tile in tiles if tile[2].start == 0] == [0, 1, 2, 3, 4]
     assert sorted({tile[2].start for tile in tiles}) == [0, 8]
 

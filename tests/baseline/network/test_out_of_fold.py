@@ -73,7 +73,7 @@ def logits_of(
     networks = Networks(load_package(package))
     data = normalise((ct.array, pet.array), networks.package)
     image, device = NetworkImage.of(data), torch.device("cpu")
-    return Passes(image, (Pass(number, mirrored),), networks, Deadline(600), device).run().logits
+    return Passes(image, (Pass(number, mirrored),), networks, Deadline(600), device).make_all().logits
 
 
 def alone(case: ReleaseCase, work: WorkFolders, package: Path) -> Segmentation:

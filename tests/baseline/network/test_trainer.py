@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.network.networks import build_network, own_tensors
 from algorithm.network.package import load_package
-from algorithm.network.resident import DEFAULT_PACKAGE
 from baseline.network.checkpoint import load_starting_weights
 from baseline.network.nnunet import check_trainer, set_environment
 from baseline.network.planning import write_plans

@@ -76,4 +76,4 @@ def loaded(package: Path, code: Path) -> ModelPackage:
 
 
 def run(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return Passes(NetworkImage.of(data), list_passes(package), Networks(package), Deadline(600), CPU).run().logits
+    return Passes(NetworkImage.of(data), list_passes(package), Networks(package), Deadline(600), CPU).make_all().logits

@@ -32,7 +32,7 @@ def test_the_record_applies_the_map_of_the_package() -> None:
     logits = np.log(np.array([0.25, 0.5, 0.25], np.float32)).reshape(3, 1, 1, 1)
     for maps, value in (({}, 2 / 3), ({"GTVp": DscCalibration(expected=(0.2,), dsc=(0.4,))}, 0.4)):
         package = SimpleNamespace(manifest=SimpleNamespace(expected_dsc=maps))
-        run: Any = SimpleNamespace(resident=SimpleNamespace(package=package))
+        run: Any = SimpleNamespace(loaded=SimpleNamespace(package=package))
         segmentation: Any = SimpleNamespace(logits=logits)
         assert _calibrated_dsc(run, segmentation) == {"GTVp": pytest.approx(value, rel=1e-6), "GTVn": None}
 

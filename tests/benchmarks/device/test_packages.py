@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from algorithm.network.backbones import build_untrained_network
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import PLANS, load_package
-from algorithm.network.resident import DEFAULT_PACKAGE
 from algorithm.network.tiles import list_passes
 from benchmarks.device.packages import PLAN_NAMES, plans_named, write_random_package
 from benchmarks.device.speed import flops_per_tile

@@ -20,7 +20,6 @@ def run(mask: Path, **changes: Any) -> Run:
         "device": CARD,
         "passes_done": 7,
         "passes_planned": 40,
-        "plan": "the whole region",
         "seconds": {"read": 0.3, "segment": 12.0},
         "left_s": 500.0,
         "peak_memory_mib": 800.0,

@@ -98,19 +98,19 @@ class LoadedPackage:
         if not self.findings:
             self.findings = find_unexpected_cpu(self._device_name, device)
         try:
-            self.networks.of(0, device)
+            self.networks.get(0, device)
         except (RuntimeError, MemoryError) as problem:
             if not is_device_failure(problem):
                 raise
             reason = first_line(problem)
         else:
             return
-        self.networks.forget(device)
+        self.networks.free(device)
         found = f"the network cannot be loaded ({reason})"
         self.findings = (Finding(f"device {device.type}", found, action="going on with the CPU"),)
         self._device_name = "cpu"
         self.__dict__.pop("device", None)
-        self.networks.of(0, self.device)
+        self.networks.get(0, self.device)
 
     @cached_property
     def identity(self) -> PackageIdentity:
