@@ -21,7 +21,7 @@ from contract.errors import Finding
 from contract.images.geometry import Geometry
 from contract.packages import PackageIdentity
 
-RECORD_VERSION: Final = 2
+RECORD_VERSION: Final = 3
 HeadValue = float | ClassValue
 # Of a risk or class: from the mask by a rule, the training's value in the manifest, or the edition's declaration.
 FallbackSource = MaskSource | Literal["rule", "training", "declaration"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, write_edition_file
+from contract.entry import WARNING_MARK
 from contract.errors import GroundTruthError, HecktorError, replace_unprintable
 from contract.io.files import list_folder
 from contract.options import (
@@ -139,7 +140,7 @@ def _say(line: str, file: TextIO | None = None) -> None:
 
 
 def _print_result(result: RehearsalResult, output_dir: Path) -> None:
-    from rehearsal.records import REHEARSAL_JSON
+    from rehearsal.records import REHEARSAL_JSON, records_of, warn_without_passes
 
     for warning in result.warnings:
         _say(f"warning: {warning}", file=sys.stderr)
@@ -166,6 +167,9 @@ def _print_result(result: RehearsalResult, output_dir: Path) -> None:
     _say(f"written: {output_dir / REHEARSAL_JSON}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         _say(f"error: {problem}", file=sys.stderr)
+    warning = warn_without_passes(records_of(result.cases))
+    if warning:
+        _say(f"{WARNING_MARK} {warning}", file=sys.stderr)
 
 
 def _print_answers(result: RehearsalResult) -> None:

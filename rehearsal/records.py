@@ -17,6 +17,8 @@ from contract.packages import MANIFEST, PackageIdentity, read_identity
 # Cases that a message names; rehearsal.json names all of them.
 _SHOWN_CASES: Final = 5
 _MISSING: Final = "missing "
+# The method of a run record whose masks come from networks.
+_NETWORK_METHOD: Final = "baseline"
 REHEARSAL_JSON: Final = "rehearsal.json"
 _MODEL: Final = "a model package, as a folder or .tar.gz"
 
@@ -249,6 +251,22 @@ def notice_lines(records: Records) -> Iterator[str]:
     for text, noticed in cases.items():
         values = ", ".join(f"{name} ({count})" for name, count in lacking.get(text, Counter()).most_common())
         yield f"notice in {len(noticed)} of {len(records)} cases ({named_cases(noticed)}): {text}{values}"
+
+
+def warn_without_passes(records: Records) -> str:
+    """Return a warning if no case was answered by the networks of this project's algorithm; empty otherwise."""
+    sources = [
+        record.segmented_by
+        for record in records.values()
+        if record is not None and record.method == _NETWORK_METHOD and record.segmented_by not in (None, "contours")
+    ]
+    if not sources or "network" in sources:
+        return ""
+    return (
+        f"the network answered none of {len(sources)} cases, because no pass fitted the time or the memory: all answers "
+        "come from fallbacks. On a slow machine try --time-limit SECONDS with --arguments='--time-limit SECONDS', and "
+        "--passes 1 among these arguments for a quick look"
+    )
 
 
 def named_cases(cases: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ class Networks:
         """
         key = (fold, device)
         if key not in self._loaded:
-            if not self._keeps_all:
+            if self._loaded and not self._keeps_all:
                 self._loaded.clear()
                 _release_cache(device)
             self._loaded[key] = self._load(fold, device)

@@ -103,7 +103,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
     assert all(0 < expected_dsc[name] < 1 for name in ("GTVp", "GTVn"))
     assert {name: one["count"] > 0 for name, one in lesions.items()} == {"GTVp": True, "GTVn": True}
     assert record == {
-        "format_version": 2,
+        "format_version": 3,
         "edition": "hecktor2025",
         "task": "rfs",
         "method": "baseline",

@@ -14,7 +14,7 @@ from contract.archives import pack
 from contract.errors import Finding, ModelPackageError
 from contract.io.files import read_json
 from rehearsal.cli import main
-from rehearsal.records import RecordedRun, named_cases, notice_lines, rehearsed_answers
+from rehearsal.records import RecordedRun, named_cases, notice_lines, rehearsed_answers, warn_without_passes
 from tests.rehearsal.conftest import HERE, Rehearse
 
 TOY = HERE / "toy_algorithm.py"
@@ -209,3 +209,24 @@ def test_the_expected_dsc_of_a_run_is_kept() -> None:
     run = RecordedRun.model_validate({"expected_dsc": {"GTVp": 0.8, "GTVn": None}, "lesions": {}})
     assert run.model_dump(mode="json")["expected_dsc"] == {"GTVp": 0.8, "GTVn": None}
     assert RecordedRun().expected_dsc == {}
+
+
+@pytest.mark.parametrize(
+    ("sources", "method", "is_warned"),
+    [
+        (["PET threshold", "PET threshold"], "baseline", True),
+        (["PET threshold", None], "baseline", True),
+        (["PET threshold", "network"], "baseline", False),
+        (["PET threshold"], "threshold", False),
+        (["contours", None], "baseline", False),
+        ([], "baseline", False),
+    ],
+)
+def test_a_rehearsal_without_any_pass_is_warned_about(sources: list[str | None], method: str, is_warned: bool) -> None:
+    records = {str(number): RecordedRun(method=method, segmented_by=source) for number, source in enumerate(sources)}
+    warning = warn_without_passes({**records, "unrecorded": None})
+    assert bool(warning) == is_warned
+    if is_warned:
+        assert warning.startswith("the network answered none of ")
+        assert "--time-limit" in warning
+        assert "--passes" in warning
