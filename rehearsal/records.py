@@ -263,9 +263,9 @@ def warn_without_passes(records: Records) -> str:
     if not sources or "network" in sources:
         return ""
     return (
-        f"the network answered none of {len(sources)} cases, because no pass fitted the time or the memory: all answers "
-        "come from fallbacks. On a slow machine try --time-limit SECONDS with --arguments='--time-limit SECONDS', and "
-        "--passes 1 among these arguments for a quick look"
+        f"the network answered none of {len(sources)} cases, because no pass fitted the time or the memory: all "
+        "answers come from fallbacks. On a slow machine try --time-limit SECONDS with "
+        "--arguments='--time-limit SECONDS', and --passes 1 among these arguments for a quick look"
     )
 
 

@@ -105,6 +105,13 @@ def test_sigterm_while_a_step_never_ends(run: Runs, task: Algorithm, stage: str)
     assert "1 of 4 passes" in ended.last
 
 
+def test_ctrl_c_keeps_the_best_answer(run: Runs) -> None:
+    ended = run(SEGMENTATION, pause(SEGMENTATION, "later pass")).at_pause().send(signal.SIGINT).end()
+    assert (ended.status, ended.seconds < 5) == (0, True), ended.said
+    assert "*** EARLY END *** asked to end: the best answer so far is written" in ended.said
+    assert "1 of 4 passes" in ended.last
+
+
 @pytest.mark.parametrize(
     ("at", "written"),
     [
