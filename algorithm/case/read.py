@@ -80,8 +80,13 @@ class Case:
         return {"MR": self.scan} if self.is_mr else {"CT": self.scan, "PET": self.pet}
 
     @property
+    def has_pet_threshold(self) -> bool:
+        """Return whether the PET threshold segments the case: it does for PET/CT, also without a usable PET."""
+        return not self.is_mr
+
+    @property
     def outside(self) -> float:
-        """The value of `scan` beyond its grid: air in HU, or no signal."""
+        """Return the value of `scan` beyond its grid: air in HU, or no signal."""
         return 0 if self.is_mr else PADDING_HU
 
 

@@ -204,7 +204,7 @@ def segment_by_contours(
 
 def find_fallback(case: Case) -> MaskSource:
     """Return the source of the mask of `threshold_segmentation` for a case."""
-    if not case.is_mr:
+    if case.has_pet_threshold:
         return MaskSource.PET_THRESHOLD
     return MaskSource.EMPTY_MASK if case.earlier is None else MaskSource.EARLIER_MASK
 
@@ -216,7 +216,7 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     brain and parts that are hottest in the chest. Without a usable PET the mask is empty; of MR it is the mask of the
     earlier visit on the scan's grid, or empty without one.
     """
-    if case.is_mr:
+    if not case.has_pet_threshold:
         empty = np.zeros(case.scan.geometry.array_shape, np.uint8)
         mask = empty if case.earlier is None else grids.resample_mask(case.earlier, case.scan.geometry)
         return Segmentation.from_mask(mask, case.scan.array, None, case.scan.geometry)
