@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from algorithm.case.inputs import LISTING, CaseFiles, pet_beside, plain_case
+from algorithm.case.inputs import LISTING, CaseFiles, find_pet, make_case_files
 from algorithm.destination import (
     PROBABILITIES,
     answer_paths,
@@ -88,7 +88,7 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Path]:
     else:
         yield arguments.ct
         with suppress(InputError):
-            yield pet_beside(arguments.ct)
+            yield find_pet(arguments.ct)
     yield from (path for path in (arguments.pet, arguments.ehr, arguments.contours) if path is not None)
 
 
@@ -154,7 +154,7 @@ def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algo
     if algorithm.head_specs and arguments.ehr is None:
         names = ", ".join(answer.name for answer in algorithm.head_specs)
         raise InputError("--ehr", "not given", f"the clinical variables for {names}, or a mask's file as --output")
-    return plain_case(arguments.ct, arguments.pet, arguments.ehr)
+    return make_case_files(arguments.ct, arguments.pet, arguments.ehr)
 
 
 def check_case_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from algorithm.answers import compute_answers, declare_answers
-from algorithm.case.read import CT_ALONE, Case, air_case, compute_covered_height, read_case
+from algorithm.case.read import CT_ALONE, Case, compute_covered_height, read_case, read_header_case
 from algorithm.conclude import conclude, log_early_end, reset_peaks
 from algorithm.deadline import StoppedError, Termination
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
@@ -141,7 +141,7 @@ def check_package(run: RunContext) -> None:
 
 def make_empty_case(run: RunContext) -> CaseSegmentation:
     """Return a case without a segmentation, of which only the header of the CT has been read."""
-    return CaseSegmentation(air_case(run.request.source, run.request.edition), MaskSource.HEADER)
+    return CaseSegmentation(read_header_case(run.request.source, run.request.edition), MaskSource.HEADER)
 
 
 def read(run: RunContext) -> Case:

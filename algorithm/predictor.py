@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from algorithm.case.inputs import plain_case
+from algorithm.case.inputs import make_case_files
 from algorithm.case.read import CaseSource, CaseVolumes
 from algorithm.heads.methods import method_for
 from algorithm.network.loaded_package import LoadedPackage, find_shipped_package, find_uploaded_package
@@ -86,7 +86,7 @@ class Predictor:
         Raises:
             HecktorError: a file is absent or unusable, or the task has no mask and `ehr` is None.
         """
-        files = plain_case(Path(ct), None if pet is None else Path(pet), None if ehr is None else Path(ehr))
+        files = make_case_files(Path(ct), None if pet is None else Path(pet), None if ehr is None else Path(ehr))
         return self._predict(files, self.algorithm if ehr is not None else self._mask_alone())
 
     def predict_arrays(

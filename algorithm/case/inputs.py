@@ -34,9 +34,9 @@ class CaseFiles:
         return (self.ct, self.pet) if self.ehr is None else (self.ct, self.pet, self.ehr)
 
 
-def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
-    """A case in plain files; without `pet` the PET is CASE_0001 beside a CT with nnU-Net's name CASE_0000."""
-    files = CaseFiles(ct, pet_beside(ct) if pet is None else pet, ehr)
+def make_case_files(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
+    """Return a case in plain files; without `pet` the PET is CASE_0001 next to a CT with nnU-Net's name CASE_0000."""
+    files = CaseFiles(ct, find_pet(ct) if pet is None else pet, ehr)
     for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
         if not path.is_file():
             raise InputError(option, f"no file {path}", "an existing file")
@@ -47,8 +47,8 @@ def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
     return files
 
 
-def pet_beside(ct: Path) -> Path:
-    """The PET CASE_0001 beside a CT with nnU-Net's name CASE_0000. Raises `InputError` for another name."""
+def find_pet(ct: Path) -> Path:
+    """Return the path of the PET CASE_0001 for a CT named CASE_0000, as nnU-Net does; else raise `InputError`."""
     suffix = find_image_suffix(ct, NAMED_IMAGE_SUFFIXES) or ""
     stem = ct.name[: len(ct.name) - len(suffix)]
     if not suffix or not stem.endswith(_NNUNET_CT):
@@ -57,8 +57,8 @@ def pet_beside(ct: Path) -> Path:
     return ct.with_name(stem.removesuffix(_NNUNET_CT) + _NNUNET_PET + ct.name[len(stem) :])
 
 
-def input_path(root: Path, socket: Socket, notices: Notices) -> Path:
-    """The socket's folder or image (image sockets) or file (JSON sockets) below `root`.
+def find_input(root: Path, socket: Socket, notices: Notices) -> Path:
+    """Find the socket's folder or image (image sockets) or file (JSON sockets) below `root`.
 
     If the declared path holds no input, an entry of `inputs.json` with the socket's slug may name another one, which
     gives a notice. A listed path that leads out of `root` is never used. Without a usable entry, the declared path is
@@ -67,7 +67,7 @@ def input_path(root: Path, socket: Socket, notices: Notices) -> Path:
     declared = socket.path_under(root)
     if _holds_input(declared, socket) or not (root / LISTING).is_file():
         return declared
-    for path in dict.fromkeys(_listed_paths(root, socket, notices)):
+    for path in dict.fromkeys(_list_paths(root, socket, notices)):
         try:
             is_inside = (root / path).resolve().is_relative_to(root.resolve())
             holds_input = is_inside and _holds_input(root / path, socket)
@@ -82,13 +82,13 @@ def input_path(root: Path, socket: Socket, notices: Notices) -> Path:
     return declared
 
 
-def single_image(path: Path) -> Path:
-    """The image at `path`, which may be its folder."""
+def find_image(path: Path) -> Path:
+    """Return the image at `path`, which may be the folder of the image."""
     return path if path.is_file() else find_single_image(path)
 
 
-def _listed_paths(root: Path, socket: Socket, notices: Notices) -> Iterator[str]:
-    """Paths of the entries with the socket's slug in `inputs.json`."""
+def _list_paths(root: Path, socket: Socket, notices: Notices) -> Iterator[str]:
+    """Iterate over the paths of the entries with the socket's slug in `inputs.json`."""
     try:
         entries = read_inputs(root / LISTING, error=InputError)
     except InputError as problem:

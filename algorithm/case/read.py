@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.inputs import CaseFiles, Notices, input_path, single_image
-from algorithm.case.units import PADDING_HU, convert_to_suv, implausible_hu, is_a_ct
+from algorithm.case.inputs import CaseFiles, Notices, find_image, find_input
+from algorithm.case.units import PADDING_HU, check_hu, convert_to_suv, is_ct
 from contract import labels
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
@@ -49,10 +49,12 @@ class WrongScanError(InputError):
 
 @dataclass(frozen=True)
 class Case:
-    """One patient: `scan`, the CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
+    """Images and clinical variables of one patient.
 
-    `pet` is None if the PET is useless for this CT (all zero, or no overlap): the CT alone is used. `dose` is the
-    planned dose in Gy on its own grid, None if there is none; `contours` is a mask of the lesions on the CT's grid that
+    `scan` is the CT in HU (int16, air where it was padded), `pet` the PET in SUV (float32, finite, not negative).
+
+    `pet` is None if the PET is useless for this CT (all zero, or no overlap): only the CT is used. `dose` is the
+    planned dose in Gy on its own grid, None without a dose; `contours` is a mask of the lesions on the CT's grid that
     comes with the case, None if the algorithm looks for them.
 
     A case of an edition of MR has no PET, and `scan` is its MR (float32, finite), whose grid the answer takes.
@@ -71,12 +73,12 @@ class Case:
 
     @property
     def channels(self) -> tuple[Volume | None, ...]:
-        """The networks' images in the order of `Algorithm.channels`; None for a PET that cannot be used."""
+        """Return the networks' images in the order of `Algorithm.channels`; None for a PET that cannot be used."""
         return (self.scan, *self.registered) if self.is_mr else (self.scan, self.pet)
 
     @property
     def scans(self) -> dict[str, Volume | None]:
-        """CT and PET, or MR, by their names; None for a PET that cannot be used."""
+        """Return CT and PET, or MR, by their names; None for a PET that cannot be used."""
         return {"MR": self.scan} if self.is_mr else {"CT": self.scan, "PET": self.pet}
 
     @property
@@ -122,31 +124,35 @@ def read_case(
             `ehr.json` is no JSON object, or absent for an algorithm that answers more than a mask.
     """
     if algorithm.modality == MR:
-        return _read_mr(source, algorithm, notices)
+        return _read_mr_folder(source, algorithm, notices)
     reader = _Reader(edition, algorithm, notices, tolerant)
     if isinstance(source, CaseVolumes):
-        case = reader.from_memory(source)
+        case = reader.read_memory(source)
     elif isinstance(source, CaseFiles):
-        case = reader.from_files(source.ct, source.pet, source.ehr)
+        case = reader.read_files(source.ct, source.pet, source.ehr)
     else:
-        case = reader.from_folder(source)
-    return replace(case, contours=reader.contours(source, case.scan.geometry, contours))
+        case = reader.read_folder(source)
+    return replace(case, contours=reader.read_contours(source, case.scan.geometry, contours))
 
 
-def _read_mr(source: CaseSource, algorithm: Algorithm, notices: Notices) -> Case:
-    """The MR and what is registered to it. Raises `InputError`: an image is absent or unusable, or in plain files."""
+def _read_mr_folder(source: CaseSource, algorithm: Algorithm, notices: Notices) -> Case:
+    """Read the MR and the images that are registered to it.
+
+    Raises:
+        InputError: An image is absent or unusable, or the case comes as plain files.
+    """
     if not isinstance(source, Path):
         found = f"plain files, or scans in memory, for task {algorithm.name}"
         raise InputError("input", found, "a folder in the platform's layout, which names the images of MR")
     paths = {
-        name: single_image(input_path(source, socket, notices))
+        name: find_image(find_input(source, socket, notices))
         for name, socket in {algorithm.input_names[0]: algorithm.scan, **algorithm.registered_inputs}.items()
     }
-    return mr_case(paths, algorithm.channels, notices)
+    return read_mr_case(paths, algorithm.channels, notices)
 
 
-def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notices) -> Case:
-    """A case of MR from the files of its inputs by name, the scan first; `channels` as of `Algorithm`.
+def read_mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notices) -> Case:
+    """Read a case of MR from the files of its inputs by name, the scan first; `channels` are those of `Algorithm`.
 
     Raises:
         InputError: an image is unusable, or does not overlap the scan.
@@ -170,22 +176,28 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
 
 
 def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
-    """MR as float32 with finite values; implausible values give a notice."""
-    checked = _checked(image, name)
-    array = _finite(Volume(checked.array.astype(np.float32), checked.geometry), 0.0, name, "zero", notices).array
+    """Return an MR as float32 with finite values; implausible values give a notice."""
+    checked = _check_size(image, name)
+    array = _replace_nonfinite(
+        Volume(checked.array.astype(np.float32), checked.geometry), 0.0, name, "zero", notices
+    ).array
     if not array.any():
         notices.note(Finding(f"MR {name}", "all voxels are zero", action="going on with it"))
     return Volume(array, image.geometry)
 
 
-def air_case(source: CaseSource, edition: Edition) -> Case:
-    """A case of air on the CT's grid, which takes no memory; its header alone is read. Raises `InputError`."""
+def read_header_case(source: CaseSource, edition: Edition) -> Case:
+    """Read only the header of the CT and return a case of air on its grid, which takes no memory.
+
+    Raises:
+        InputError: The header cannot be read.
+    """
     if isinstance(source, CaseVolumes):
         grid = source.ct.geometry
     elif isinstance(source, CaseFiles):
         grid = read_header(source.ct).geometry
     else:
-        grid = read_header(single_image(input_path(source, edition.inputs[CT], Notices()))).geometry
+        grid = read_header(find_image(find_input(source, edition.inputs[CT], Notices()))).geometry
     return Case(Volume(np.broadcast_to(np.int16(PADDING_HU), grid.array_shape), grid), None, Patient())
 
 
@@ -198,64 +210,65 @@ class _Reader:
     notices: Notices
     tolerant: bool
 
-    def from_folder(self, root: Path) -> Case:
+    def read_folder(self, root: Path) -> Case:
         inputs = self.edition.inputs
-        ct_path, pet_path, ehr_path = (input_path(root, inputs[name], self.notices) for name in (CT, PET, EHR))
-        ct_image, pet_image = single_image(ct_path), None
-        with self._or_without(CT_ALONE):
-            pet_image = single_image(pet_path)
-        case = self.from_files(ct_image, pet_image, ehr_path)
+        ct_path, pet_path, ehr_path = (find_input(root, inputs[name], self.notices) for name in (CT, PET, EHR))
+        ct_image, pet_image = find_image(ct_path), None
+        with self._tolerate(CT_ALONE):
+            pet_image = find_image(pet_path)
+        case = self.read_files(ct_image, pet_image, ehr_path)
         dose = {**self.algorithm.inputs, **self.algorithm.optional_inputs}.get(RT_DOSE)
         return case if dose is None else replace(case, dose=_read_dose(dose.path_under(root), self.notices))
 
-    def from_files(self, ct_path: Path, pet_path: Path | None, ehr_path: Path | None) -> Case:
+    def read_files(self, ct_path: Path, pet_path: Path | None, ehr_path: Path | None) -> Case:
         patient, suv_factor = self._patient(self._record(ehr_path))
-        ct = clean_ct(_checked(read_volume(ct_path), ct_path.name), f"CT {ct_path.name}", self.notices)
+        ct = clean_ct(_check_size(read_volume(ct_path), ct_path.name), f"CT {ct_path.name}", self.notices)
         pet: Volume | None = None
         if pet_path is not None:
-            with self._or_without(CT_ALONE):
-                image = _checked(read_volume(pet_path), pet_path.name)
+            with self._tolerate(CT_ALONE):
+                image = _check_size(read_volume(pet_path), pet_path.name)
                 pet = clean_pet(image, ct, f"PET {pet_path.name}", self.notices, suv_factor)
         return Case(ct, pet, patient)
 
-    def from_memory(self, scans: CaseVolumes) -> Case:
+    def read_memory(self, scans: CaseVolumes) -> Case:
         record = parse_ehr(scans.ehr, "ehr", self.edition.clinical, self.edition.suv_factor)
         patient, suv_factor = self._patient(record)
-        ct = clean_ct(_checked(scans.ct, "CT"), "CT", self.notices)
+        ct = clean_ct(_check_size(scans.ct, "CT"), "CT", self.notices)
         pet: Volume | None = None
-        with self._or_without(CT_ALONE):
-            pet = clean_pet(_checked(scans.pet, "PET"), ct, "PET", self.notices, suv_factor)
+        with self._tolerate(CT_ALONE):
+            pet = clean_pet(_check_size(scans.pet, "PET"), ct, "PET", self.notices, suv_factor)
         return Case(ct, pet, patient)
 
-    def contours(self, source: CaseSource, ct: Geometry, given: Path | None) -> Volume | None:
-        """A mask of the lesions on the CT's grid, in `given`, or of the case if the algorithm has this input."""
+    def read_contours(self, source: CaseSource, ct: Geometry, path: Path | None) -> Volume | None:
+        """Read a mask of the lesions on the CT's grid, from `path`, or of the case if the algorithm has this input."""
         contours: Volume | None = None
-        with self._or_without(_WITHOUT_CONTOURS):
-            if (path := given or self._contours_path(source)) is not None:
+        with self._tolerate(_WITHOUT_CONTOURS):
+            path = path or self._find_contours(source)
+            if path is not None:
                 mask = read_volume(path)
                 if differences := mask.geometry.find_differences(ct):
                     raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
                 contours = convert_to_labels(mask, path.name)
         return contours
 
-    def _contours_path(self, source: CaseSource) -> Path | None:
-        """The image of the contours; None without such an input, or for an optional one that is absent."""
+    def _find_contours(self, source: CaseSource) -> Path | None:
+        """Find the image of the contours; None without such an input, or if an optional image is absent."""
         required = self.algorithm.inputs.get(CONTOURS)
         socket = required or self.algorithm.optional_inputs.get(CONTOURS)
         if required is not None and not isinstance(source, Path):
-            raise InputError(CONTOURS, "not given", "a mask of the lesions, such as that of --contours")
+            raise InputError(CONTOURS, "not given", "a mask of the lesions, such as --contours MASK")
         if socket is None or not isinstance(source, Path):
             return None
-        path = input_path(source, socket, self.notices)
-        return single_image(path) if required is not None or path.exists() else None
+        path = find_input(source, socket, self.notices)
+        return find_image(path) if required is not None or path.exists() else None
 
     def _record(self, path: Path | None) -> PatientRecord | None:
-        """The content of `ehr.json`; its absence is a warning for an algorithm that answers a mask alone."""
+        """Read `ehr.json`; its absence is a warning for an algorithm that answers only a mask."""
         record: PatientRecord | None = None
         if path is None or (not self.algorithm.head_specs and not path.exists()):
             self.notices.note(Finding("ehr.json", "absent", "the clinical variables", _WITHOUT_CLINICAL))
         else:
-            with self._or_without(_WITHOUT_CLINICAL):
+            with self._tolerate(_WITHOUT_CLINICAL):
                 record = read_ehr(path, self.edition.clinical, self.edition.suv_factor)
         return record
 
@@ -268,7 +281,7 @@ class _Reader:
         return record.patient, record.suv_factor
 
     @contextmanager
-    def _or_without(self, action: str) -> Iterator[None]:
+    def _tolerate(self, action: str) -> Iterator[None]:
         """Go on after an `InputError` in the block, with a notice of the `action`, if the reader is tolerant."""
         try:
             yield
@@ -279,12 +292,12 @@ class _Reader:
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
-    """CT as int16 HU: values that are not finite become air, which a notice says, and so does padding below -1024.
+    """Return a CT as int16 HU; values that are not finite, and padding below -1024, become air.
 
-    A missing rescale intercept gives a notice, too.
+    Values that are not finite and a missing rescale intercept give a notice.
     """
-    array = _finite(ct, PADDING_HU, name, "air", notices).array
-    if finding := implausible_hu(array, name):
+    array = _replace_nonfinite(ct, PADDING_HU, name, "air", notices).array
+    if finding := check_hu(array, name):
         notices.note(finding)
     low = array[array < PADDING_HU]
     if array.dtype == np.int16 and not low.size:
@@ -297,18 +310,18 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
 
 
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: float | None = None) -> Volume | None:
-    """PET as float32 SUV, or None if only the CT can be used; every change gives a notice.
+    """Return a PET as float32 SUV, or None if only the CT can be used; every change gives a notice.
 
     `suv_factor` is the factor from Bq/ml to SUV that the case gives. Raises `InputError` for a CT in place of the PET.
     """
-    if is_a_ct(pet.array):
+    if is_ct(pet.array):
         found = f"the values of a CT (air near -1000, lowest {float(np.nanmin(pet.array)):.6g})"
-        if is_a_ct(ct.array):
+        if is_ct(ct.array):
             raise InputError(name, found, "uptake in SUV")
         raise WrongScanError(name, found, "uptake in SUV; CT and PET are swapped")
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
         array = pet.array.astype(np.float32, copy=False)
-    array = _finite(Volume(array, pet.geometry), 0.0, name, "zero", notices).array
+    array = _replace_nonfinite(Volume(array, pet.geometry), 0.0, name, "zero", notices).array
     negative = int(np.count_nonzero(array < 0))
     if negative:
         notices.note(Finding(name, f"{negative} voxels below zero", action="set to zero"))
@@ -328,19 +341,19 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: 
 
 
 def overlap(first: Geometry, second: Geometry) -> bool:
-    """True if the bounding boxes of two grids share any volume."""
+    """Return whether the bounding boxes of two grids share any volume."""
     corners = first.corners_mm()
     return reaches_into(second, corners.min(0), corners.max(0))
 
 
 def reaches_into(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> bool:
-    """True if the bounding box of `grid` and the box between two corners (x, y, z, LPS) share any volume."""
+    """Return whether the bounding box of `grid` and the box between two corners (x, y, z, LPS) share any volume."""
     corners = grid.corners_mm()
     return bool(np.all(np.minimum(corners.max(0), upper_mm) > np.maximum(corners.min(0), lower_mm)))
 
 
 def compute_covered_height(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> float:
-    """Share of the height (z) of a box (corners x, y, z, LPS) that `grid` covers; 0 if they share no volume."""
+    """Return the share of a box's height (z) that `grid` covers, 0 if they are apart; corners (x, y, z) in LPS."""
     if not reaches_into(grid, lower_mm, upper_mm):
         return 0.0
     z = grid.corners_mm()[:, 2]
@@ -349,7 +362,7 @@ def compute_covered_height(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: np
 
 
 def _read_dose(folder: Path, notices: Notices) -> Volume | None:
-    """The planned dose in Gy. A missing dose is normal; an unusable one is ignored with a notice."""
+    """Read the planned dose in Gy; a missing dose is normal, and an unusable dose is ignored with a notice."""
     if not folder.is_dir() or all(is_system_name(path.name) for path in folder.iterdir()):
         return None
     try:
@@ -363,13 +376,13 @@ def _read_dose(folder: Path, notices: Notices) -> Volume | None:
     return None
 
 
-def _checked(volume: Volume, name: str) -> Volume:
+def _check_size(volume: Volume, name: str) -> Volume:
     if any(size < smallest for size, smallest in zip(volume.geometry.size, SMALLEST_SIZE, strict=True)):
         raise InputError(name, f"size {volume.geometry.size}", f"at least {SMALLEST_SIZE} voxels")
     return volume
 
 
-def _finite(image: Volume, fill: float, name: str, fill_name: str, notices: Notices) -> Volume:
+def _replace_nonfinite(image: Volume, fill: float, name: str, fill_name: str, notices: Notices) -> Volume:
     cleaned, count = replace_nonfinite(image, fill)
     if count:
         notices.note(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))

@@ -1,12 +1,12 @@
 """Units of the images: a PET that is not in SUV, and a CT whose rescale intercept was not applied.
 
-The scale of a PET is judged by the FDG uptake of muscle and fat, which a CT shows without any landmark.
+The scale of a PET is judged by the FDG uptake of muscle and fat, which a CT shows without landmarks.
 
 Expected are SUV 0.7 in muscle and 0.4 in fat, as medians over all blocks of a scan. They are 0.61 and 0.36 in patient
 STS_001, and 0.81 and 0.48 in patient STS_035 of the open Soft-tissue-Sarcoma collection (Vallieres et al. 2015,
 10.7937/K9/TCIA.2015.7GO2GSKS). Published SUV of normal tissues: Wang et al., Standardized uptake value atlas, Mol
 Imaging Biol 2007;9:83-90; Dias et al., Normal values for 18F-FDG uptake in organs and tissues, EJNMMI Research 2022,
-10.1186/s13550-022-00884-0. Exercise, food and insulin raise the uptake of muscle, hardly that of fat. The liver (1.9
+10.1186/s13550-022-00884-0. Exercise, food and insulin raise the uptake of muscle, but hardly of fat. The liver (1.9
 +/- 0.4, Liu et al., Iran J Radiol 2019;16(2):e84881) is as stable, but cannot be told from muscle by its HU; the brain
 (cerebellum 8.0 +/- 2.2, Wang et al.) would dominate a mean over all tissue.
 """
@@ -28,7 +28,7 @@ LARGEST_PLAUSIBLE_SUV: Final = 500.0
 # SUV averages 1 over a body that holds all of the injected activity, so that no scan's highest value is below it.
 LEAST_HIGHEST_SUV: Final = 1.0
 
-# Mean HU of a block, above that of the brain and below that of enhanced vessels, and SUV.
+# Mean HU of a block, higher than in the brain and lower than in enhanced vessels, and SUV.
 TISSUES: Final = {"muscle": (45.0, 75.0, 0.7), "fat": (-125.0, -75.0, 0.4)}
 # The true scale lies within this share of the estimate in most patients.
 _UNCERTAINTY_OF_BOTH, _UNCERTAINTY_OF_ONE = 0.3, 0.5
@@ -60,25 +60,25 @@ class TissueUptake:
 
     @property
     def ratio(self) -> float:
-        """The ratio to the expected SUV."""
+        """Return the ratio to the expected SUV."""
         return self.median / self.expected_suv
 
 
 def convert_to_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> tuple[Volume, list[Finding]]:
-    """The PET, scaled to SUV if its values can only be Bq/ml, and findings about implausible values.
+    """Scale a PET to SUV if its values can only be Bq/ml; also return findings about implausible values.
 
     `factor` is the case's own from Bq/ml to SUV; without one, or if it cannot be right, the scale is estimated. A PET
     that may be in kBq/ml is not scaled: the patient could still be the reason.
     """
     highest = float(pet.array.max())
     findings = list[Finding]()
-    tissues = tissue_uptake(ct, pet)
-    if factor is not None and (why := _why_not_applied(factor, highest, tissues)):
+    tissues = measure_tissue_uptake(ct, pet)
+    if factor is not None and (why := _find_reason_against(factor, highest, tissues)):
         found = f"highest value {highest:.6g} with a factor of {factor:.3g} from Bq/ml to SUV"
         findings.append(Finding(name, found, action=f"the factor is not applied: {why}"))
         factor = None
     if highest > LARGEST_PLAUSIBLE_SUV:
-        scale, basis = _scale_and_basis(pet, tissues) if factor is None else (factor, "by the factor of the case")
+        scale, basis = _choose_scale(pet, tissues) if factor is None else (factor, "by the factor of the case")
         action = f"taken for Bq/ml and scaled by {scale:.3g} {basis}"
         findings.append(Finding(name, f"highest value {highest:.6g}", "SUV", action))
         return Volume(pet.array * np.float32(scale), pet.geometry), findings
@@ -90,31 +90,34 @@ def convert_to_suv(pet: Volume, ct: Volume, name: str, factor: float | None = No
     return pet, findings
 
 
-def is_a_ct(array: _Array) -> bool:
-    """True for the values of a CT, with air near -1000 and fat; a PET may be padded with -1024, but has no fat."""
+def is_ct(array: _Array) -> bool:
+    """Return whether an image has the values of a CT, with air near -1000 and fat.
+
+    A PET may be padded with -1024, but has no fat.
+    """
     sample = array[tuple(slice(None, None, max(1, size // 64)) for size in array.shape)]
     shares = (np.mean((sample > low) & (sample < high)) for low, high in (_AIR_OF_CT_HU, _FAT_OF_CT_HU))
     return all(share >= _LEAST_SHARE_OF_CT for share in shares)
 
 
-def factor_fault(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
-    """The reason why a factor from Bq/ml to SUV cannot be right for a PET with this highest value; empty if it can."""
-    estimate = suv_scale(tissues)
+def describe_factor_error(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
+    """Describe why a factor from Bq/ml to SUV cannot be right for a PET with this highest value; empty if it can."""
+    estimate = estimate_suv_scale(tissues)
     if estimate and not 1 / MOST_FACTOR_RATIO <= factor / estimate[0] <= MOST_FACTOR_RATIO:
         return f"is {factor / estimate[0]:.3g} times the scale that muscle and fat suggest ({estimate[0]:.4g})"
     is_plausible = LEAST_HIGHEST_SUV <= highest * factor <= LARGEST_PLAUSIBLE_SUV
     return "" if is_plausible else f"gives a highest SUV of {highest * factor:.4g}"
 
 
-def _why_not_applied(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
+def _find_reason_against(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
     if highest <= LARGEST_PLAUSIBLE_SUV:
         return "the PET is already in SUV"
-    fault = factor_fault(factor, highest, tissues)
+    fault = describe_factor_error(factor, highest, tissues)
     return f"it {fault}" if fault else ""
 
 
-def tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:
-    """Uptake of muscle and of fat, each if both images show enough of it; `ct` in HU, `pet` on its own grid.
+def measure_tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:
+    """Measure the uptake of muscle and fat where both images show enough of them; `ct` in HU, `pet` on its own grid.
 
     Blocks of 4 mm are classified by their mean, which parts muscle from brain despite the noise, and left out if
     they are not homogeneous. Voxels of the PET without uptake do not count: the PET may be cropped.
@@ -128,18 +131,18 @@ def tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:
     tissues = []
     for name, (low, high, expected_suv) in TISSUES.items():
         chosen = np.argwhere((means > low) & (means < high) & (deviations < _MOST_BLOCK_SD_HU))[:, ::-1]
-        uptake = _nearest(pet, ct, chosen * (sx, sy, sz) + ((sx - 1) / 2, (sy - 1) / 2, 0))
+        uptake = _sample_nearest(pet, ct, chosen * (sx, sy, sz) + ((sx - 1) / 2, (sy - 1) / 2, 0))
         uptake = uptake[uptake > 0]
         if uptake.size >= _LEAST_BLOCKS:
             tissues.append(TissueUptake(name, float(np.median(uptake)), expected_suv))
     return tuple(tissues)
 
 
-def suv_scale(tissues: tuple[TissueUptake, ...]) -> tuple[float, float] | None:
-    """Factor from the PET's unit to SUV, and its relative uncertainty; None without muscle and fat.
+def estimate_suv_scale(tissues: tuple[TissueUptake, ...]) -> tuple[float, float] | None:
+    """Estimate the factor from the PET's unit to SUV, and its relative uncertainty; None without muscle and fat.
 
     Two tissues that disagree by more than a factor of 2 are not averaged: the lower one counts, which has no uptake
-    from exercise, insulin or the brain beside it.
+    from exercise, insulin or a brain next to it.
     """
     ratios = [tissue.ratio for tissue in tissues]
     if not ratios:
@@ -150,21 +153,21 @@ def suv_scale(tissues: tuple[TissueUptake, ...]) -> tuple[float, float] | None:
 
 
 def is_implausible_suv(tissues: tuple[TissueUptake, ...]) -> bool:
-    """True if muscle and fat both exceed 2.5 times the expected SUV, or are both below a third of it.
+    """Return whether muscle and fat both exceed 2.5 times the expected SUV, or are both below a third of it.
 
-    One of them alone never is: muscle can be hot after exercise or insulin, and a head has brain beside its muscles.
+    A single tissue is no proof: muscle can be hot after exercise or insulin, and in a head it is next to the brain.
     """
     ratios = [tissue.ratio for tissue in tissues]
     return len(ratios) == len(TISSUES) and (min(ratios) > _HIGHEST_RATIO or max(ratios) < _LOWEST_RATIO)
 
 
-def _scale_and_basis(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[float, str]:
-    """Factor to SUV, and how it was estimated.
+def _choose_scale(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[float, str]:
+    """Return a factor to SUV, and how it was estimated.
 
     Without muscle and fat the mean over the warm voxels (above a hundredth of the 99.9th percentile) is set to 1:
     SUV averages 1 over a body that holds all of the injected activity.
     """
-    if estimate := suv_scale(tissues):
+    if estimate := estimate_suv_scale(tissues):
         names = " and ".join(tissue.name for tissue in tissues)
         return estimate[0], f"by the uptake of {names}, uncertain by about {estimate[1]:.0%}"
     high = float(np.percentile(pet.array, 99.9))
@@ -173,8 +176,8 @@ def _scale_and_basis(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[fl
     return scale, "to a mean of 1, because neither muscle nor fat was found: uncertain by a factor of 5"
 
 
-def _nearest(pet: Volume, ct: Volume, index: _Array) -> _Array:
-    """Values of the PET at indices (x, y, z) of the CT, by nearest neighbour; those outside are left out."""
+def _sample_nearest(pet: Volume, ct: Volume, index: _Array) -> _Array:
+    """Return values of the PET at indices (x, y, z) of the CT, by nearest neighbour; places outside are left out."""
     matrix = pet.geometry.physical_to_index_matrix() @ ct.geometry.index_to_physical_matrix()
     there = np.rint(index @ matrix[:3, :3].T + matrix[:3, 3]).astype(np.int64)
     x, y, z = there[((there >= 0) & (there < pet.geometry.size)).all(axis=1)].T
@@ -207,8 +210,8 @@ class Peak:
 
 
 def find_peaks(array: _Array) -> list[Peak]:
-    """Peaks of the histogram from -1024 HU on (below lies padding), from low to high; every n-th voxel counts."""
-    values = _sample(array)
+    """Find the peaks of the histogram above the padding, from low to high; every n-th voxel counts."""
+    values = _take_sample(array)
     values = np.minimum(values[values >= PADDING_HU], 5000)
     if not values.size:
         return []
@@ -224,49 +227,49 @@ def find_peaks(array: _Array) -> list[Peak]:
     return [Peak(float(np.median(part)), part.size / values.size) for part in near if part.size]
 
 
-def missing_intercept(array: _Array) -> tuple[int, str] | None:
-    """Offset of a CT whose rescale intercept was not applied (1024 or 1000), and the peaks in words; else None.
+def find_missing_intercept(array: _Array) -> tuple[int, str] | None:
+    """Find the offset (1024 or 1000) of a CT whose rescale intercept is missing, and describe its peaks; else None.
 
     Such a CT has air near 0, soft tissue near 1,060 and fat below it, no voxel where a sound CT has fat and partial
     volume, and little between air and fat. All of this must hold, so that soft tissue and dense bone of a crop without
     air are not mistaken for air and soft tissue.
     """
     peaks = find_peaks(array)
-    air = _largest([peak for peak in peaks if -30 <= peak.hu <= 60 and peak.share >= _AIR_SHARE])
-    soft = _largest([peak for peak in peaks if 1010 <= peak.hu <= 1130])
+    air = _find_largest_peak([peak for peak in peaks if -30 <= peak.hu <= 60 and peak.share >= _AIR_SHARE])
+    soft = _find_largest_peak([peak for peak in peaks if 1010 <= peak.hu <= 1130])
     if air is None or soft is None:
         return None
-    values = _sample(array)
-    if _share(values, -1000, -50) > 0.01 or _share(values, 300, 700) > soft.share:
+    values = _take_sample(array)
+    if _compute_share(values, -1000, -50) > 0.01 or _compute_share(values, 300, 700) > soft.share:
         return None
-    air_hu = _air_hu(values, air)
+    air_hu = _find_air_peak(values, air)
     # Soft tissue counts more, since foam and blankets raise the peak of air.
     offset = min(INTERCEPTS, key=lambda value: 2 * abs(air_hu - value + 1000) + 3 * abs(soft.hu - value - MUSCLE_HU))
-    fat_share = _share(values, offset + _FAT_HU[0], offset + _FAT_HU[1])
+    fat_share = _compute_share(values, offset + _FAT_HU[0], offset + _FAT_HU[1])
     if abs(air_hu - offset + 1000) > 40 or not 0 <= soft.hu - offset <= 100 or fat_share < 0.1 * soft.share:
         return None
     words = f"air near {air.hu:.0f} HU, soft tissue near {soft.hu:.0f} HU"
     return offset, f"{words}, fat in {fat_share:.1%} of the voxels"
 
 
-def implausible_hu(array: _Array, name: str) -> Finding | None:
-    """The finding for a CT whose rescale intercept is missing, else None. Nothing is corrected."""
-    if (missing := missing_intercept(array)) is None:
+def check_hu(array: _Array, name: str) -> Finding | None:
+    """Return a finding for a CT whose rescale intercept is missing, else None; nothing is corrected."""
+    if (missing := find_missing_intercept(array)) is None:
         return None
     offset, words = missing
     expected = f"-1000, and {MUSCLE_HU - 50} to {MUSCLE_HU + 50}"
     return Finding(name, words, expected, f"the rescale intercept of -{offset} is missing; going on with these values")
 
 
-def _sample(array: _Array) -> _Array:
-    """Every n-th voxel along each axis, about 400,000 in all."""
+def _take_sample(array: _Array) -> _Array:
+    """Return every n-th voxel along each axis, about 400,000 in all."""
     step = max(round((array.size / _SAMPLES) ** (1 / 3)), 1)
     z, y, x = (min(step, max(size // 8, 1)) for size in array.shape)
     return array[::z, ::y, ::x].astype(np.float32).ravel()
 
 
-def _air_hu(values: _Array, peak: Peak) -> float:
-    """Most frequent value of the air peak, in steps of 10 HU.
+def _find_air_peak(values: _Array, peak: Peak) -> float:
+    """Return the most frequent value of the air peak, in steps of 10 HU.
 
     The lowest value, at which scanners clip, does not count if the rest still holds a peak.
     """
@@ -278,9 +281,9 @@ def _air_hu(values: _Array, peak: Peak) -> float:
     return float(edges[counts.argmax()]) + _BIN_HU / 2
 
 
-def _share(values: _Array, low: float, high: float) -> float:
+def _compute_share(values: _Array, low: float, high: float) -> float:
     return float(np.count_nonzero((values > low) & (values < high))) / values.size
 
 
-def _largest(peaks: list[Peak]) -> Peak | None:
+def _find_largest_peak(peaks: list[Peak]) -> Peak | None:
     return max(peaks, key=lambda peak: peak.share, default=None)

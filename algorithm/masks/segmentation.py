@@ -19,7 +19,7 @@ from scipy import ndimage
 from algorithm.case.read import Case
 from algorithm.case.units import PADDING_HU
 from algorithm.region import grids
-from algorithm.region.grids import upright_grid
+from algorithm.region.grids import make_upright_grid
 from algorithm.region.localise import Region
 from contract import labels
 from contract.images.geometry import Geometry, is_below
@@ -196,7 +196,7 @@ def segment_by_contours(
         size = (last - first + 1).tolist()
         corners = contours.geometry.crop(tuple(first.tolist()), (size[0], size[1], size[2])).corners_mm()
         low, high = np.minimum(low, corners.min(0)), np.maximum(high, corners.max(0))
-    grid = upright_grid(case.scan.geometry, grids.triple(low), grids.triple(high), spacing_mm)
+    grid = make_upright_grid(case.scan.geometry, grids.triple(low), grids.triple(high), spacing_mm)
     ct = grids.resample(case.scan, grid, PADDING_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
     return Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)
@@ -220,7 +220,7 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
         empty = np.zeros(case.scan.geometry.array_shape, np.uint8)
         mask = empty if case.earlier is None else grids.resample_mask(case.earlier, case.scan.geometry)
         return Segmentation.from_mask(mask, case.scan.array, None, case.scan.geometry)
-    grid = grids.grid_over(region.lower_mm, region.upper_mm, SPACING_MM)
+    grid = grids.make_grid_over(region.lower_mm, region.upper_mm, SPACING_MM)
     ct = grids.resample(case.scan, grid, PADDING_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
     if pet is None or region.is_empty:

@@ -20,14 +20,14 @@ from algorithm.network.custom import custom_normaliser
 from algorithm.network.package import CUSTOM_FUNCTION, ModelPackage
 from algorithm.region.grids import (
     crop_to_box,
-    first_voxel,
-    grid_over,
-    oriented,
+    find_first_voxel,
+    interpolate,
+    make_grid_over,
+    make_scan_grid,
+    make_upright_grid,
+    reorient,
     resample,
-    sampled,
     slices,
-    upright_grid,
-    whole_lattice,
 )
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
@@ -121,7 +121,7 @@ def case_image(case: Case, region: Region, package: ModelPackage) -> CaseImage:
     if package.manifest.resampling == "nnunet":
         part = ScanPart(case, region, package)
         return CaseImage(part.grid, network_channels(case, part.grid), part.channels, part.restore)
-    grid = upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, package.spacing_mm)
+    grid = make_upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, package.spacing_mm)
     scans = network_channels(case, grid)
     return CaseImage(grid, scans, lambda: normalise(scans, package, scan_channels(case, package)))
 
@@ -155,7 +155,7 @@ def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | Non
     if package.manifest.normalised_over != "scan" or not any(map(takes_own_scale, schemes)):
         return None
     corners = case.scan.geometry.corners_mm()
-    grid = grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
+    grid = make_grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
     return network_channels(case, grid)
 
 
@@ -168,11 +168,11 @@ class ScanPart:
 
     def __init__(self, case: Case, region: Region, package: ModelPackage) -> None:
         self._package = package
-        ct = oriented(case.scan)
+        ct = reorient(case.scan)
         self._readers = [_stored(ct), *(_interpolated(one) for one in case.channels[1:])]
         self._scan = _nonzero_part(ct.geometry, self._readers)
         self.part = crop_to_box(self._scan, region.lower_mm, region.upper_mm)
-        self.grid = whole_lattice(self.part, package.spacing_mm)
+        self.grid = make_scan_grid(self.part, package.spacing_mm)
 
     def channels(self) -> _Float:
         """The channels (channel, z, y, x) on `grid`, normalised before they are resampled."""
@@ -187,8 +187,8 @@ class ScanPart:
         if logits.argmax(0).any():
             spacings = self._package.spacing_mm[::-1], self.part.array_spacing_mm
             resampled = _function(self._package, "probabilities")(logits, self.part.array_shape, *spacings)
-            upright = oriented(Volume(result, ct))
-            z, y, x = first_voxel(self.part, upright.geometry)
+            upright = reorient(Volume(result, ct))
+            z, y, x = find_first_voxel(self.part, upright.geometry)
             upright.array[slices((x, y, z), self.part.size)] = resampled.argmax(0)
         return result
 
@@ -224,7 +224,7 @@ def _stored(volume: Volume) -> _Reader:
     """Reader of the scan itself."""
 
     def read(part: Geometry) -> _Float:
-        z, y, x = first_voxel(part, volume.geometry)
+        z, y, x = find_first_voxel(part, volume.geometry)
         return volume.array[slices((x, y, z), part.size)].astype(np.float32)
 
     return read
@@ -235,7 +235,7 @@ def _interpolated(volume: Volume | None) -> _Reader:
     if volume is None:
         return lambda part: np.zeros(part.array_shape, dtype=np.float32)
     image = to_sitk(volume)
-    return lambda part: sampled(image, part, 0.0)
+    return lambda part: interpolate(image, part, 0.0)
 
 
 def _nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:

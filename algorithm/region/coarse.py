@@ -30,7 +30,7 @@ _Vector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coarse:
-    """CT (HU), PET (SUV, -1 where there is none) and body on one axis-aligned LPS grid of 4 mm; arrays (z, y, x)."""
+    """CT (HU), PET (SUV, -1 outside the PET) and body on one axis-aligned LPS grid of 4 mm; arrays (z, y, x)."""
 
     ct: _Float
     suv: _Float
@@ -39,46 +39,46 @@ class Coarse:
 
     @property
     def z_mm(self) -> _Vector:
-        """Height of each slice."""
+        """Return the height of each slice."""
         return np.asarray(self.grid.origin_mm[2] + np.arange(self.body.shape[0]) * self.grid.spacing_mm[2])
 
     @property
     def x_mm(self) -> _Vector:
-        """Left-right position of each column."""
+        """Return the left-right position of each column."""
         return np.asarray(self.grid.origin_mm[0] + np.arange(self.body.shape[2]) * self.grid.spacing_mm[0])
 
     @property
     def top_mm(self) -> float:
-        """Height of the body's uppermost slice."""
+        """Return the height of the body's uppermost slice."""
         return float(self.z_mm[self.body.any(axis=(1, 2))].max(initial=-np.inf))
 
     def place_mm(self, index: npt.ArrayLike) -> _Vector:
-        """LPS millimetres (x, y, z) of an array index (z, y, x)."""
+        """Convert an array index (z, y, x) to LPS millimetres (x, y, z)."""
         by_xyz = np.asarray(index, dtype=np.float64)[::-1]
         return np.asarray(by_xyz * np.asarray(self.grid.spacing_mm) + np.asarray(self.grid.origin_mm))
 
     def index_of(self, place_mm: _Vector) -> tuple[int, int, int]:
-        """Index (z, y, x) of the voxel nearest to a place in the picture."""
+        """Return the index (z, y, x) of the voxel nearest to a place in the picture."""
         index = (np.asarray(place_mm) - np.asarray(self.grid.origin_mm)) / np.asarray(self.grid.spacing_mm)
         x, y, z = (int(np.clip(round(v), 0, n - 1)) for v, n in zip(index, self.grid.size, strict=True))
         return z, y, x
 
     def volume_ml(self, mask: _Mask) -> float:
-        """Volume of a mask on this grid, or a part of it."""
+        """Return the volume of a mask on this grid, or on a part of the grid."""
         return float(np.count_nonzero(mask) * self.grid.voxel_volume_mm3 / 1000)
 
 
-def coarse_picture(case: Case) -> Coarse:
-    """Both images over the CT's field of view."""
+def make_coarse_picture(case: Case) -> Coarse:
+    """Resample both images over the CT's field of view, and find the body."""
     corners = case.scan.geometry.corners_mm()
-    grid = grids.grid_over(corners.min(0), corners.max(0), (COARSE_MM, COARSE_MM, COARSE_MM))
-    ct = grids.resample(_thinned(case.scan), grid, PADDING_HU)
+    grid = grids.make_grid_over(corners.min(0), corners.max(0), (COARSE_MM, COARSE_MM, COARSE_MM))
+    ct = grids.resample(_thin_out(case.scan), grid, PADDING_HU)
     suv = np.full_like(ct, OUTSIDE_PET_SUV) if case.pet is None else grids.resample(case.pet, grid, OUTSIDE_PET_SUV)
-    return Coarse(ct, suv, _body(ct, suv), grid)
+    return Coarse(ct, suv, _find_body(ct, suv), grid)
 
 
-def _thinned(ct: Volume) -> Volume:
-    """Every k-th voxel of a fine CT, still finer than the coarse grid, to save time."""
+def _thin_out(ct: Volume) -> Volume:
+    """Keep every k-th voxel of a fine CT, still finer than the coarse grid, to save time."""
     sx, sy, sz = steps = [max(int(COARSE_MM / spacing / 1.5), 1) for spacing in ct.geometry.spacing_mm]
     array = np.ascontiguousarray(ct.array[::sz, ::sy, ::sx])
     z, y, x = array.shape
@@ -86,42 +86,46 @@ def _thinned(ct: Volume) -> Volume:
     return Volume(array, replace(ct.geometry, size=(x, y, z), spacing_mm=spacing))
 
 
-def _body(ct: _Float, suv: _Float) -> _Mask:
-    """The patient without table and mask: after an opening the connected soft part with the most living tissue.
+def _find_body(ct: _Float, suv: _Float) -> _Mask:
+    """Find the patient without table and mask: after an opening the connected soft part with the most living tissue.
 
     Uptake counts up to SUV 1, so that neither a solid table nor a bag of urine outweighs a patient. If no part lies
     within the PET, the largest part is taken.
     """
     parts, count = ndimage.label(ndimage.binary_opening(ct > BODY_HU, iterations=2))
     alive = np.bincount(parts.ravel(), weights=np.clip(suv, 0, 1).ravel(), minlength=count + 1)
-    return _part_with_most(parts, alive) if alive[1:].any() else _part_with_most(parts, np.bincount(parts.ravel()))
+    return (
+        _keep_part_with_most(parts, alive)
+        if alive[1:].any()
+        else _keep_part_with_most(parts, np.bincount(parts.ravel()))
+    )
 
 
-def largest_part(mask: _Mask) -> _Mask:
-    """The largest part connected by faces; empty for an empty mask."""
+def keep_largest_part(mask: _Mask) -> _Mask:
+    """Keep the largest part that is connected by faces; an empty mask stays empty."""
     parts, _ = ndimage.label(mask)
-    return _part_with_most(parts, np.bincount(parts.ravel()))
+    return _keep_part_with_most(parts, np.bincount(parts.ravel()))
 
 
-def _part_with_most(parts: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> _Mask:
-    """The part (1, 2, ...) with the largest amount; empty without parts."""
+def _keep_part_with_most(parts: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> _Mask:
+    """Return the mask of the part (1, 2, ...) with the largest amount; empty without parts."""
     if len(amounts) < 2:
         return np.zeros(parts.shape, dtype=np.bool_)
     return np.asarray(parts == 1 + int(amounts[1:].argmax()))
 
 
 def remove_cold_parts(coarse: Coarse) -> _Mask:
-    """The body without parts that show no uptake, such as a mattress; all of it without a PET."""
-    return np.asarray(coarse.body & not_cold(coarse))
+    """Return the body without parts that show no uptake, such as a mattress; the whole body without a PET."""
+    return np.asarray(coarse.body & find_warm_voxels(coarse))
 
 
-def not_cold(coarse: Coarse) -> _Mask:
-    """Voxels with some uptake or outside the PET."""
-    median = median_uptake(coarse) or 0.0
+def find_warm_voxels(coarse: Coarse) -> _Mask:
+    """Find voxels with some uptake, and voxels outside the PET."""
+    median = measure_median_uptake(coarse) or 0.0
     return np.asarray((coarse.suv > ALIVE_MEDIANS * median) | (coarse.suv <= OUTSIDE_PET_SUV))
 
 
-def median_uptake(coarse: Coarse) -> float | None:
-    """Median SUV over the part of the body within the PET; None if that is empty."""
+def measure_median_uptake(coarse: Coarse) -> float | None:
+    """Return the median SUV over the part of the body within the PET; None if this part is empty."""
     uptake = coarse.suv[coarse.body & (coarse.suv > OUTSIDE_PET_SUV)]
     return float(np.median(uptake)) if len(uptake) else None

@@ -33,8 +33,8 @@ _AXIS_TOLERANCE: Final = 1e-4
 _FACE_TOLERANCE: Final = 1e-6
 
 
-def grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:
-    """The axis-aligned LPS grid of `spacing_mm` whose voxels cover the box from `lower_mm` to `upper_mm`.
+def make_grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:
+    """Make the axis-aligned LPS grid of `spacing_mm` whose voxels cover the box from `lower_mm` to `upper_mm`.
 
     Both corners are (x, y, z) in millimetres. The grid is centred on the box and covers it wholly.
     """
@@ -45,19 +45,20 @@ def grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Tri
 
 
 def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
-    """Linear interpolation of `volume` at the voxel centres of `target`, after block averaging if `target` is coarser.
+    """Interpolate `volume` linearly at the voxel centres of `target`, after block averaging if `target` is coarser.
 
-    Returns float32 in (z, y, x), `outside` beyond the volume's own voxels.
+    Returns:
+        float32 in (z, y, x), `outside` beyond the volume's own voxels.
     """
-    window = _window(volume.geometry, target)
+    window = _find_window(volume.geometry, target)
     if window is None:
         return np.full(target.array_shape, outside, dtype=np.float32)
-    source = _shrink(Volume(volume.array[slices(*window)], volume.geometry.crop(*window)), target)
-    return sampled(to_sitk(source), target, outside)
+    source = _average_blocks(Volume(volume.array[slices(*window)], volume.geometry.crop(*window)), target)
+    return interpolate(to_sitk(source), target, outside)
 
 
-def sampled(image: sitk.Image, target: Geometry, outside: float) -> _Float:
-    """Linear interpolation of an image at the voxels of `target`, (z, y, x), without averaging."""
+def interpolate(image: sitk.Image, target: Geometry, outside: float) -> _Float:
+    """Interpolate an image linearly at the voxels of `target`, (z, y, x), without averaging."""
     axes = list(target.origin_mm), list(target.spacing_mm), list(target.direction)
     options = float(outside), sitk.sitkFloat32
     resampled = sitk.Resample(image, list(target.size), sitk.Transform(), sitk.sitkLinear, *axes, *options)
@@ -65,14 +66,14 @@ def sampled(image: sitk.Image, target: Geometry, outside: float) -> _Float:
 
 
 def resample_mask(mask: Volume, target: Geometry) -> npt.NDArray[np.uint8]:
-    """A label mask on `target`: each label's coverage is interpolated, and the largest share wins."""
+    """Resample a label mask to `target`: each label's coverage is interpolated, and the largest share wins."""
     parts = ((label, Volume((mask.array == label).astype(np.float32), mask.geometry)) for label in labels.FOREGROUND)
     coverages = ((label, resample(part, target, 0.0)) for label, part in parts)
-    return winner_of(np.full(target.array_shape, 0.5, dtype=np.float32), coverages)
+    return pick_winner(np.full(target.array_shape, 0.5, dtype=np.float32), coverages)
 
 
-def winner_of(best: _Float, values: Iterable[tuple[int, _Float]]) -> npt.NDArray[np.uint8]:
-    """The label with the largest value at each voxel, 0 where none exceeds `best`, which is overwritten."""
+def pick_winner(best: _Float, values: Iterable[tuple[int, _Float]]) -> npt.NDArray[np.uint8]:
+    """Return the label with the largest value at each voxel, 0 where no value exceeds `best`, which is overwritten."""
     winner = np.zeros(best.shape, dtype=np.uint8)
     for label, value in values:
         wins = value > best
@@ -82,21 +83,21 @@ def winner_of(best: _Float, values: Iterable[tuple[int, _Float]]) -> npt.NDArray
 
 
 def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[np.uint8]:
-    """The label of every CT voxel from logits (label, z, y, x) on `grid`; background beyond `grid`."""
+    """Return the label of every CT voxel from logits (label, z, y, x) on `grid`; background beyond `grid`."""
     result = np.zeros(ct.array_shape, dtype=np.uint8)
-    around = _around_foreground(logits, grid, ct)
-    window = None if around is None else _window(ct, around)
+    around = _crop_to_foreground(logits, grid, ct)
+    window = None if around is None else _find_window(ct, around)
     if window is None:
         return result
     part = ct.crop(*window)
     background = resample(Volume(logits[0], grid), part, -OUTSIDE_LOGIT)
     values = (resample(Volume(of_label, grid), part, OUTSIDE_LOGIT) for of_label in logits[1:])
-    result[slices(*window)] = winner_of(background, enumerate(values, start=1))
+    result[slices(*window)] = pick_winner(background, enumerate(values, start=1))
     return result
 
 
-def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
-    """The part of the grid outside which no CT voxel can get a label; None without a labelled voxel.
+def _crop_to_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
+    """Return the part of the grid that decides every label of the CT; None without a labelled voxel.
 
     A value between voxels is their mean with weights that are not negative, so the background wins between voxels in
     which it wins. The part is therefore the box of all labelled voxels, wider by a voxel, or by a block if blocks are
@@ -105,17 +106,19 @@ def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry
     labelled = np.argwhere(logits.argmax(0))[:, ::-1]
     if not len(labelled):
         return None
-    margin = _factors(grid, ct)
+    margin = _find_block_size(grid, ct)
     low = np.maximum(labelled.min(0) - margin, 0)
     high = np.minimum(labelled.max(0) + 1 + margin, grid.size)
     return grid.crop(voxels(low), voxels(high - low))
 
 
-def _window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | None:
-    """Start and size (x, y, z) of the source voxels that touch `target`, and one voxel around; None without any."""
+def _find_window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | None:
+    """Find start and size (x, y, z) of the source voxels that touch `target`, with a margin of one voxel; None if no
+    voxel does.
+    """
     matrix = source.physical_to_index_matrix()
     index = target.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
-    shrink = _factors(source, target)
+    shrink = _find_block_size(source, target)
     low = np.floor(index.min(0)).astype(int) - 1 - shrink
     high = np.ceil(index.max(0)).astype(int) + 2 + shrink
     low, high = np.maximum(low, 0), np.minimum(high, source.size)
@@ -125,34 +128,34 @@ def _window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | Non
 
 
 def triple(values: npt.NDArray[Any]) -> _Triple:
-    """Three numbers (x, y, z) as `Geometry` holds them."""
+    """Convert three numbers (x, y, z) to a tuple, as `Geometry` holds them."""
     x, y, z = values.tolist()
     return (x, y, z)
 
 
 def voxels(values: npt.NDArray[Any]) -> _Voxels:
-    """Three whole numbers (x, y, z)."""
+    """Convert three whole numbers (x, y, z) to a tuple."""
     x, y, z = values.astype(int).tolist()
     return (x, y, z)
 
 
 def slices(start: _Voxels, size: _Voxels) -> tuple[slice, slice, slice]:
-    """The box (z, y, x) of `size` voxels (x, y, z) from `start`."""
+    """Return the box (z, y, x) of `size` voxels (x, y, z) from `start`."""
     x, y, z = (slice(s, s + n) for s, n in zip(start, size, strict=True))
     return (z, y, x)
 
 
-def _factors(source: Geometry, target: Geometry) -> npt.NDArray[np.int64]:
-    """Number of source voxels per target voxel along each source axis (x, y, z), at least 1."""
+def _find_block_size(source: Geometry, target: Geometry) -> npt.NDArray[np.int64]:
+    """Return the number of source voxels per target voxel along each source axis (x, y, z), at least 1."""
     axes = np.asarray(source.direction).reshape(3, 3)
     target_axes = np.asarray(target.direction).reshape(3, 3) * np.asarray(target.spacing_mm)
     nearest = np.abs(axes.T @ target_axes).max(axis=1)
     return np.asarray(np.maximum(np.floor(nearest / np.asarray(source.spacing_mm) + 1e-6), 1), dtype=np.int64)
 
 
-def _shrink(volume: Volume, target: Geometry) -> Volume:
+def _average_blocks(volume: Volume, target: Geometry) -> Volume:
     """Average whole blocks of voxels so that linear interpolation does not alias; trailing voxels are kept."""
-    factors = np.minimum(_factors(volume.geometry, target), volume.geometry.size)
+    factors = np.minimum(_find_block_size(volume.geometry, target), volume.geometry.size)
     array: npt.NDArray[Any] = volume.array
     if not np.issubdtype(array.dtype, np.floating):
         array = array.astype(np.float32)
@@ -173,8 +176,8 @@ def _shrink(volume: Volume, target: Geometry) -> Volume:
     return Volume(blocks, Geometry(voxels(np.array(size)), triple(spacing), triple(origin), old.direction))
 
 
-def whole_lattice(scan: Geometry, spacing_mm: _Triple) -> Geometry:
-    """The grid to which nnU-Net resamples a scan; `spacing_mm` along the scan's own axes (x, y, z)."""
+def make_scan_grid(scan: Geometry, spacing_mm: _Triple) -> Geometry:
+    """Make the grid to which nnU-Net resamples a scan; `spacing_mm` is along the scan's own axes (x, y, z)."""
     # In nnU-Net's order of operations, so that ties are rounded alike.
     count = [max(round(old / new * n), 1) for old, new, n in zip(scan.spacing_mm, spacing_mm, scan.size, strict=True)]
     step = np.asarray(scan.size) / np.asarray(count)
@@ -184,33 +187,39 @@ def whole_lattice(scan: Geometry, spacing_mm: _Triple) -> Geometry:
 
 
 def crop_to_box(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> Geometry:
-    """The voxels of a grid that reach into a box, at least one; corners (x, y, z) in LPS millimetres."""
+    """Return the voxels of a grid that reach into a box, at least one; corners (x, y, z) in LPS millimetres."""
     matrix = grid.physical_to_index_matrix()
-    index = box_corners(lower_mm, upper_mm) @ matrix[:3, :3].T + matrix[:3, 3] + 0.5
+    index = list_box_corners(lower_mm, upper_mm) @ matrix[:3, :3].T + matrix[:3, 3] + 0.5
     last = np.asarray(grid.size) - 1
     start = np.clip(np.floor(index.min(0) + _FACE_TOLERANCE), 0, last)
     stop = np.clip(np.ceil(index.max(0) - _FACE_TOLERANCE), start + 1, last + 1)
     return grid.crop(voxels(start), voxels(stop - start))
 
 
-def upright_grid(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:
-    """The network's grid over a box, axis-aligned in LPS whatever the scan's axes; spacing and corners (x, y, z) in mm.
+def make_upright_grid(
+    scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple
+) -> Geometry:
+    """Make the network's grid over a box, axis-aligned in LPS for any axes of the scan.
+
+    Spacing and corners are (x, y, z) in mm.
 
     It is part of nnU-Net's grid of the scan, whose field is divided into whole voxels: the spacing differs from
-    `spacing_mm` by less than half a voxel over the whole field. An oblique scan has no such grid, so there the box
-    alone decides.
+    `spacing_mm` by less than half a voxel over the whole field. An oblique scan has no such grid, so there only
+    the box decides.
     """
-    upright = _upright(scan)
+    upright = _make_upright(scan)
     if upright is None:
-        return grid_over(lower_mm, upper_mm, spacing_mm)
-    return crop_to_box(whole_lattice(upright, spacing_mm), lower_mm, upper_mm)
+        return make_grid_over(lower_mm, upper_mm, spacing_mm)
+    return crop_to_box(make_scan_grid(upright, spacing_mm), lower_mm, upper_mm)
 
 
-def oriented(volume: Volume) -> Volume:
-    """The same voxels with axes reversed and exchanged so that they run nearest to LPS x, y, z; a view of the array."""
+def reorient(volume: Volume) -> Volume:
+    """Reverse and exchange the axes of a volume so that they run nearest to LPS x, y, z; return a view of the array."""
     grid = volume.geometry
     axes = np.asarray(grid.direction).reshape(3, 3)
-    order = max(itertools.permutations(range(3)), key=lambda one: float(np.abs(axes[range(3), one]).sum()))
+    order = max(
+        itertools.permutations(range(3)), key=lambda axis_order: float(np.abs(axes[range(3), axis_order]).sum())
+    )
     turned = axes[range(3), order] < 0
     array = volume.array.transpose([2 - order[axis] for axis in (2, 1, 0)])
     array = array[tuple(slice(None, None, -1 if turned[axis] else 1) for axis in (2, 1, 0))]
@@ -223,22 +232,22 @@ def oriented(volume: Volume) -> Volume:
     return Volume(array, Geometry(voxels(size), triple(spacing), triple(origin), direction))
 
 
-def _upright(scan: Geometry) -> Geometry | None:
-    """The same voxels with axes along LPS; None for an oblique scan."""
-    grid = oriented(Volume(np.broadcast_to(np.uint8(0), scan.array_shape), scan)).geometry
+def _make_upright(scan: Geometry) -> Geometry | None:
+    """Return the grid of the same voxels with axes along LPS; None for an oblique scan."""
+    grid = reorient(Volume(np.broadcast_to(np.uint8(0), scan.array_shape), scan)).geometry
     if np.abs(np.asarray(grid.direction) - np.eye(3).ravel()).max() > _AXIS_TOLERANCE:
         return None
     return Geometry(grid.size, grid.spacing_mm, grid.origin_mm)
 
 
-def first_voxel(part: Geometry, scan: Geometry) -> _Voxels:
-    """First voxel (z, y, x) of a part of a scan."""
+def find_first_voxel(part: Geometry, scan: Geometry) -> _Voxels:
+    """Return the first voxel (z, y, x) of a part of a scan."""
     matrix = scan.physical_to_index_matrix()
     x, y, z = voxels(np.rint(matrix[:3, :3] @ np.asarray(part.origin_mm) + matrix[:3, 3]))
     return (z, y, x)
 
 
-def box_corners(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The eight corners (8, 3) of a box between two corners (x, y, z)."""
+def list_box_corners(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the eight corners (8, 3) of a box between two corners (x, y, z)."""
     ends = np.stack([np.asarray(lower_mm, dtype=np.float64), np.asarray(upper_mm, dtype=np.float64)])
     return np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(8, 3)

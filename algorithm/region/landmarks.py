@@ -15,7 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.region.coarse import COARSE_MM, IN_SLICE, Coarse, largest_part, median_uptake, not_cold
+from algorithm.region.coarse import (
+    COARSE_MM,
+    IN_SLICE,
+    Coarse,
+    find_warm_voxels,
+    keep_largest_part,
+    measure_median_uptake,
+)
 from contract.images.volumes import Volume
 
 BONE_HU: Final = 200.0
@@ -70,17 +77,22 @@ class Brain:
 
     @property
     def end_is_sure(self) -> bool:
-        """True if the PET shows the lower end, and the skull is closed: other tissue may lie within one with gaps."""
+        """Return whether the PET shows the lower end in a closed skull: a skull with gaps may hold other tissue."""
         return self.shows_uptake and not self.has_gaps
 
 
-def lung_apex_mm(coarse: Coarse) -> float | None:
-    """Height of the lung apices within a centimetre; None if no lungs are visible or the scan cuts them.
+def find_lung_apex(coarse: Coarse) -> float | None:
+    """Find the height of the lung apices within a centimetre; None if no lungs are visible or the scan cuts them.
 
     A part that reaches the body's upper end has no visible apex, or is foam between patient and table.
     """
-    airy = _between_front_and_back(coarse.body) & not_cold(coarse) & (coarse.ct > LUNG_HU[0]) & (coarse.ct < LUNG_HU[1])
-    lungs = largest_part(ndimage.binary_opening(airy))
+    airy = (
+        _fill_between_front_and_back(coarse.body)
+        & find_warm_voxels(coarse)
+        & (coarse.ct > LUNG_HU[0])
+        & (coarse.ct < LUNG_HU[1])
+    )
+    lungs = keep_largest_part(ndimage.binary_opening(airy))
     if coarse.volume_ml(lungs) < SMALLEST_LUNGS_ML:
         return None
     section_mm2 = lungs.sum(axis=(1, 2)) * COARSE_MM**2
@@ -88,37 +100,40 @@ def lung_apex_mm(coarse: Coarse) -> float | None:
     return apex_mm if np.isfinite(apex_mm) and apex_mm < coarse.top_mm - SHORTEST_NECK_MM else None
 
 
-def _between_front_and_back(body: _Mask) -> _Mask:
-    """Voxels between parts of the body in front and behind, which includes lungs cut off at the side."""
+def _fill_between_front_and_back(body: _Mask) -> _Mask:
+    """Return the voxels between parts of the body in front and behind, which include lungs cut off at the side."""
     ahead = np.maximum.accumulate(body, axis=1)
     behind = np.maximum.accumulate(body[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(ahead & behind)
 
 
 def find_brain(coarse: Coarse, apex_mm: float | None) -> Brain | None:
-    """The uppermost brain above the lung apices, or None. `apex_mm` is their height, None if they are not visible."""
+    """Find the uppermost brain above the lung apices. `apex_mm` is their height, None if they are not visible."""
     lowest_mm = apex_mm if apex_mm is not None else coarse.top_mm - LOWEST_BRAIN_MM
-    return max(_brains(coarse, lowest_mm), key=lambda brain: float(brain.centre_mm[2]), default=None)
+    return max(_find_brains(coarse, lowest_mm), key=lambda brain: float(brain.centre_mm[2]), default=None)
 
 
-def _brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
-    """Everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake.
+def _find_brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
+    """Find everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake.
 
     If neither shows one, a case with gaps will do, without a PET or around tissue as hot as a brain.
     """
-    median, around = median_uptake(coarse), ndimage.binary_dilation(coarse.body, iterations=2)
+    median, around = measure_median_uptake(coarse), ndimage.binary_dilation(coarse.body, iterations=2)
     bone = (coarse.ct > BONE_HU) & around
     smallest_ml = SMALLEST_BRAIN_WITH_GAPS_ML if median is None else SMALLEST_BRAIN_ML
-    enclosed = _parts(coarse, _enclosed(coarse.ct, bone), lowest_mm, smallest_ml)
+    enclosed = _find_parts(coarse, _find_enclosed(coarse.ct, bone), lowest_mm, smallest_ml)
     parts, found_by = [part for part in enclosed if _is_warm(part.suv, median)], "brain case"
     if not parts and median is not None:
-        parts, found_by = list(_parts(coarse, _hot(coarse, bone, median), lowest_mm, smallest_ml)), "brain's uptake"
+        parts, found_by = (
+            list(_find_parts(coarse, _find_hot_parts(coarse, bone, median), lowest_mm, smallest_ml)),
+            "brain's uptake",
+        )
     if not parts:
-        soft = _enclosed(coarse.ct, (coarse.ct > OPEN_SKULL_HU) & around, OPEN_SKULL_GAP_VOXELS)
-        with_gaps = _parts(coarse, soft, lowest_mm, SMALLEST_BRAIN_WITH_GAPS_ML)
+        soft = _find_enclosed(coarse.ct, (coarse.ct > OPEN_SKULL_HU) & around, OPEN_SKULL_GAP_VOXELS)
+        with_gaps = _find_parts(coarse, soft, lowest_mm, SMALLEST_BRAIN_WITH_GAPS_ML)
         hot = (part for part in with_gaps if _is_hot(part.suv, median))
-        return [replace(_brain(coarse, part, "brain case"), has_gaps=True) for part in hot]
-    return [_brain(coarse, part, found_by) for part in parts]
+        return [replace(_make_brain(coarse, part, "brain case"), has_gaps=True) for part in hot]
+    return [_make_brain(coarse, part, found_by) for part in parts]
 
 
 @dataclass(frozen=True)
@@ -132,7 +147,7 @@ class _Part:
 
 
 def _is_warm(suv: _Float, median: float | None) -> bool:
-    """False if the PET covers the part and shows no uptake of a brain."""
+    """Return whether a part may be a brain: False if the PET covers the part and shows no uptake of a brain."""
     uptake = suv[suv > 0]  # PET files hold zero outside the measured field
     if median is None or len(uptake) < len(suv) / 2:
         return True
@@ -140,12 +155,12 @@ def _is_warm(suv: _Float, median: float | None) -> bool:
 
 
 def _is_hot(suv: _Float, median: float | None) -> bool:
-    """True without a PET, or if most of the part is as hot as a brain."""
+    """Return whether there is no PET, or most of the part is as hot as a brain."""
     return median is None or float(np.median(suv)) > HOT_MEDIANS * median
 
 
-def _enclosed(ct: _Float, bone: _Mask, gap_voxels: int = 0) -> _Mask:
-    """Soft tissue that bone surrounds within a slice, with gaps up to twice `gap_voxels`."""
+def _find_enclosed(ct: _Float, bone: _Mask, gap_voxels: int = 0) -> _Mask:
+    """Find soft tissue that bone surrounds within a slice, with gaps up to twice `gap_voxels`."""
     if gap_voxels:
         wall = ndimage.binary_dilation(bone, IN_SLICE, iterations=gap_voxels)
         filled = ndimage.binary_fill_holes(wall, IN_SLICE)
@@ -155,8 +170,8 @@ def _enclosed(ct: _Float, bone: _Mask, gap_voxels: int = 0) -> _Mask:
     return np.asarray(inside & ~bone & (ct > -50) & (ct < 150), dtype=np.bool_)
 
 
-def _hot(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
-    """Hot parts of the body that are partly surrounded by bone."""
+def _find_hot_parts(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
+    """Find hot parts of the body that are partly surrounded by bone."""
     hot = ndimage.binary_opening(coarse.body & (coarse.suv > HOT_MEDIANS * median), iterations=2)
     parts, count = ndimage.label(hot)
     if not count:
@@ -169,8 +184,8 @@ def _hot(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
     return np.asarray(accepted[parts])
 
 
-def _parts(coarse: Coarse, soft: _Mask, lowest_mm: float, smallest_ml: float) -> Iterator[_Part]:
-    """The connected parts of an opened mask with the size and fill of a brain and a centre above `lowest_mm`."""
+def _find_parts(coarse: Coarse, soft: _Mask, lowest_mm: float, smallest_ml: float) -> Iterator[_Part]:
+    """Iterate over connected parts with the size and fill of a brain and a centre above `lowest_mm`."""
     parts, _ = ndimage.label(ndimage.binary_opening(soft, iterations=2))
     for number, box in enumerate(ndimage.find_objects(parts), start=1):
         mask = parts[box] == number
@@ -180,8 +195,8 @@ def _parts(coarse: Coarse, soft: _Mask, lowest_mm: float, smallest_ml: float) ->
             yield _Part(mask, box, coarse.suv[box][mask], centre_mm)
 
 
-def _brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
-    """The brain of a part: without cold tissue that bone encloses below it, with what its uptake shows below it."""
+def _make_brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
+    """Return the brain of a part, without cold tissue that bone encloses below it and with the hot tissue below it."""
     mask = np.zeros_like(coarse.body)
     mask[part.box] = part.mask
     covered = part.suv > 0

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, median_uptake, remove_cold_parts
+from algorithm.region.coarse import COARSE_MM, Coarse, make_coarse_picture, measure_median_uptake, remove_cold_parts
 from algorithm.region.grids import triple
-from algorithm.region.landmarks import HOT_MEDIANS, Brain, find_brain, lung_apex_mm
+from algorithm.region.landmarks import HOT_MEDIANS, Brain, find_brain, find_lung_apex
 from contract.images.volumes import Volume
 
 # Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 39.
@@ -25,14 +25,14 @@ HALF_DEPTH_MM: Final = 118.0
 ABOVE_BRAIN_END_MM: Final = 92.0
 # Smallest extent above the brain's centre: a tumour that touches the brain can move its lower end down.
 ABOVE_BRAIN_CENTRE_MM: Final = 32.0
-# Half width of a region that is unsure, or of one with uptake beside it: supraclavicular targets reach 164 mm.
+# Half width of a region that is unsure, or of a region with uptake next to it: supraclavicular targets reach 164 mm.
 WIDE_HALF_WIDTH_MM: Final = 170.0
 # Margin around this uptake, and its smallest volume in a column of 4 mm.
 UPTAKE_MARGIN_MM: Final = 10.0
 LEAST_UPTAKE_ML: Final = 0.3
 # Visible lungs mark the lower end of the neck; nodes lie down to the clavicles, which reach below the apices.
 BELOW_APEX_MM: Final = 45.0
-# Lower end below the brain without visible lungs; nearest and farthest one with them, whatever is taken for lungs.
+# Lower end below the brain without visible lungs; nearest and farthest end with what is taken for lungs.
 # Apices lie 90 to 162 mm below the brain in 142 patients, but without uptake its end is found up to 115 mm too high.
 BELOW_BRAIN_END_MM: Final = 230.0
 BELOW_BRAIN_END_BY_APEX_MM: Final = (140.0, 290.0)
@@ -59,7 +59,7 @@ FIELD_OF_VIEW: Final = "whole field of view"
 NECK_BELOW_BRAIN_MM: Final = (25.0, 140.0)
 # An arm touches the neck with less than twice this.
 TOUCH_VOXELS: Final = 4
-# Half width of the midline in which front and back of head and neck are measured.
+# Front and back of head and neck are measured within this distance of the midline.
 MIDLINE_HALF_MM: Final = 70.0
 
 _Mask = npt.NDArray[np.bool_]
@@ -70,9 +70,9 @@ _Vector = npt.NDArray[np.float64]
 class Region:
     """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
 
-    `brain_lower_mm` is the height of the brain's lower end and `apex_mm` that of the lung apices, None where they are
-    not visible; `brain` is a mask of the brain, `brain_end_is_sure` as in `Brain`. `is_empty` is True if the scan shows
-    neither a body nor uptake, so that there is nothing to segment.
+    `brain_lower_mm` is the height of the brain's lower end and `apex_mm` the height of the lung apices, None if they
+    are not visible; `brain` is a mask of the brain, `brain_end_is_sure` as in `Brain`. `is_empty` is True if the scan
+    shows neither a body nor uptake, so that there is nothing to segment.
     """
 
     lower_mm: tuple[float, float, float]
@@ -86,50 +86,50 @@ class Region:
 
     @property
     def sure(self) -> bool:
-        """True for a whole scan, or if the brain is visible above the body, in a closed skull and by its uptake."""
+        """Return whether the region is a whole scan, or its brain is visible in a closed skull and by its uptake."""
         by_brain = self.brain_lower_mm is not None and self.brain_end_is_sure
         return (by_brain or self.found_by == WHOLE_SCAN) and not self.is_empty
 
     @property
     def has_no_landmark(self) -> bool:
-        """True if neither brain nor lungs were found."""
+        """Return whether neither brain nor lungs were found."""
         return self.found_by in (OUTLINE, FIELD_OF_VIEW)
 
     @property
     def volume_litres(self) -> float:
-        """Volume of the box in litres."""
+        """Return the volume of the box in litres."""
         return float(np.prod(np.subtract(self.upper_mm, self.lower_mm))) / 1e6
 
     def as_json(self) -> dict[str, Any]:
-        """Box, landmark and certainty as plain data, heights in mm."""
+        """Return box, landmark and certainty as plain data, heights in mm."""
         names = ("lower_mm", "upper_mm", "found_by", "sure", "brain_lower_mm")
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def summary(self) -> str:
-        """One line: the heights searched, the landmark, and whether it is sure."""
+        """Describe in one line the searched heights, the landmark, and whether the region is sure."""
         heights = f"z {self.lower_mm[2]:.0f} to {self.upper_mm[2]:.0f} mm, {self.volume_litres:.1f} litres"
         return f"{heights}, found by {self.found_by}, {'sure' if self.sure else 'unsure'}"
 
 
 def localise(case: Case) -> Region:
-    """The region of head and neck with every GTVp and GTVn, clipped to the CT's field of view.
+    """Find the region of head and neck with every GTVp and GTVn, clipped to the CT's field of view.
 
-    Of an MR it is the box of all values that are not zero, to which nnU-Net crops an image, too.
+    For MR it is the box of all values that are not zero, to which nnU-Net crops an image, too.
     """
     if case.is_mr:
-        return _with_values(case.scan)
+        return _find_nonzero_box(case.scan)
     corners = case.scan.geometry.corners_mm()
     field_low, field_high = corners.min(0), corners.max(0)
-    coarse = coarse_picture(case)
-    apex_mm = lung_apex_mm(coarse)
+    coarse = make_coarse_picture(case)
+    apex_mm = find_lung_apex(coarse)
     brain = find_brain(coarse, apex_mm)
     is_empty = not coarse.body.any() and bool(coarse.suv.max(initial=0.0) <= BACKGROUND_SUV)
     if brain is None:
-        low, high = _without_brain(coarse, apex_mm)
+        low, high = _find_box_without_brain(coarse, apex_mm)
         found_by = OUTLINE if apex_mm is None else "lung apices"
     else:
-        low, high = _beneath_brain(coarse, brain, apex_mm)
+        low, high = _find_box_below_brain(coarse, brain, apex_mm)
         found_by = brain.found_by
     low, high = np.maximum(low, field_low), np.minimum(high, field_high)
     if np.any(high <= low):
@@ -140,7 +140,7 @@ def localise(case: Case) -> Region:
     return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.end_is_sure, is_empty)
 
 
-def _with_values(mr: Volume) -> Region:
+def _find_nonzero_box(mr: Volume) -> Region:
     geometry, box = mr.geometry, next(iter(ndimage.find_objects((mr.array != 0).astype(np.uint8))), None)
     if box is None:
         corners = geometry.corners_mm()
@@ -150,8 +150,8 @@ def _with_values(mr: Volume) -> Region:
     return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
 
 
-def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
-    """The box from above the brain's lower end to below the lung apices, around head and neck."""
+def _find_box_below_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
+    """Return the box from above the brain's lower end to below the lung apices, around head and neck."""
     too_high = 0.0 if brain.end_is_sure else BRAIN_END_TOO_HIGH_MM
     below = BELOW_BRAIN_END_MM + too_high
     if apex_mm is not None:
@@ -159,12 +159,12 @@ def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple
         below = float(np.clip(brain.lower_mm - apex_mm + BELOW_APEX_MM, nearest, farthest + too_high))
     low_z = brain.lower_mm - below
     high_z = max(brain.lower_mm + ABOVE_BRAIN_END_MM, float(brain.centre_mm[2]) + ABOVE_BRAIN_CENTRE_MM)
-    beneath = beneath_head(coarse, brain)
-    x, y = np.add(brain.centre_mm[:2], neck_centre_mm(coarse, brain, beneath)) / 2
+    beneath = find_body_below_head(coarse, brain)
+    x, y = np.add(brain.centre_mm[:2], find_neck_centre(coarse, brain, beneath)) / 2
     front, back = y - HALF_DEPTH_MM, y + HALF_DEPTH_MM
-    skin = front_and_back_mm(coarse, beneath, x, (low_z + BELOW_APEX_MM, brain.lower_mm))
+    skin = find_front_and_back(coarse, beneath, x, (low_z + BELOW_APEX_MM, brain.lower_mm))
     if skin is not None:
-        front, back = _around(front, back, skin, DEEPEST_MM)
+        front, back = _move_range(front, back, skin, DEEPEST_MM)
     half = HALF_WIDTH_MM if brain.end_is_sure else WIDE_HALF_WIDTH_MM
     low, high = np.array([x - half, front, low_z]), np.array([x + half, back, high_z])
     if brain.end_is_sure:
@@ -173,8 +173,8 @@ def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple
 
 
 def _widen_to_uptake(coarse: Coarse, low: _Vector, high: _Vector, below_mm: float) -> None:
-    """Move the left and right faces of a box out to uptake beside it, up to the widest half width; in place."""
-    median, x_mm = median_uptake(coarse), coarse.x_mm
+    """Move the left and right faces of a box out to uptake next to it, up to the widest half width; in place."""
+    median, x_mm = measure_median_uptake(coarse), coarse.x_mm
     rows = (coarse.z_mm > low[2]) & (coarse.z_mm < below_mm)
     centre = (low[0] + high[0]) / 2
     hot = (coarse.body & (coarse.suv > HOT_MEDIANS * (median or np.inf)))[rows]
@@ -185,50 +185,50 @@ def _widen_to_uptake(coarse: Coarse, low: _Vector, high: _Vector, below_mm: floa
         high[0] = max(high[0], min(hot_mm.max() + UPTAKE_MARGIN_MM, centre + WIDE_HALF_WIDTH_MM))
 
 
-def _around(front: float, back: float, skin: tuple[float, float], deepest_mm: float) -> tuple[float, float]:
-    """The range from `front` to `back` moved, and lengthened if needed, to hold the skin's front and back."""
+def _move_range(front: float, back: float, skin: tuple[float, float], deepest_mm: float) -> tuple[float, float]:
+    """Move the range from `front` to `back`, and lengthen it if needed, to hold the skin's front and back."""
     first, last = skin[0] - SKIN_MM, skin[1] + SKIN_MM
     length = min(max(back - front, last - first), deepest_mm)
     start = (first + last - length) / 2 if last - first > length else float(np.clip(front, last - length, first))
     return start, start + length
 
 
-def _without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vector]:
-    """The box around and above the lung apices; without lungs the upper end of the body."""
-    lowest, highest = _body_ends_mm(coarse)
+def _find_box_without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vector]:
+    """Return the box around and above the lung apices; without lungs the upper end of the body."""
+    lowest, highest = _find_body_ends(coarse)
     top, bottom = highest, max(lowest, highest - LONGEST_UNSURE_MM)
     if apex_mm is not None:
         top = min(top, apex_mm + ABOVE_APEX_MM)
         bottom = max(lowest, apex_mm - BELOW_APEX_MM)
-    return _around_body(coarse, bottom, top)
+    return _find_box_around_body(coarse, bottom, top)
 
 
-def _living(coarse: Coarse) -> npt.NDArray[np.bool_]:
+def _find_living_body(coarse: Coarse) -> npt.NDArray[np.bool_]:
     body = remove_cold_parts(coarse)
     return body if body.any() else np.ones_like(body)
 
 
-def _body_ends_mm(coarse: Coarse) -> tuple[float, float]:
-    z_mm = coarse.z_mm[_living(coarse).any(axis=(1, 2))]
+def _find_body_ends(coarse: Coarse) -> tuple[float, float]:
+    z_mm = coarse.z_mm[_find_living_body(coarse).any(axis=(1, 2))]
     return float(z_mm[0]) - COARSE_MM, float(z_mm[-1]) + ABOVE_BODY_MM
 
 
-def _around_body(coarse: Coarse, bottom: float, top: float) -> tuple[_Vector, _Vector]:
-    """The box around the body between two heights, with the front and back of its midline."""
-    body = _living(coarse)
+def _find_box_around_body(coarse: Coarse, bottom: float, top: float) -> tuple[_Vector, _Vector]:
+    """Return the box around the body between two heights, with the front and back of its midline."""
+    body = _find_living_body(coarse)
     body[(coarse.z_mm < bottom) | (coarse.z_mm > top)] = False
     _, rows, columns = np.nonzero(body)
     x, y, _ = coarse.place_mm((0.0, float(np.median(rows)), float(np.median(columns))))
     front, back = y - UNSURE_HALF_DEPTH_MM, y + UNSURE_HALF_DEPTH_MM
-    skin = front_and_back_mm(coarse, body, x, (bottom, top))
+    skin = find_front_and_back(coarse, body, x, (bottom, top))
     if skin is not None:
-        front, back = _around(front, back, skin, DEEPEST_UNSURE_MM)
+        front, back = _move_range(front, back, skin, DEEPEST_UNSURE_MM)
     low_x, high_x = x - WIDE_HALF_WIDTH_MM, x + WIDE_HALF_WIDTH_MM
     return np.array([low_x, front, bottom]), np.array([high_x, back, top])
 
 
-def beneath_head(coarse: Coarse, brain: Brain) -> _Mask:
-    """The body from the brain's centre downwards, in each slice the part that shares most with the one above.
+def find_body_below_head(coarse: Coarse, brain: Brain) -> _Mask:
+    """Follow the body from the brain's centre downwards, in each slice the part that shares most with the one above.
 
     Raised arms are other parts, also where they touch the neck.
     """
@@ -251,8 +251,8 @@ def beneath_head(coarse: Coarse, brain: Brain) -> _Mask:
     return result
 
 
-def neck_centre_mm(coarse: Coarse, brain: Brain, beneath: _Mask) -> tuple[float, float]:
-    """Centre (x, y) of the thinnest sections beneath a brain; the brain's centre if no neck is visible."""
+def find_neck_centre(coarse: Coarse, brain: Brain, beneath: _Mask) -> tuple[float, float]:
+    """Find the centre (x, y) of the thinnest sections beneath a brain; the brain's centre if no neck is visible."""
     z_mm, area = coarse.z_mm, beneath.sum(axis=(1, 2)).astype(np.float64)
     highest, lowest = (brain.lower_mm - below for below in NECK_BELOW_BRAIN_MM)
     inside = (z_mm > lowest) & (z_mm < highest) & (area > 0)
@@ -263,10 +263,10 @@ def neck_centre_mm(coarse: Coarse, brain: Brain, beneath: _Mask) -> tuple[float,
     return float(centre[0]), float(centre[1])
 
 
-def front_and_back_mm(
+def find_front_and_back(
     coarse: Coarse, beneath: _Mask, x_mm: float, between_mm: tuple[float, float]
 ) -> tuple[float, float] | None:
-    """Lowest and highest y of the body near the midline between two heights; None if nothing lies there."""
+    """Find the lowest and highest y of the body near the midline between two heights; None if nothing lies there."""
     rows = (coarse.z_mm > between_mm[0]) & (coarse.z_mm < between_mm[1])
     y = np.flatnonzero(beneath[rows][:, :, np.abs(coarse.x_mm - x_mm) < MIDLINE_HALF_MM].any(axis=(0, 2)))
     if not len(y):

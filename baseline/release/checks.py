@@ -16,9 +16,9 @@ from algorithm.case.units import (
     MOST_FACTOR_RATIO,
     PADDING_HU,
     convert_to_suv,
-    factor_fault,
-    missing_intercept,
-    tissue_uptake,
+    describe_factor_error,
+    find_missing_intercept,
+    measure_tissue_uptake,
 )
 from baseline.release.cases import Release, ReleaseCase
 from baseline.release.problems import ProblemReporter
@@ -109,7 +109,7 @@ def _check_ct(ct: Volume, report: ProblemReporter) -> Iterator[Problem]:
     values = f"values from {lowest:g} to {float(array.max()):g}"
     if _share(array, 700, np.inf) > air and tissue > _LEAST_SHARE and lowest < -200:
         yield report.error("hounsfield", f"air bright and bone dark ({values}): an inverted CT", expected)
-    elif missing := missing_intercept(array):
+    elif missing := find_missing_intercept(array):
         yield report.error("hounsfield", f"{missing[1]}: the rescale intercept is missing", expected)
     elif min(air, tissue) < _LEAST_SHARE:
         yield report.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
@@ -263,7 +263,7 @@ def scale_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name: 
         return pet, Finding(
             name, f"highest value {highest:.6g}, already SUV", "Bq/ml", f"factor {factor:.4g} not applied"
         )
-    fault = factor_fault(factor, highest, () if ct is None else tissue_uptake(ct, known))
+    fault = describe_factor_error(factor, highest, () if ct is None else measure_tissue_uptake(ct, known))
     if fault:
         expected = f"at most {MOST_FACTOR_RATIO:g} times more or less"
         return pet, Finding(name, f"factor {factor:.4g} {fault}", expected, "not applied")

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.inputs import Notices
-from algorithm.case.read import Case, clean_ct, clean_pet, mr_case
+from algorithm.case.read import Case, clean_ct, clean_pet, read_mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
 from algorithm.network.preprocessing import network_channels
-from algorithm.region.grids import resample_mask, upright_grid
+from algorithm.region.grids import make_upright_grid, resample_mask
 from algorithm.region.localise import Region, localise
 from baseline.cache import Sources, cache, keys_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase, image_path, image_paths, label_path
@@ -118,7 +118,7 @@ def _prepare_case(item: tuple[ReleaseCase, str], raw: Path, spacing_mm: Spacing)
     case, key = item
     notices = Notices()
     images, region = read_training_case(case, notices)
-    grid = upright_grid(images.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm)
+    grid = make_upright_grid(images.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm)
     for number, channel in enumerate(network_channels(images, grid)):
         write_volume(image_path(raw, case, number), Volume(channel, grid))
     inside, lesions_ml = None, {}
@@ -159,7 +159,7 @@ def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
     A PET in Bq/ml is scaled by the patient's factor, or without a plausible one by the body, as in inference.
     """
     if case.pet is None:
-        return mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
+        return read_mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
     scaled, finding = scale_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
     if finding is not None:

@@ -32,7 +32,7 @@ from algorithm.network.package import load_package
 from algorithm.network.preprocessing import ScanPart, case_image
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
-from algorithm.region.grids import upright_grid
+from algorithm.region.grids import make_upright_grid
 from algorithm.region.localise import localise
 from contract import labels, platform
 from contract.images.geometry import Geometry
@@ -125,7 +125,7 @@ def nnunet_mask(case: Path, model: Path = DEFAULT_PACKAGE) -> np.ndarray:
 def test_the_phantom_needs_no_crop(phantom: Path) -> None:
     case = read_case(phantom, EDITION, SEGMENTATION, Notices())
     region, spacing_mm = localise(case), load_package(DEFAULT_PACKAGE).spacing_mm
-    assert upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm) == case.scan.geometry
+    assert make_upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm) == case.scan.geometry
 
 
 @pytest.mark.slow

@@ -226,7 +226,7 @@ def test_all_networks_stay_on_the_card_or_one_at_a_time(
         alive.add(network)
         loads.append(path.name)
         if len(alive) > room_for:
-            raise FULL["allocator"]
+            raise torch.OutOfMemoryError("CUDA out of memory")
         real(network, path)
 
     real = networks.load_weights

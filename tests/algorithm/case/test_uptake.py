@@ -14,10 +14,10 @@ from algorithm.case.read import clean_ct, clean_pet
 from algorithm.case.units import (
     TissueUptake,
     convert_to_suv,
-    factor_fault,
+    describe_factor_error,
+    estimate_suv_scale,
     is_implausible_suv,
-    suv_scale,
-    tissue_uptake,
+    measure_tissue_uptake,
 )
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
@@ -49,14 +49,14 @@ def findings_about(ct: Volume, pet: Volume) -> list[str]:
 
 def test_median_uptake_of_each_tissue() -> None:
     """Blocks of 2 x 2 voxels at 4 mm fall on one voxel of the PET each, in the place and not in the array's order."""
-    muscle, fat = tissue_uptake(*body(0.9, 0.3))
+    muscle, fat = measure_tissue_uptake(*body(0.9, 0.3))
     assert (muscle.name, fat.name) == ("muscle", "fat")
     assert (muscle.median, fat.median) == (pytest.approx(0.9), pytest.approx(0.3))
     assert (muscle.ratio, fat.ratio) == (pytest.approx(0.9 / 0.7), pytest.approx(0.75))
 
 
 def test_a_tissue_that_is_not_in_view_is_left_out() -> None:
-    assert [tissue.name for tissue in tissue_uptake(*body(fat_hu=300))] == ["muscle"]
+    assert [tissue.name for tissue in measure_tissue_uptake(*body(fat_hu=300))] == ["muscle"]
 
 
 def uptake(muscle: float | None, fat: float | None) -> tuple[TissueUptake, ...]:
@@ -79,7 +79,7 @@ def uptake(muscle: float | None, fat: float | None) -> tuple[TissueUptake, ...]:
 def test_scale(tissues: tuple[TissueUptake, ...], expected: tuple[float, float] | None) -> None:
     """0.7 in muscle and 0.4 in fat are expected. Ratios of 1000 and 4000: the lower counts; 2000 and 4000: their
     geometric mean."""
-    assert suv_scale(tissues) == (None if expected is None else pytest.approx(expected))
+    assert estimate_suv_scale(tissues) == (None if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_the_factor_of_the_case(scale: float, factor: float, expected: float, ac
 @pytest.mark.parametrize(("factor", "fault"), [(1 / 4000, ""), (1e-5, "0.7"), (0.01, "700")])
 def test_a_factor_without_muscle_and_fat_in_view(factor: float, fault: str) -> None:
     """Of 70,000 Bq/ml the factors make 17.5, and 0.7 and 700, which are no highest SUV of a body."""
-    assert factor_fault(factor, 70_000.0, ()) == (fault and f"gives a highest SUV of {fault}")
+    assert describe_factor_error(factor, 70_000.0, ()) == (fault and f"gives a highest SUV of {fault}")
 
 
 @pytest.mark.parametrize("index", range(4))
@@ -151,7 +151,9 @@ def test_the_scale_of_phantoms(index: int, field_of_view: str) -> None:
     ct = clean_ct(scan.ct, "CT", notices)
     assert clean_pet(scan.pet, ct, "PET", notices) is not None
     assert notices.findings == []
-    scale, uncertainty = suv_scale(tissue_uptake(ct, Volume(scan.pet.array * 4900, scan.pet.geometry))) or (0, 0)
+    scale, uncertainty = estimate_suv_scale(
+        measure_tissue_uptake(ct, Volume(scan.pet.array * 4900, scan.pet.geometry))
+    ) or (0, 0)
     assert uncertainty == 0.3
     assert scale * 4900 == pytest.approx(1, rel=uncertainty)
 
@@ -178,7 +180,9 @@ def test_real_limbs(sts_scans: Path, patient_id: str, name: str) -> None:
 @pytest.mark.parametrize("patient_id", ["STS_001", "STS_035"])
 def test_the_scale_of_real_limbs(sts_scans: Path, patient_id: str) -> None:
     ct = clean_ct(read_volume(sts_scans / patient_id / "CT_image.nii.gz"), "CT", Notices())
-    scale, uncertainty = suv_scale(tissue_uptake(ct, read_volume(sts_scans / patient_id / "PET_image.nii.gz"))) or (
+    scale, uncertainty = estimate_suv_scale(
+        measure_tissue_uptake(ct, read_volume(sts_scans / patient_id / "PET_image.nii.gz"))
+    ) or (
         0,
         0,
     )

@@ -191,12 +191,12 @@ def test_a_mask_of_another_shape_is_never_written(
     assert not read_volume(case.output / MASK).array.any()
 
 
-@pytest.mark.parametrize("where", ["pipeline.localise", "pipeline.threshold_segmentation"])
+@pytest.mark.parametrize("where", ["pipeline.localise", "segmenter.threshold_segmentation"])
 def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(f"algorithm.{where}", bug)
-    monkeypatch.setattr("algorithm.pipeline.threshold_segmentation", bug)
+    monkeypatch.setattr("algorithm.segmenter.threshold_segmentation", bug)
     monkeypatch.setattr("algorithm.network.preprocessing.normalise", bug)
     record = answered(case, package).record
     assert values(case) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}

@@ -11,7 +11,7 @@ import pytest
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import segment_by_contours
-from algorithm.region.grids import resample_mask, upright_grid
+from algorithm.region.grids import make_upright_grid, resample_mask
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask
@@ -32,7 +32,7 @@ def test_the_grid_is_that_of_the_training_on_reference_masks() -> None:
     """Inside the region the grid, and the mask on it, are those with which `prepare` writes a reference."""
     case = Case(Volume(np.zeros(GRID.array_shape, np.int16), GRID), None, Patient())
     segmentation = segment_by_contours(case, cube(14, 22), REGION, (3.0, 3.0, 3.0))
-    grid = upright_grid(GRID, REGION.lower_mm, REGION.upper_mm, (3.0, 3.0, 3.0))
+    grid = make_upright_grid(GRID, REGION.lower_mm, REGION.upper_mm, (3.0, 3.0, 3.0))
     assert segmentation.grid == grid
     np.testing.assert_array_equal(segmentation.mask(), resample_mask(cube(14, 22), grid))
 

@@ -21,7 +21,7 @@ from algorithm.case.read import Case
 from algorithm.network import preprocessing
 from algorithm.network.package import ModelPackage
 from algorithm.network.preprocessing import ScanPart, case_image
-from algorithm.region.grids import first_voxel, oriented, slices
+from algorithm.region.grids import find_first_voxel, reorient, slices
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
@@ -80,14 +80,14 @@ def case_of(ct: Geometry, seed: int = 0, zeros: int = 0) -> Case:
 
 def on_the_part(case: Case, image: ScanPart) -> np.ndarray:
     """CT and PET (channel, z, y, x) at the voxels of the part, as nnU-Net's users bring them."""
-    ct, part = oriented(case.scan), image.part
+    ct, part = reorient(case.scan), image.part
     assert case.pet is not None
     grid = sitk.Image(list(ct.geometry.size), sitk.sitkFloat32)
     grid.SetSpacing(ct.geometry.spacing_mm)
     grid.SetOrigin(ct.geometry.origin_mm)
     grid.SetDirection(ct.geometry.direction)
     pet = sitk.GetArrayFromImage(sitk.Resample(to_sitk(case.pet), grid, sitk.Transform(), sitk.sitkLinear, 0.0))
-    z, y, x = first_voxel(part, ct.geometry)
+    z, y, x = find_first_voxel(part, ct.geometry)
     box = slices((x, y, z), part.size)
     return np.stack([ct.array.astype(np.float32)[box], pet[box]])
 
@@ -184,9 +184,9 @@ def test_labels_come_back_as_nnunet_exports_them(resampling: dict[str, Any], gri
         properties,
         num_threads_torch=1,
     )
-    found = oriented(Volume(image.restore(logits, grid), grid))
+    found = reorient(Volume(image.restore(logits, grid), grid))
     part = image.part
-    z, y, x = first_voxel(part, found.geometry)
+    z, y, x = find_first_voxel(part, found.geometry)
     inside = slices((x, y, z), part.size)
     np.testing.assert_array_equal(found.array[inside], expected)
     assert np.unique(expected).tolist() == [0, 1, 2]

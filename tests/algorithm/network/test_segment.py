@@ -18,7 +18,7 @@ from algorithm.deadline import NoPassFitsError
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import choose_passes
 from algorithm.network.preprocessing import network_channels, normalise, scan_channels
-from algorithm.region.grids import grid_over
+from algorithm.region.grids import make_grid_over
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -50,7 +50,7 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
     case = Case(
         Volume(np.full((10, 10, 10), 40, np.int16), scan), Volume(np.ones((10, 10, 10), np.float32), scan), Patient()
     )
-    grid = grid_over((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), (3.0, 3.0, 3.0))
+    grid = make_grid_over((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), (3.0, 3.0, 3.0))
     ct, pet = network_channels(case, grid)
     assert (ct[4, 4, 0], pet[4, 4, 0], ct[4, 4, -1], pet[4, 4, -1]) == (-1024.0, 0.0, 40.0, 1.0)
     assert not network_channels(Case(case.scan, None, case.patient), grid)[1].any()

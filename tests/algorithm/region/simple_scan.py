@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import Coarse, coarse_picture
+from algorithm.region.coarse import Coarse, make_coarse_picture
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -62,4 +62,4 @@ class Scan:
         return Case(ct, Volume(self.suv[: grid.size[2]], grid) if pet else None, Patient())
 
     def coarse(self, *, pet: bool = True, top_mm: float = 400.0) -> Coarse:
-        return coarse_picture(self.case(pet=pet, top_mm=top_mm))
+        return make_coarse_picture(self.case(pet=pet, top_mm=top_mm))

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.region import grids
-from algorithm.region.grids import grid_over, resample, resample_mask
+from algorithm.region.grids import make_grid_over, resample, resample_mask
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, covering, points_mm
 
-# grid_over
+# make_grid_over
 
 
 @given(
@@ -29,7 +29,7 @@ def test_grid_over_covers_the_box_and_no_more_than_a_voxel_beyond(
     low: tuple[float, ...], extent: tuple[float, ...], spacing: tuple[float, float, float]
 ) -> None:
     high = np.add(low, extent)
-    corners = grid_over(low, high, spacing).corners_mm()
+    corners = make_grid_over(low, high, spacing).corners_mm()
     assert np.all(corners.min(0) <= np.add(low, 1e-6))
     assert np.all(corners.max(0) >= high - 1e-6)
     assert np.all(corners.max(0) - corners.min(0) < extent + np.asarray(spacing) + 1e-6)
@@ -38,7 +38,7 @@ def test_grid_over_covers_the_box_and_no_more_than_a_voxel_beyond(
 
 def test_grid_over_by_hand() -> None:
     """A box from 0 to 10 mm at 3 mm needs 4 voxels: 12 mm about its centre 5, so edges -1 and 11, first centre 0.5."""
-    grid = grid_over((0, 0, 0), (10, 10, 10), (3.0, 3.0, 3.0))
+    grid = make_grid_over((0, 0, 0), (10, 10, 10), (3.0, 3.0, 3.0))
     assert grid.size == (4, 4, 4)
     assert grid.origin_mm == pytest.approx((0.5, 0.5, 0.5))
 
@@ -207,7 +207,7 @@ def test_training_masks_take_the_largest_share() -> None:
 def test_far_less_is_read_than_the_scan_holds() -> None:
     """Of a whole-body scan only what the target touches is cropped out, one voxel more on each side."""
     scan = Geometry((500, 500, 1000), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    window = grids._window(scan, Geometry((10, 10, 10), (1.0, 1.0, 1.0), (100.0, 100.0, 900.0)))
+    window = grids._find_window(scan, Geometry((10, 10, 10), (1.0, 1.0, 1.0), (100.0, 100.0, 900.0)))
     assert window is not None
     assert max(window[1]) <= 10 + 6
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.preprocessing import network_channels
-from algorithm.region.grids import grid_over, restore_labels, upright_grid
+from algorithm.region.grids import make_grid_over, make_upright_grid, restore_labels
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -40,7 +40,7 @@ def test_a_plane_is_restored_exactly(
     """
     assume(np.linalg.norm(normal) > 0.1)
     unit = np.asarray(normal) / np.linalg.norm(normal)
-    grid = grid_over((-24, -24, -24), (24, 24, 24), NETWORK_SPACING_MM)
+    grid = make_grid_over((-24, -24, -24), (24, 24, 24), NETWORK_SPACING_MM)
     ct = covering(np.asarray(shift), 25.0, spacing, direction)
     distance = (points_mm(grid) @ unit - offset).astype(np.float32)
     logits = np.stack([-distance, distance, np.full_like(distance, -1e3)])
@@ -61,7 +61,7 @@ def round_trip(case: Case, channel: int) -> tuple[np.ndarray, Geometry]:
     """What a perfect network would answer that marks what is bright in one channel (0 CT, 1 PET) above 0.5."""
     corners = case.scan.geometry.corners_mm()
     region = Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
-    grid = upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, NETWORK_SPACING_MM)
+    grid = make_upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, NETWORK_SPACING_MM)
     ct, pet = network_channels(case, grid)
     bright = np.clip((ct, pet)[channel], 0, 1) - 0.5
     logits = np.stack([-bright, bright, np.full_like(bright, -1e3)])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import Coarse, coarse_picture, remove_cold_parts
-from algorithm.region.landmarks import Brain, find_brain, lung_apex_mm
+from algorithm.region.coarse import Coarse, make_coarse_picture, remove_cold_parts
+from algorithm.region.landmarks import Brain, find_brain, find_lung_apex
 from algorithm.region.localise import localise
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -24,7 +24,7 @@ from tests.algorithm.region.simple_scan import (
 
 
 def brain_of(coarse: Coarse) -> Brain:
-    brain = find_brain(coarse, lung_apex_mm(coarse))
+    brain = find_brain(coarse, find_lung_apex(coarse))
     assert brain is not None
     return brain
 
@@ -112,7 +112,7 @@ def test_a_pet_that_ends_below_the_head_does_not_speak_against_a_brain(padded: b
     scan.suv[150:] = 0.0
     slices = 200 if padded else 150
     pet = Volume(scan.suv[:slices], GRID.crop((0, 0, 0), (*GRID.size[:2], slices)))
-    brain = brain_of(coarse_picture(Case(scan.case().scan, pet, Patient())))
+    brain = brain_of(make_coarse_picture(Case(scan.case().scan, pet, Patient())))
     assert brain.found_by == "brain case"
     np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=2.0)
 
@@ -122,17 +122,17 @@ def test_a_hot_bladder_in_a_closed_pelvis_is_no_brain(pet: bool) -> None:
     """The only closed bone lies 200 mm below the lungs; the scan ends below the head."""
     scan = Scan().with_brain((0.0, 0.0, -300.0), suv=60.0)
     coarse = scan.coarse(pet=pet, top_mm=195.0)
-    assert find_brain(coarse, lung_apex_mm(coarse)) is None
+    assert find_brain(coarse, find_lung_apex(coarse)) is None
     assert localise(scan.case(pet=pet, top_mm=195.0)).found_by == "lung apices"
 
 
 def test_lungs_end_at_their_simulated_height() -> None:
     """Slices are 4 mm apart and an opening takes up to one of them."""
-    assert lung_apex_mm(Scan().coarse()) == pytest.approx(APEX_MM, abs=6.0)
+    assert find_lung_apex(Scan().coarse()) == pytest.approx(APEX_MM, abs=6.0)
 
 
 def test_lungs_that_the_scan_cuts_have_no_apex() -> None:
-    assert lung_apex_mm(Scan().coarse(top_mm=20.0)) is None
+    assert find_lung_apex(Scan().coarse(top_mm=20.0)) is None
 
 
 def test_foam_below_a_patient_is_no_lung() -> None:
@@ -145,8 +145,8 @@ def test_foam_below_a_patient_is_no_lung() -> None:
     below = (np.abs(x) < 120) & (z > -400) & (z < 350)
     scan.fill(below & (y > 90) & (y < 128) & (scan.ct < -900), -820, 0.0)
     scan.fill(below & (y >= 128), 100, 0.0)
-    assert lung_apex_mm(scan.coarse(pet=False)) == pytest.approx(350.0, abs=6.0)
-    assert lung_apex_mm(scan.coarse()) == pytest.approx(APEX_MM, abs=6.0)
+    assert find_lung_apex(scan.coarse(pet=False)) == pytest.approx(350.0, abs=6.0)
+    assert find_lung_apex(scan.coarse()) == pytest.approx(APEX_MM, abs=6.0)
 
 
 def test_a_solid_table_larger_than_the_patient_is_not_the_patient() -> None:
@@ -157,7 +157,7 @@ def test_a_solid_table_larger_than_the_patient_is_not_the_patient() -> None:
     scan.fill(table, 100, 0.0)
     grid = GRID.crop((0, 0, 150), (100, 80, 50))
     case = Case(Volume(scan.ct[150:].astype(np.int16), grid), Volume(scan.suv[150:], grid), Patient())
-    body = coarse_picture(case).body
+    body = make_coarse_picture(case).body
     assert not (body & table[150:]).any()
     assert body[ball(BRAIN_MM, 50)[150:]].all()
 

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.preprocessing.resampling.default_resampling import compute_new_shape
 
-from algorithm.region.grids import crop_to_box, first_voxel, grid_over, oriented, upright_grid, whole_lattice
+from algorithm.region.grids import (
+    crop_to_box,
+    find_first_voxel,
+    make_grid_over,
+    make_scan_grid,
+    make_upright_grid,
+    reorient,
+)
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, points_mm
@@ -36,18 +43,18 @@ def test_by_hand() -> None:
     floor(5 / (20 / 7)) = 1 and ends in voxel ceil(10 / (20 / 7)) - 1 = 3.
     """
     scan = Geometry((10, 10, 10), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
-    whole = whole_lattice(scan, (3.0, 3.0, 3.0))
+    whole = make_scan_grid(scan, (3.0, 3.0, 3.0))
     assert whole.size == (7, 7, 7)
     assert whole.spacing_mm == pytest.approx([20 / 7] * 3)
     assert whole.origin_mm == pytest.approx([-1 + 10 / 7] * 3)
     part = crop_to_box(whole, (4, 4, 4), (9, 9, 9))
-    assert (first_voxel(part, whole), part.size) == ((1, 1, 1), (3, 3, 3))
+    assert (find_first_voxel(part, whole), part.size) == ((1, 1, 1), (3, 3, 3))
     assert part.origin_mm == pytest.approx([-1 + 1.5 * 20 / 7] * 3)
 
 
 def test_a_scan_with_the_networks_spacing_is_its_own_lattice() -> None:
     scan = Geometry((12, 9, 7), (3.0, 3.0, 3.0), (0.3, -0.7, 11.0))
-    grid = upright_grid(scan, (2, 2, 12), (20, 18, 25), (3.0, 3.0, 3.0))
+    grid = make_upright_grid(scan, (2, 2, 12), (20, 18, 25), (3.0, 3.0, 3.0))
     assert index_in(scan, np.array(grid.origin_mm)) == pytest.approx(np.rint(index_in(scan, np.array(grid.origin_mm))))
 
 
@@ -55,7 +62,7 @@ def test_a_scan_with_the_networks_spacing_is_its_own_lattice() -> None:
 def test_the_whole_lattice_has_nnunets_shape_and_the_scans_faces(
     scan: Geometry, spacing: tuple[float, float, float]
 ) -> None:
-    whole = whole_lattice(scan, spacing)
+    whole = make_scan_grid(scan, spacing)
     shape = compute_new_shape(scan.array_shape, scan.array_spacing_mm, spacing[::-1])
     np.testing.assert_array_equal(whole.array_shape, np.maximum(shape, 1))
     np.testing.assert_allclose(whole.corners_mm(), scan.corners_mm(), atol=1e-6)
@@ -71,11 +78,11 @@ def test_the_lattice_of_a_crop_is_part_of_the_lattice_of_the_whole(
 ) -> None:
     """Every voxel of the crop is a voxel of the whole, and every point of the scan in the box is in the crop."""
     low = np.asarray(scan.corners_mm().min(0) if is_part else lower)
-    whole = whole_lattice(scan, spacing)
+    whole = make_scan_grid(scan, spacing)
     part = crop_to_box(whole, low, low + extent)
     index = index_in(whole, points_mm(part)).reshape(-1, 3)
     np.testing.assert_allclose(index, np.rint(index), atol=1e-6)
-    assert tuple(np.rint(index).min(0)[::-1]) == first_voxel(part, whole)
+    assert tuple(np.rint(index).min(0)[::-1]) == find_first_voxel(part, whole)
     assert np.all(np.rint(index).max(0) < whole.size)
     points = points_mm(scan).reshape(-1, 3)
     inside = points[np.all((points > low) & (points < low + extent), axis=1)]
@@ -86,20 +93,20 @@ def test_the_lattice_of_a_crop_is_part_of_the_lattice_of_the_whole(
 @given(SCANS, NEW_SPACINGS)
 def test_the_upright_grid_has_lps_axes_for_every_scan(scan: Geometry, spacing: tuple[float, float, float]) -> None:
     corners = scan.corners_mm()
-    grid = upright_grid(scan, corners.min(0), corners.max(0), spacing)
+    grid = make_upright_grid(scan, corners.min(0), corners.max(0), spacing)
     assert grid.direction == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
     upright = np.abs(np.abs(np.asarray(scan.direction)) - 0.5).min() > 0.499
     if upright:
         np.testing.assert_allclose(grid.corners_mm()[[0, -1]], [corners.min(0), corners.max(0)], atol=1e-6)
     else:
-        assert grid == grid_over(corners.min(0), corners.max(0), spacing)
+        assert grid == make_grid_over(corners.min(0), corners.max(0), spacing)
 
 
 @given(SCANS)
 def test_an_oriented_scan_has_the_same_values_in_the_same_places(scan: Geometry) -> None:
     rng = np.random.default_rng(0)
     volume = Volume(rng.integers(0, 1000, scan.array_shape), scan)
-    turned = oriented(volume)
+    turned = reorient(volume)
     index = np.rint(index_in(scan, points_mm(turned.geometry))).astype(int)
     np.testing.assert_allclose(index_in(scan, points_mm(turned.geometry)), index, atol=1e-6)
     np.testing.assert_array_equal(volume.array[index[..., 2], index[..., 1], index[..., 0]], turned.array)
@@ -110,4 +117,4 @@ def test_an_oriented_scan_has_the_same_values_in_the_same_places(scan: Geometry)
 
 def test_the_first_voxel_of_a_part() -> None:
     scan = Geometry((9, 8, 7), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), direction_of((0, 1, 2), (1.0, 1.0, 1.0), (0.3, 0.1)))
-    assert first_voxel(scan.crop((2, 3, 1), (4, 4, 4)), scan) == (1, 3, 2)
+    assert find_first_voxel(scan.crop((2, 3, 1), (4, 4, 4)), scan) == (1, 3, 2)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.region import grids
-from algorithm.region.grids import OUTSIDE_LOGIT, grid_over, resample, restore_labels
+from algorithm.region.grids import OUTSIDE_LOGIT, make_grid_over, resample, restore_labels
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
@@ -55,14 +55,14 @@ def test_the_box_is_wider_than_the_labels_by_a_voxel_or_a_block() -> None:
     grid = Geometry((10, 10, 10), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     logits = np.zeros((3, 10, 10, 10), np.float32)
     logits[2, 4:6, 4:6, 4:6] = 1
-    fine = grids._around_foreground(logits, grid, grid)
-    coarse = grids._around_foreground(logits, grid, Geometry((4, 4, 4), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0)))
+    fine = grids._crop_to_foreground(logits, grid, grid)
+    coarse = grids._crop_to_foreground(logits, grid, Geometry((4, 4, 4), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0)))
     assert fine == Geometry((4, 4, 4), (1.0, 1.0, 1.0), (3.0, 3.0, 3.0))
     assert coarse == Geometry((8, 8, 8), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 
 
 def test_ties_go_to_the_background_and_lower_labels() -> None:
-    grid = grid_over((0, 0, 0), (9, 9, 9), (3.0, 3.0, 3.0))
+    grid = make_grid_over((0, 0, 0), (9, 9, 9), (3.0, 3.0, 3.0))
     logits = np.zeros((3, *grid.array_shape), np.float32)
     assert not restore_labels(logits, grid, grid).any()
     logits[1:] = 1.0
@@ -70,6 +70,6 @@ def test_ties_go_to_the_background_and_lower_labels() -> None:
 
 
 def test_a_ct_beside_the_network_grid_is_background() -> None:
-    grid = grid_over((0, 0, 0), (9, 9, 9), (3.0, 3.0, 3.0))
+    grid = make_grid_over((0, 0, 0), (9, 9, 9), (3.0, 3.0, 3.0))
     logits = np.stack([np.zeros(grid.array_shape), np.ones(grid.array_shape)]).astype(np.float32)
     assert not restore_labels(logits, grid, Geometry((5, 5, 5), (1.0, 1.0, 1.0), (100.0, 0.0, 0.0))).any()
