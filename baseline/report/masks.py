@@ -173,7 +173,7 @@ def draw_case(case: ReleaseCase, mask: Path) -> bytes:
 
     pet = read_training_images(case, Notices()).pet
     patient = PatientFiles(case.patient_id, case.ct, case.pet, case.mask, {NETWORK: mask})
-    return draw_patient(PictureRequest(patient, {NETWORK: COLOUR}, pet, drawn=True)).jpeg
+    return draw_patient(PictureRequest(patient, {NETWORK: COLOUR}, pet, draws_contours=True)).jpeg
 
 
 def _facts(case: ReleaseCase, row: Mapping[str, Any]) -> str:

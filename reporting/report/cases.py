@@ -1,4 +1,4 @@
-"""The report's section on cases: a table of all cases, and a card with picture and answers for each."""
+"""Render the report's section on cases: a table of all cases, and a card with picture and answers for each case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from contract.editions import AnswerSpec
@@ -34,15 +34,15 @@ from reporting.page.html import (
 )
 
 # With more cases a card is hidden until its case is chosen in the table.
-_FEW_CASES: Final = 12
-_SIZE: Final = 'width="1080" height="360"'
-_LINES: Final = (
+_MAX_OPEN_CARDS: Final = 12
+_PICTURE_SIZE: Final = 'width="1080" height="360"'
+_LINE_LEGEND: Final = (
     '<ul class="legend"><li><span class="stroke"></span>GTVp</li><li><span class="stroke dashed"></span>GTVn</li></ul>'
 )
 
-JsonRow = Mapping[str, Any]
-Value = float | str | None
-Reader = Callable[[JsonRow], Value]
+JsonRow: TypeAlias = Mapping[str, Any]
+Value: TypeAlias = float | str | None
+Reader: TypeAlias = Callable[[JsonRow], Value]
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class AnswerColumn:
     """One figure of every team's answer to every case.
 
     Attributes:
-        title: heading of the column.
-        values: by case and team, in the order of `CaseTable`.
-        summary: heading of the figure's summary over the teams; empty without one.
-        absent: places of cases whose reference lacks the structure; there a value is 1 for a team that rightly marks
-            nothing, and 0 for one that marks something.
+        title: The heading of the column.
+        values: The figures by case and team, in the order of `CaseTable`.
+        summary: The heading of the figure's summary over the teams; empty for a figure without a summary.
+        absent: The positions of the cases whose reference lacks the structure. Their value is 1 for a team that rightly
+            marks nothing, and 0 for a team that marks something.
     """
 
     title: str
@@ -65,9 +65,13 @@ class AnswerColumn:
 
 @dataclass(frozen=True)
 class CaseTable:
-    """All cases with the reference's figures, and the answers of all teams.
+    """All cases with their reference and the answers of all teams.
 
-    `facts` holds the reference by heading and case, `columns` the answers that any team has.
+    Attributes:
+        cases: The cases.
+        teams: The teams.
+        facts: The figures of the reference by heading and case.
+        columns: The figures of the answers that at least one team has.
     """
 
     cases: tuple[str, ...]
@@ -76,48 +80,96 @@ class CaseTable:
     columns: tuple[AnswerColumn, ...]
 
 
-def case_table(results: Sequence[TaskResults]) -> CaseTable:
-    """The cases of all tasks; teams without rows have no values.
+@dataclass(frozen=True)
+class _AnswerRows:
+    """The rows of one answer, by team and case.
 
-    Headings begin with the task's number where two tasks have one name, such as the two survival tasks of 2021.
+    Attributes:
+        answer: The declaration of the answer.
+        prefix: The beginning of the headings: the number of the task, where two tasks have the same name.
+        rows: The rows.
     """
+
+    answer: AnswerSpec
+    prefix: str
+    rows: Mapping[str, Mapping[str, JsonRow]]
+
+    def find_reference(self, case: str) -> JsonRow | None:
+        """Return the first team's row of a case, which holds the reference; return None if no team has a row."""
+        return next((rows[case] for rows in self.rows.values() if case in rows), None)
+
+
+@dataclass(frozen=True)
+class _AnswerFigure:
+    """A figure of an answer.
+
+    Attributes:
+        title: The heading of the figure.
+        read: The function that reads the figure from a row.
+        summary: The heading of its summary over the teams; empty for a figure without a summary.
+        label: The label of a DSC, in the keys of rows; empty for other figures.
+    """
+
+    title: str
+    read: Reader
+    summary: str = ""
+    label: str = ""
+
+
+def build_case_table(results: Sequence[TaskResults]) -> CaseTable:
+    """Collect the cases of all tasks; teams without rows have no values.
+
+    Headings begin with the task's number where two tasks have the same name, such as the two survival tasks of 2021.
+    """
+    answers = _collect_rows(results)
     teams = tuple(list_teams(results))
-    parts = [(result.task, answer, _rows(result, answer)) for result in results for answer in result.task.answers]
-    cases = tuple(sorted({case for *_, rows in parts for of_team in rows.values() for case in of_team}))
+    cases = tuple(sorted({case for answer in answers for rows in answer.rows.values() for case in rows}))
     facts: dict[str, tuple[Value, ...]] = {}
     columns: list[AnswerColumn] = []
-    names = [result.task.name for result in results]
-    for task, answer, rows in parts:
-        prefix = f"Task {task.number}: " if names.count(task.name) > 1 else ""
-        reference = [next((of[case] for of in rows.values() if case in of), None) for case in cases]
-        for title, read in _facts(answer).items():
-            facts[f"{prefix}{title}"] = tuple(None if row is None else read(row) for row in reference)
-        for title, summary, read in _figures_of(answer):
-            answered = [[rows.get(team, {}).get(case) for team in teams] for case in cases]
-            values = tuple(tuple(None if row is None else read(row) for row in of_case) for of_case in answered)
-            if any(value is not None for of_case in values for value in of_case):
-                absent = _absent(reference, title)
-                columns.append(AnswerColumn(f"{prefix}{title}", values, summary and f"{prefix}{summary}", absent))
+    for answer in answers:
+        references = [answer.find_reference(case) for case in cases]
+        for title, read in _list_facts(answer.answer).items():
+            facts[f"{answer.prefix}{title}"] = tuple(None if row is None else read(row) for row in references)
+        for figure in _list_figures(answer.answer):
+            values = tuple(tuple(_read_value(answer, figure, team, case) for team in teams) for case in cases)
+            if any(value is not None for case_values in values for value in case_values):
+                title = f"{answer.prefix}{figure.title}"
+                summary = f"{answer.prefix}{figure.summary}" if figure.summary else ""
+                columns.append(AnswerColumn(title, values, summary, _find_absent(references, figure.label)))
     return CaseTable(cases, teams, facts, tuple(columns))
 
 
-def _absent(reference: Sequence[JsonRow | None], title: str) -> frozenset[int]:
-    """Places of the cases without the structure of a column of DSCs; none for other columns."""
-    label = {f"{name} DSC": label for label, name in LABELS.items()}.get(title)
-    rows = enumerate(reference) if label is not None else ()
-    return frozenset(place for place, row in rows if row is not None and row[f"{label}_reference_voxels"] == 0)
+def _collect_rows(results: Sequence[TaskResults]) -> list[_AnswerRows]:
+    names = [task.task.name for task in results]
+    answers = []
+    for task in results:
+        prefix = f"Task {task.task.number}: " if names.count(task.task.name) > 1 else ""
+        for answer in task.task.answers:
+            rows = {team: {row["case"]: row for row in task.rows_of(team, answer.name)} for team in task.teams}
+            answers.append(_AnswerRows(answer, prefix, rows))
+    return answers
 
 
-def _rows(result: TaskResults, answer: AnswerSpec) -> dict[str, dict[str, JsonRow]]:
-    return {team: {row["case"]: row for row in result.rows_of(team, answer.name)} for team in result.teams}
+def _read_value(answer: _AnswerRows, figure: _AnswerFigure, team: str, case: str) -> Value:
+    row = answer.rows.get(team, {}).get(case)
+    return None if row is None else figure.read(row)
 
 
-def _facts(answer: AnswerSpec) -> dict[str, Reader]:
-    """Figures of the reference, by heading."""
+def _find_absent(references: Sequence[JsonRow | None], label: str) -> frozenset[int]:
+    """Return the positions of the cases whose reference lacks a label; there are none if the label is empty."""
+    if not label:
+        return frozenset()
+    return frozenset(
+        place for place, row in enumerate(references) if row is not None and row[f"{label}_reference_voxels"] == 0
+    )
+
+
+def _list_facts(answer: AnswerSpec) -> dict[str, Reader]:
+    """List the figures of the reference by their headings."""
     if answer.kind == "mask":
         return {
-            "GTVp (ml)": partial(_volume_ml, key="gtvp_reference_mm3"),
-            "GTVn (ml)": partial(_volume_ml, key="gtvn_reference_mm3"),
+            "GTVp (ml)": partial(_read_volume_ml, key="gtvp_reference_mm3"),
+            "GTVn (ml)": partial(_read_volume_ml, key="gtvn_reference_mm3"),
             "GTVn lesions": lambda row: row["gtvn_lesions_tp"] + row["gtvn_lesions_fn"],
         }
     if answer.kind == "risk":
@@ -128,59 +180,74 @@ def _facts(answer: AnswerSpec) -> dict[str, Reader]:
     return {get_answer_title(answer): lambda row: format_class(row[answer.row_key])}
 
 
-def _figures_of(answer: AnswerSpec) -> list[tuple[str, str, Reader]]:
-    """Heading, heading of the summary and value of each figure of an answer."""
+def _list_figures(answer: AnswerSpec) -> list[_AnswerFigure]:
     title = get_answer_title(answer)
     if answer.kind == "mask":
+        dscs = [
+            _AnswerFigure(f"{name} DSC", partial(_read_dsc, label=label), f"{name} DSC, median of teams", label)
+            for label, name in LABELS.items()
+        ]
         return [
-            *(
-                (f"{name} DSC", f"{name} DSC, median of teams", partial(_dsc, label=key))
-                for key, name in LABELS.items()
-            ),
-            ("GTVp (ml)", "", partial(_volume_ml, key="gtvp_predicted_mm3")),
-            ("GTVn (ml)", "", partial(_volume_ml, key="gtvn_predicted_mm3")),
-            ("GTVn detected / false / missed", "", _lesions),
+            *dscs,
+            _AnswerFigure("GTVp (ml)", partial(_read_volume_ml, key="gtvp_predicted_mm3")),
+            _AnswerFigure("GTVn (ml)", partial(_read_volume_ml, key="gtvn_predicted_mm3")),
+            _AnswerFigure("GTVn detected / false / missed", _format_lesions),
         ]
     if answer.kind == "risk":
-        digits = 4 if answer.direction == "time" else 3  # thousands of days in full
-        return [(f"{title} ({answer.direction})", "", partial(_risk, digits=digits))]
-    key = answer.row_key
+        digits = 4 if answer.direction == "time" else 3  # four digits show thousands of days in full
+        return [_AnswerFigure(f"{title} ({answer.direction})", partial(_read_risk, digits=digits))]
     return [
-        (title, "", lambda row: None if row[f"predicted_{key}"] is None else format_class(row[f"predicted_{key}"])),
-        (f"{title} correct", f"{title}, fraction of teams correct", partial(_is_correct, key=key)),
+        _AnswerFigure(title, partial(_read_class, key=answer.row_key)),
+        _AnswerFigure(
+            f"{title} correct", partial(_is_correct, key=answer.row_key), f"{title}, fraction of teams correct"
+        ),
     ]
 
 
-def _volume_ml(row: JsonRow, key: str) -> float:
+def _read_volume_ml(row: JsonRow, key: str) -> float:
     return round(float(row[key]) / MM3_PER_ML, 1)
 
 
-def _dsc(row: JsonRow, label: str) -> float | None:
-    """The DSC. Without the structure in the reference: 1 for an empty mask, 0 for another one, None for none."""
+def _read_dsc(row: JsonRow, label: str) -> float | None:
+    """Return the DSC of a structure; return None if there is no usable mask.
+
+    If the reference lacks the structure, the value is 1 for an empty mask and 0 for any other mask.
+    """
     if row[f"{label}_reference_voxels"] > 0:
-        return None if row.get(f"{label}_dsc") is None else float(row[f"{label}_dsc"])
+        dsc = row.get(f"{label}_dsc")
+        return None if dsc is None else float(dsc)
     return None if row["error"] is not None else float(row[f"{label}_predicted_voxels"] == 0)
 
 
-def _lesions(row: JsonRow) -> str:
+def _format_lesions(row: JsonRow) -> str:
     return " / ".join(str(row[f"gtvn_lesions_{key}"]) for key in ("tp", "fp", "fn"))
 
 
-def _risk(row: JsonRow, digits: int) -> float | None:
+def _read_risk(row: JsonRow, digits: int) -> float | None:
     return None if row["risk"] is None else float(f"{row['risk']:z.{digits}g}")
 
 
+def _read_class(row: JsonRow, key: str) -> str | None:
+    predicted = row[f"predicted_{key}"]
+    return None if predicted is None else format_class(predicted)
+
+
 def _is_correct(row: JsonRow, key: str) -> int | None:
+    """Return 1 for a correct class, 0 for a wrong class and None if there is no answer."""
     predicted = row[f"predicted_{key}"]
     return None if predicted is None else int(predicted == row[key])
 
 
 @dataclass(frozen=True)
 class CasePicture:
-    """A picture's address relative to the page, and notes on masks that could not be drawn.
+    """The picture of a case.
 
-    `contours` is the address of the script with the contours that lie over the picture, as `contours_script` writes
-    it; empty where they are drawn.
+    Attributes:
+        case: The case.
+        address: The address of the picture, relative to the page.
+        notes: Lines about masks that could not be drawn.
+        contours: The address of the script with the contours that the page lays over the picture, which
+            `format_contours_script` writes; empty for a picture that contains its contours.
     """
 
     case: str
@@ -189,8 +256,8 @@ class CasePicture:
     contours: str = ""
 
 
-def contours_script(case: str, contours: Mapping[str, Sequence[str]]) -> str:
-    """The contours of a case as a script, because a page opened as a file cannot load other data.
+def format_contours_script(case: str, contours: Mapping[str, Sequence[str]]) -> str:
+    """Format the contours of a case as a script, because a page that is opened as a file cannot load other data.
 
     The teams are a list of pairs, because a JavaScript object would put numeric names first.
     """
@@ -198,123 +265,139 @@ def contours_script(case: str, contours: Mapping[str, Sequence[str]]) -> str:
     return f"window.page.addContours({content});\n"
 
 
-def cases_html(
+def render_cases(
     results: Sequence[TaskResults],
     pictures: Sequence[CasePicture],
     picture_notes: Sequence[str] = (),
 ) -> str:
-    """Table and cards of the cases; empty if there are neither rows nor pictures."""
-    cases = case_table(results)
-    by_case = {picture.case: picture for picture in pictures}
-    names = [*cases.cases, *(case for case in by_case if case not in cases.cases)]
-    if not names:
+    """Render the table and the cards of the cases; return an empty string if there are neither rows nor pictures."""
+    table = build_case_table(results)
+    picture_of = {picture.case: picture for picture in pictures}
+    cases = [*table.cases, *(case for case in picture_of if case not in table.cases)]
+    if not cases:
         return ""
-    known = {case: centre for result in results for case, centre in result.centres.items()}
-    centres = {case: known.get(case) for case in names}
-    cards = [_card(case, cases, by_case.get(case), centres[case]) for case in names]
+    known_centres = {case: centre for task in results for case, centre in task.centres.items()}
+    centres = {case: known_centres.get(case) for case in cases}
+    cards = [_render_card(case, table, picture_of.get(case), centres[case]) for case in cases]
     return (
-        f"{describe_pictures(pictures, {})}{render_list(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
-        f'<div class="cards" data-few="{_FEW_CASES}">{"".join(cards)}</div>'
-        f"{render_json(_answers(cases), 'page-cases')}"
+        f"{describe_pictures(pictures, {})}{render_list(picture_notes, 'warnings')}"
+        f"{_render_case_table(table, centres, picture_of)}"
+        f'<div class="cards" data-few="{_MAX_OPEN_CARDS}">{"".join(cards)}</div>'
+        f"{render_json(_encode_answers(table), 'page-cases')}"
     )
 
 
 def describe_pictures(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
-    """A description of the pictures, and a legend of their contours."""
+    """Describe the pictures in a paragraph, with a legend of their contours.
+
+    Args:
+        pictures: The pictures.
+        colours: The colour of each team whose contours the pictures contain.
+    """
     if not pictures:
         return render_paragraph("There are no pictures: the report was written without the scans (--cohort).")
-    shown = [("reference", REFERENCE_COLOUR), *colours.items()]
     text = (
         f"The pictures show planes through the reference's GTVp and its largest GTVn: CT from {CT_WINDOW_HU[0]:g} to "
         f"{CT_WINDOW_HU[1]:g} HU, overlaid with PET from {PET_SHOWN_SUV[0]:g} to {PET_SHOWN_SUV[1]:g} SUV. R, L, A, P, "
         "S and I mark the patient's right, left, front, back, head and feet."
     )
-    return render_paragraph(text) + render_legend((colour, name) for name, colour in shown) + _LINES
+    entries = [(REFERENCE_COLOUR, "reference"), *((colour, team) for team, colour in colours.items())]
+    return render_paragraph(text) + render_legend(entries) + _LINE_LEGEND
 
 
-def _table(cases: CaseTable, centres: Mapping[str, str | None], pictures: Mapping[str, CasePicture]) -> str:
-    if not cases.cases:
+def _render_case_table(table: CaseTable, centres: Mapping[str, str | None], pictures: Mapping[str, CasePicture]) -> str:
+    if not table.cases:
         return ""
-    measured = [one for one in cases.columns if one.summary]
+    summarised = [column for column in table.columns if column.summary]
     has_centres = any(centres.values())
-    heads = ["Case", *(["Centre"] if has_centres else []), *cases.facts, *(one.summary for one in measured), "Details"]
+    heads = ["Case", *(["Centre"] if has_centres else []), *table.facts]
+    heads += [*(column.summary for column in summarised), "Details"]
     rows = []
-    for place, case in enumerate(cases.cases):
+    for place, case in enumerate(table.cases):
         centre = centres[case]
         cells = [Cell(render_choice("case", case))]
-        cells += [Cell(render_choice("centre", centre) if centre else "-")] if has_centres else []
-        cells += [_cell(values[place]) for values in cases.facts.values()]
-        cells += [_summary(one.values[place], one.summary, is_absent=place in one.absent) for one in measured]
-        cells.append(Cell(f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'))
-        rows.append(Row(cells, _keys(case, centre)))
+        if has_centres:
+            cells.append(Cell(render_choice("centre", centre) if centre else "-"))
+        cells += [_make_cell(values[place]) for values in table.facts.values()]
+        cells += [_summarise(column, place) for column in summarised]
+        link = f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'
+        rows.append(Row([*cells, Cell(link)], _list_keys(case, centre)))
     return render_table("Cases, with the reference and a summary of all teams", heads, rows)
 
 
-def _summary(values: Sequence[Value], title: str, *, is_absent: bool) -> Cell:
-    """Median of the teams, or the fraction of correct ones; the page's script repeats it for selected teams.
+def _summarise(column: AnswerColumn, place: int) -> Cell:
+    """Make the cell of the teams' median or of the fraction of correct teams; the page's script does the same.
 
-    A median over teams that rightly mark nothing has no meaning: of a structure that is absent, the teams that mark
-    one are counted.
+    A median over teams that rightly mark nothing has no meaning. If the structure is absent, the cell shows how many
+    teams mark it.
     """
-    numbers = [value for value in values if isinstance(value, float | int)]
+    numbers = [value for value in column.values[place] if isinstance(value, float | int)]
     if not numbers:
         return Cell("-")
-    if is_absent:
+    if place in column.absent:
         return Cell(f"{numbers.count(0)} of {len(numbers)} teams wrong")
-    figure = statistics.fmean(numbers) if "fraction" in title else statistics.median(numbers)
+    figure = statistics.fmean(numbers) if "fraction" in column.summary else statistics.median(numbers)
     return Cell(f"{figure:z.3f}", figure)
 
 
-def _cell(value: Value) -> Cell:
+def _make_cell(value: Value) -> Cell:
     if value is None:
         return Cell("-")
-    return Cell(escape(value)) if isinstance(value, str) else Cell(_number(value), value)
+    return Cell(escape(value)) if isinstance(value, str) else Cell(_format_number(value), value)
 
 
-def _number(value: float) -> str:
-    """A number as text: counts and days unchanged, volumes with one decimal."""
+def _format_number(value: float) -> str:
+    """Format counts and days as whole numbers, and volumes with one decimal."""
     return str(value) if isinstance(value, int) else f"{value:z.1f}"
 
 
-def _keys(case: str, centre: str | None) -> dict[str, str]:
-    return {"case": case, **({"centre": centre} if centre else {})}
+def _list_keys(case: str, centre: str | None) -> dict[str, str]:
+    return {"case": case, "centre": centre} if centre else {"case": case}
 
 
-def _card(case: str, cases: CaseTable, picture: CasePicture | None, centre: str | None) -> str:
-    image = notes = ""
-    if picture is not None:
-        alt = f"CT and PET of {case} in three planes with contours"
-        image = f'<img loading="lazy" {_SIZE} alt="{escape(alt)}" src="{quote(picture.address)}">'
-        lines = f' data-contours="{quote(picture.contours)}"' if picture.contours else ""
-        image = f'<div class="picture"{lines}>{image}</div>'
-        notes = render_list(picture.notes, "warnings")
-    keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _keys(case, centre).items())
-    # The reference in one line: volumes, lesions, follow-up and classes, as far as the rows hold them.
-    place = cases.cases.index(case) if case in cases.cases else None
-    known = {} if place is None else {title: values[place] for title, values in cases.facts.items()}
-    facts = escape(" · ".join(_fact(title, value) for title, value in known.items() if value is not None))
+def _render_card(case: str, table: CaseTable, picture: CasePicture | None, centre: str | None) -> str:
+    """Render a card: its summary names the case and the reference, and its content is the picture."""
+    keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _list_keys(case, centre).items())
+    content = "" if picture is None else _render_picture(picture)
+    facts = escape(" · ".join(_describe_reference(case, table)))
     return (
         f'<details class="card" id="{escape(f"case-{case}")}"{keys}>'
-        f"<summary><b>{escape(case)}</b> <span>{facts}</span></summary><div>{image}{notes}</div></details>\n"
+        f"<summary><b>{escape(case)}</b> <span>{facts}</span></summary><div>{content}</div></details>\n"
     )
 
 
-def _fact(title: str, value: Value) -> str:
-    """A fact with its unit behind the number: `GTVp 4.5 ml`."""
+def _render_picture(picture: CasePicture) -> str:
+    alt = f"CT and PET of {picture.case} in three planes with contours"
+    image = f'<img loading="lazy" {_PICTURE_SIZE} alt="{escape(alt)}" src="{quote(picture.address)}">'
+    contours = f' data-contours="{quote(picture.contours)}"' if picture.contours else ""
+    return f'<div class="picture"{contours}>{image}</div>{render_list(picture.notes, "warnings")}'
+
+
+def _describe_reference(case: str, table: CaseTable) -> list[str]:
+    """Describe the volumes, lesions, follow-up and classes of a case, as far as the rows hold them."""
+    if case not in table.cases:
+        return []
+    place = table.cases.index(case)
+    values = {title: facts[place] for title, facts in table.facts.items()}
+    return [_describe_fact(title, value) for title, value in values.items() if value is not None]
+
+
+def _describe_fact(title: str, value: float | str) -> str:
+    """Write a fact with its unit behind the number: `GTVp 4.5 ml`."""
     name, _, unit = title.rstrip(")").partition(" (")
-    shown = _number(value) if isinstance(value, float | int) else value
-    return f"{name} {shown} {unit}".rstrip()
+    text = value if isinstance(value, str) else _format_number(value)
+    return f"{name} {text} {unit}".rstrip()
 
 
-def _answers(cases: CaseTable) -> dict[str, Any]:
-    """The answers for the page's script, each column by case and within it by team."""
+def _encode_answers(table: CaseTable) -> dict[str, Any]:
+    """Encode the answers for the page's script: a column is a list of all cases, and within a case of all teams."""
     columns = [
         {
-            "title": one.title,
-            "summary": one.summary,
-            "absent": sorted(one.absent),
-            **encode_column([value for of_case in one.values for value in of_case]),
+            "title": column.title,
+            "summary": column.summary,
+            "absent": sorted(column.absent),
+            **encode_column([value for case_values in column.values for value in case_values]),
         }
-        for one in cases.columns
+        for column in table.columns
     ]
-    return {"cases": list(cases.cases), "teams": list(cases.teams), "columns": columns}
+    return {"cases": list(table.cases), "teams": list(table.teams), "columns": columns}

@@ -14,7 +14,7 @@ from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
 from evaluation.options import add_workers_option, join_team_folders, parse_team_folders
 from evaluation.results.board import leaderboard_folders
-from reporting.report.files import page_file, pictures_of, remove_earlier_page
+from reporting.report.files import find_page_path, get_pictures_folder, remove_earlier_page
 
 if TYPE_CHECKING:
     from evaluation.editions.profile import EvaluationProfile
@@ -25,57 +25,38 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build the page; raises HecktorError for errors that the user can fix."""
+    """Build the page; raise `HecktorError` for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    with lock_output(page_file(options.output)):
-        return _report(options)
+    page = find_page_path(options.output)
+    with lock_output(page):
+        # Another run may have written the page while this run waited.
+        return _write_report(options, find_page_path(options.output))
 
 
-def _report(options: argparse.Namespace) -> int:
-    """Build the page as `main`. Raises `HecktorError`."""
-    page = page_file(options.output)
+def _write_report(options: argparse.Namespace, page: Path) -> int:
+    """Write the page and the other files that the options ask for."""
     remove_earlier_page(page)
     require_folders(options, "--results", "--cohort", "--masks")
     require_files(options, "--groups")
     masks = join_team_folders("--masks", options.masks)
     _check_options(options, masks)
     leaderboard_folders(options.results)  # refuses any other folder
-    # Not for `--help` and a wrong folder: these load scipy and SimpleITK.
+    # These modules load scipy and SimpleITK, which `--help` and a wrong folder do not need.
     from contract.io.files import write_text
-    from reporting.analyses.analysis import write_analyses
-    from reporting.analyses.case_ranks import compare_two, find_pair
     from reporting.analyses.groups import add_groups
-    from reporting.analyses.pipeline import analyse_task
     from reporting.analyses.sources import find_results, list_teams, load_results_profile
-    from reporting.analyses.tasks import compare_tasks
     from reporting.page.html import assign_colours
-    from reporting.report.page import (
-        BETWEEN_TASKS,
-        NOT_CHECKED,
-        PageContent,
-        build_page,
-        select_analyses,
-    )
+    from reporting.report.page import NOT_CHECKED, PageContent, build_page
 
     profile = load_results_profile(options.results, options.edition)
     results = add_groups(find_results(options.results, profile, same_rules=options.edition is not None), options.groups)
-    sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
+    sys.stderr.writelines(f"warning: task {task.task.number}: {NOT_CHECKED}\n" for task in results if task.is_alone)
     colours = assign_colours(list_teams(results))
-    pair = find_pair(results, options.compare)
-    analyses: dict[str, list[Analysis]] = {
-        task.key: [*compare_two(task, pair), *analyse_task(task)] for task in results
-    }
-    analyses[BETWEEN_TASKS] = compare_tasks(results)
-    pictures, notes = _pictures(options, profile, results, masks, page)
+    analyses = _compute_analyses(results, options.compare)
+    requests, picture_notes = _plan_pictures(options, profile, results, masks)
+    pictures = _write_pictures(requests, page, options.workers) if options.cohort is not None else []
     if options.figures is not None:
-        shown = {key: select_analyses(of, with_cases=options.cases) for key, of in analyses.items()}
-        from reporting.report.figures import (
-            write_figures,
-        )  # takes matplotlib, which a page without pictures never needs
-
-        write_analyses(options.figures, shown)
-        write_figures(options.figures, shown, colours)
-        print(f"written: {options.figures}")
+        _write_figures(options, analyses, colours)
     content = PageContent(
         title=options.title or f"{profile.edition.title} results",
         note=options.note,
@@ -83,7 +64,7 @@ def _report(options: argparse.Namespace) -> int:
         analyses=analyses,
         pictures=pictures,
         colours=colours,
-        picture_notes=notes,
+        picture_notes=picture_notes,
         edition=profile.edition.title,
         date=date.today().isoformat(),
         citation=profile.edition.citation,
@@ -96,14 +77,56 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pictures(
+def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
+    """Raise `HecktorError` if an option lacks the option that it needs."""
+    of_patients = {"--cohort": options.cohort, "--viewer": options.viewer, "--compare": options.compare or None}
+    for option, value in of_patients.items():
+        if value is not None and not options.cases:
+            raise HecktorError(option, "found without --cases", "both: it shows individual patients")
+    of_scans = {"--masks": masks or None, "--viewer": options.viewer}
+    for option, value in of_scans.items():
+        if value is not None and options.cohort is None:
+            raise HecktorError(option, "found without --cohort", "both")
+
+
+def _compute_analyses(results: Sequence[TaskResults], compared: Sequence[str]) -> dict[str, list[Analysis]]:
+    """Compute the analyses of each task by its key, and the analyses of several tasks.
+
+    Args:
+        results: The results of each task.
+        compared: Two teams whose cases are compared; empty for the first two teams of each task.
+    """
+    from reporting.analyses.case_ranks import compare_two, find_pair
+    from reporting.analyses.pipeline import analyse_task
+    from reporting.analyses.tasks import compare_tasks
+    from reporting.report.page import BETWEEN_TASKS
+
+    pair = find_pair(results, compared)
+    analyses = {task.key: [*compare_two(task, pair), *analyse_task(task)] for task in results}
+    return {**analyses, BETWEEN_TASKS: compare_tasks(results)}
+
+
+def _write_figures(
+    options: argparse.Namespace, analyses: Mapping[str, Sequence[Analysis]], colours: Mapping[str, str]
+) -> None:
+    """Write each figure that the page may show as JSON, CSV, SVG and PDF."""
+    from reporting.analyses.analysis import write_analyses
+    from reporting.report.figures import write_figures  # loads matplotlib, which a page without pictures does not need
+    from reporting.report.page import select_analyses
+
+    shown = {key: select_analyses(of_task, with_cases=options.cases) for key, of_task in analyses.items()}
+    write_analyses(options.figures, shown)
+    write_figures(options.figures, shown, colours)
+    print(f"written: {options.figures}")
+
+
+def _plan_pictures(
     options: argparse.Namespace,
     profile: EvaluationProfile,
     results: Sequence[TaskResults],
     masks: Mapping[str, Path],
-    page: Path,
-) -> tuple[list[CasePicture], list[str]]:
-    """The pictures of the cohort's cases, written beside the page, and what they lack; none without a cohort."""
+) -> tuple[list[PictureRequest], list[str]]:
+    """Plan the pictures of the cohort's cases, and list what they lack; there are no pictures without a cohort."""
     if options.cohort is None:
         return [], []
     from reporting.analyses.scans import find_scans
@@ -112,43 +135,34 @@ def _pictures(
     from reporting.report.pictures import plan_pictures
 
     scans = find_scans(options.cohort, profile.edition)
-    drawn = assign_colours(list_entries(results))
-    requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
+    colours = assign_colours(list_entries(results))
+    requests, notes = plan_pictures(scans, results, masks, colours, options.max_patients)
     sys.stderr.writelines(f"warning: {note}\n" for note in notes)
-    return _write_pictures(requests, page, options.workers), notes
-
-
-def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
-    of_patients = {"--cohort": options.cohort, "--viewer": options.viewer, "--compare": options.compare or None}
-    for option, value in of_patients.items():
-        if value is not None and not options.cases:
-            raise HecktorError(option, "found without --cases", "both: it shows individual patients")
-    for option, needs_scans in (("--masks", bool(masks)), ("--viewer", options.viewer is not None)):
-        if needs_scans and options.cohort is None:
-            raise HecktorError(option, "found without --cohort", "both")
+    return requests, notes
 
 
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
-    """Write `<page>_files/<case>.jpg` and `.js`, its contours; the folder appears when all pictures are in it."""
+    """Write `<page>_files/<case>.jpg` and its contours as `.js`; the folder appears when all pictures are in it."""
     from contract.io.files import atomic_folder, write_bytes
     from evaluation.execution import map_cases
-    from reporting.report.cases import CasePicture, contours_script
-    from reporting.report.pictures import draw_patient, without_predictions
+    from reporting.report.cases import CasePicture, format_contours_script
+    from reporting.report.pictures import draw_patient, draw_without_predictions
 
-    drawn = map_cases(draw_patient, requests, workers, without_predictions)
-    folder = pictures_of(page)
+    folder = get_pictures_folder(page)
+    pictures = []
+    drawn = map_cases(draw_patient, requests, workers, draw_without_predictions)
     with atomic_folder(folder) as partial:
         for picture in drawn:
+            script = format_contours_script(picture.case, picture.contours)
             write_bytes(partial / f"{picture.case}.jpg", picture.jpeg)
-            write_bytes(partial / f"{picture.case}.js", contours_script(picture.case, picture.contours).encode())
-    places = [f"{folder.name}/{one.case}" for one in drawn]
-    return [
-        CasePicture(one.case, f"{place}.jpg", one.notes, f"{place}.js")
-        for one, place in zip(drawn, places, strict=True)
-    ]
+            write_bytes(partial / f"{picture.case}.js", script.encode())
+            address = f"{folder.name}/{picture.case}"
+            pictures.append(CasePicture(picture.case, f"{address}.jpg", picture.notes, f"{address}.js"))
+    return pictures
 
 
 def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Path:
+    """Write a viewer page of the cases with the lowest DSC; return its path."""
     from reporting.viewer.cohort import ViewerRequest, find_cohort
     from reporting.viewer.server import export_viewer
 
@@ -211,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     number = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
     add("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=number)
     add_workers_option(parser)
-    add_edition_option(parser, "that of the results")
+    add_edition_option(parser, "the edition of the results")
     return parser
 
 

@@ -1,9 +1,9 @@
-"""The report of a challenge on one page of three folds: the result, by answer, by case."""
+"""Build the page of a challenge. Its three sections fold: the result, the figures by answer, and the cases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -16,14 +16,14 @@ from reporting.analyses.tables import get_answer_title
 from reporting.page.charts import render_figure
 from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import render_list, render_notes
-from reporting.report.cases import CasePicture, cases_html
+from reporting.report.cases import CasePicture, render_cases
 from reporting.report.leaderboard import describe_winner, render_leaderboard
 
 BETWEEN_TASKS: Final = "between-tasks"
-# Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
-_OF_RANKING: Final = ("rank-stability", "significance", "ranks-over-cases", "rank-correlation")
-# A map of more teams than these fills the screen.
-_FEW_TEAMS: Final = 12
+# Analyses of the ranking are shown below the leaderboard.
+_RANKING_ANALYSES: Final = ("rank-stability", "significance", "ranks-over-cases", "rank-correlation")
+# The map of pairwise tests of more teams fills the screen, so it is closed at first.
+_MAX_TEAMS_OF_OPEN_MAP: Final = 12
 NOT_CHECKED: Final = "made from leaderboard.json alone, so its values cannot be checked"
 WITH_CASES: Final = "This page holds outcomes of single patients: publish it only if you may publish them."
 
@@ -32,10 +32,18 @@ WITH_CASES: Final = "This page holds outcomes of single patients: publish it onl
 class PageContent:
     """Content of the page.
 
-    `note` is a line of warning under the title, may be empty. `analyses` are by the tasks' keys, those of several
-    tasks under `BETWEEN_TASKS`. `picture_notes` are lines on what the pictures lack. `edition` is the edition's title,
-    `citation` what it asks to cite, `date` the day on which the page was written. `with_cases` adds what single
-    patients can be known by: their names, outcomes, answers and pictures.
+    Attributes:
+        title: The heading.
+        note: A warning below the heading; it may be empty.
+        results: The results of each task.
+        analyses: The analyses by the task's key; analyses of several tasks have the key `BETWEEN_TASKS`.
+        pictures: The pictures of the cases.
+        colours: The colour of each team.
+        picture_notes: Lines about missing pictures and masks.
+        edition: The title of the edition.
+        date: The day when the page was written.
+        citation: The citation that the edition asks for.
+        with_cases: Whether the page shows what identifies single patients: names, outcomes, answers and pictures.
     """
 
     title: str
@@ -50,150 +58,199 @@ class PageContent:
     citation: str = ""
     with_cases: bool = False
 
-    def analyses_of(self, key: str) -> list[Analysis]:
-        """The analyses of a task, or of `BETWEEN_TASKS`, that the page may show."""
+    def select_analyses(self, key: str) -> list[Analysis]:
+        """Select the analyses of a task, or of `BETWEEN_TASKS`, that the page may show."""
         return select_analyses(self.analyses.get(key, ()), with_cases=self.with_cases)
 
 
 def select_analyses(analyses: Iterable[Analysis], *, with_cases: bool) -> list[Analysis]:
-    """All analyses, or without cases those that reveal nothing about single patients."""
-    return [one for one in analyses if with_cases or not one.shows_patients]
+    """Select all analyses, or without cases the analyses that reveal nothing about single patients."""
+    return [analysis for analysis in analyses if with_cases or not analysis.shows_patients]
 
 
 def build_page(content: PageContent) -> str:
-    """The report as one HTML document; of external files it names only the pictures."""
-    result = _winners(content.results) + "".join(_result_of_task(one, content) for one in content.results)
-    by_answer = "".join(_answers_of_task(one, content) for one in content.results)
-    by_answer += _group("Between tasks", BETWEEN_TASKS, content.analyses_of(BETWEEN_TASKS), opened=False)
-    by_case = ""
-    if content.with_cases:
-        by_case = cases_html(content.results, content.pictures, content.picture_notes)
-        by_case += "".join(_cases_of_task(one, content) for one in content.results)
-    folds = [("result", "Result", result), ("by-answer", "By answer", by_answer), ("by-case", "By case", by_case)]
-    sections = [
-        Section(anchor, heading, html, fold="open" if anchor == "result" else "closed")
-        for anchor, heading, html in folds
-        if html
-    ]
+    """Build the page as one HTML document; its pictures are the only external files."""
+    return render_page(
+        HtmlPage(
+            title=content.title,
+            lead=_write_lead(content),
+            sections=_build_sections(content),
+            footer=_write_footer(content),
+            note=" ".join(filter(None, [WITH_CASES if content.with_cases else "", content.note])),
+            colours=content.colours,
+            scripts=["report/cases.js"] if content.with_cases else [],
+        )
+    )
+
+
+def _write_lead(content: PageContent) -> str:
     choices = "a team, a centre or a case" if content.with_cases else "a team or a centre"
-    lead = f"Values are followed by their 95% intervals. Choose {choices} to highlight it everywhere."
-    footer = f"{_origin(content)} All figures come from the metrics.json and leaderboard.json files of the results."
-    footer += f" Cite {content.citation}." if content.citation else ""
-    scripts = ("report/cases.js",) if content.with_cases else ()
-    note = " ".join(filter(None, (WITH_CASES if content.with_cases else "", content.note)))
-    return render_page(HtmlPage(content.title, lead, sections, footer, note, content.colours, scripts))
+    return f"Values are followed by their 95% intervals. Choose {choices} to highlight it everywhere."
 
 
-def _winners(results: Sequence[TaskResults]) -> str:
-    """One sentence for each task, above all tables."""
-    lines = [f"<dt>{escape(_title(one))}</dt><dd>{escape(describe_winner(one))}</dd>" for one in results]
+def _write_footer(content: PageContent) -> str:
+    """Write edition, date, version, number of scored cases and citation."""
+    versions = dict.fromkeys(metrics.provenance.version for task in content.results for metrics in task.teams.values())
+    known_versions = [version for version in versions if version]
+    checked = [task for task in content.results if not task.is_alone]
+    scored = [f"task {task.task.number}: {next(iter(task.teams.values())).cases.used}" for task in checked]
+    facts = [
+        content.edition,
+        content.date,
+        f"hecktor {', '.join(known_versions)}" if known_versions else "",
+        f"scored cases of {', '.join(scored)}" if scored else "",
+    ]
+    sentences = [
+        f"{'; '.join(filter(None, facts))}.",
+        "All figures come from the metrics.json and leaderboard.json files of the results.",
+    ]
+    if content.citation:
+        sentences.append(f"Cite {content.citation}.")
+    return " ".join(sentences)
+
+
+def _build_sections(content: PageContent) -> list[Section]:
+    """Build the sections that have content; only the result is open at first."""
+    result = _render_winners(content.results)
+    result += "".join(_render_ranking(task, content) for task in content.results)
+    by_answer = "".join(_render_answers(task, content) for task in content.results)
+    between_tasks = content.select_analyses(BETWEEN_TASKS)
+    by_answer += _render_group("Between tasks", BETWEEN_TASKS, between_tasks, opens_first=False)
+    sections = [Section("result", "Result", result, fold="open")]
+    if by_answer:
+        sections.append(Section("by-answer", "By answer", by_answer, fold="closed"))
+    if content.with_cases:
+        by_case = render_cases(content.results, content.pictures, content.picture_notes)
+        by_case += "".join(_render_case_analyses(task, content) for task in content.results)
+        if by_case:
+            sections.append(Section("by-case", "By case", by_case, fold="closed"))
+    return sections
+
+
+def _render_winners(results: Sequence[TaskResults]) -> str:
+    """Render one sentence about each task's winner."""
+    lines = [f"<dt>{escape(_get_title(task))}</dt><dd>{escape(describe_winner(task))}</dd>" for task in results]
     return f'<dl class="winners">{"".join(lines)}</dl>'
 
 
-def _title(results: TaskResults) -> str:
+def _get_title(results: TaskResults) -> str:
     return f"Task {results.task.number}: {results.task.title}"
 
 
-def _origin(content: PageContent) -> str:
-    """Edition, date, version and number of scored cases."""
-    teams = [metrics for one in content.results for metrics in one.teams.values()]
-    versions = dict.fromkeys(one.provenance.version for one in teams if one.provenance.version)
-    checked = [one for one in content.results if not one.is_alone]
-    scored = [f"task {one.task.number}: {next(iter(one.teams.values())).cases.used}" for one in checked]
-    facts = [content.edition, content.date, f"hecktor {', '.join(versions)}" if versions else ""]
-    facts.append(f"scored cases of {', '.join(scored)}" if scored else "")
-    return f"{'; '.join(filter(None, facts))}."
+def _render_ranking(results: TaskResults, content: PageContent) -> str:
+    """Render the leaderboard of a task, its warnings and the analyses of its ranking."""
+    analyses = {analysis.name: analysis for analysis in content.select_analyses(results.key)}
+    of_ranking = [analyses[name] for name in _RANKING_ANALYSES if name in analyses]
+    open_names = ["rank-stability"]
+    if len(results.board.teams) <= _MAX_TEAMS_OF_OPEN_MAP:
+        open_names.append("significance")
+    parts = [
+        render_leaderboard(results, content.colours),
+        render_list(format_identical_answers(results.board), "warnings"),
+        render_notes(_list_warnings(results, with_cases=content.with_cases)),
+        _render_figures(of_ranking, results.key, open_names),
+    ]
+    return _render_part(results.key, _get_title(results), "".join(parts))
 
 
-def _result_of_task(results: TaskResults, content: PageContent) -> str:
-    """The leaderboard of a task and the analyses of its ranking."""
-    by_name = {one.name: one for one in content.analyses_of(results.key)}
-    few = len(results.board.teams) <= _FEW_TEAMS
-    opened = {"rank-stability": True, "significance": few}
-    figures = _figures((by_name[name] for name in _OF_RANKING if name in by_name), results.key, opened)
-    same = render_list(format_identical_answers(results.board), "warnings")
-    warnings = render_notes(_warning_lines(results, with_cases=content.with_cases))
-    parts = (render_leaderboard(results, content.colours), same, warnings, figures)
-    return _part(results.key, _title(results), "".join(parts))
-
-
-def _answers_of_task(results: TaskResults, content: PageContent) -> str:
-    """Analyses of a task by answer, except those of the ranking and of single cases."""
+def _render_answers(results: TaskResults, content: PageContent) -> str:
+    """Render a task's analyses by answer, except analyses of the ranking and of single cases."""
     analyses = [
-        one for one in content.analyses_of(results.key) if one.name not in _OF_RANKING and "case" not in one.columns
+        analysis
+        for analysis in content.select_analyses(results.key)
+        if analysis.name not in _RANKING_ANALYSES and "case" not in analysis.columns
     ]
-    if len(results.task.answers) == 1:
-        return _group(_title(results), results.key, analyses, opened=True)
-    html = ""
-    for answer in results.task.answers:
-        own = [one for one in analyses if one.name.startswith(f"{answer.name}-")]
-        html += _group(get_answer_title(answer), results.key, own, opened=True)
-        analyses = [one for one in analyses if one not in own]
-    return _group("All answers", results.key, analyses, opened=True) + html
+    answers = results.task.answers
+    if len(answers) == 1:
+        return _render_group(_get_title(results), results.key, analyses, opens_first=True)
+    groups = []
+    for answer in answers:
+        of_answer = [analysis for analysis in analyses if analysis.name.startswith(f"{answer.name}-")]
+        groups.append(_render_group(get_answer_title(answer), results.key, of_answer, opens_first=True))
+        analyses = [analysis for analysis in analyses if analysis not in of_answer]
+    return "".join([_render_group("All answers", results.key, analyses, opens_first=True), *groups])
 
 
-def _cases_of_task(results: TaskResults, content: PageContent) -> str:
-    analyses = [one for one in content.analyses_of(results.key) if "case" in one.columns]
-    return _group(_title(results), results.key, analyses, opened=False)
+def _render_case_analyses(results: TaskResults, content: PageContent) -> str:
+    analyses = [analysis for analysis in content.select_analyses(results.key) if "case" in analysis.columns]
+    return _render_group(_get_title(results), results.key, analyses, opens_first=False)
 
 
-def _group(title: str, prefix: str, analyses: Sequence[Analysis], *, opened: bool) -> str:
-    """Folded figures below a heading, the first one open if `opened`; empty without figures."""
-    figures = _figures(analyses, prefix, {analyses[0].name: opened} if analyses else {})
-    return _part("", title, figures) if figures else ""
+def _render_group(title: str, prefix: str, analyses: Sequence[Analysis], *, opens_first: bool) -> str:
+    """Render folded figures below a heading; return an empty string if there are no figures.
+
+    Args:
+        title: The heading.
+        prefix: The first part of the figures' ids.
+        analyses: The analyses of the figures.
+        opens_first: Whether the first figure is open.
+    """
+    open_names = [analysis.name for analysis in analyses[:1]] if opens_first else []
+    figures = _render_figures(analyses, prefix, open_names)
+    return _render_part("", title, figures) if figures else ""
 
 
-def _part(anchor: str, title: str, html: str) -> str:
-    place = f' id="{escape(anchor)}"' if anchor else ""
-    return f'<section class="group"{place}><h2>{escape(title)}</h2>{html}</section>'
+def _render_part(anchor: str, title: str, html: str) -> str:
+    attribute = f' id="{escape(anchor)}"' if anchor else ""
+    return f'<section class="group"{attribute}><h2>{escape(title)}</h2>{html}</section>'
 
 
-def _figures(analyses: Iterable[Analysis], prefix: str, opened: Mapping[str, bool]) -> str:
+def _render_figures(analyses: Sequence[Analysis], prefix: str, open_names: Collection[str]) -> str:
     figures = [
-        render_figure(one, f"{prefix}-{one.name}", fold="open" if opened.get(one.name) else "closed")
-        for one in analyses
+        render_figure(analysis, f"{prefix}-{analysis.name}", fold="open" if analysis.name in open_names else "closed")
+        for analysis in analyses
     ]
-    return f'<div class="figures">\n{"".join(figures)}\n</div>' if any(figures) else ""
+    content = "".join(figures)
+    return f'<div class="figures">\n{content}\n</div>' if content else ""
 
 
-def _warning_lines(results: TaskResults, *, with_cases: bool) -> list[str]:
-    """The warnings of all teams and of each one; without cases those that name patients are only counted."""
+def _list_warnings(results: TaskResults, *, with_cases: bool) -> list[str]:
+    """List the warnings that all teams share and the warnings of each team.
+
+    Without cases, warnings that name patients are only counted.
+    """
+    patients = frozenset() if with_cases else _collect_patients(results)
+    warnings = {team: _hide_names(metrics.warnings, patients) for team, metrics in results.teams.items()}
+    shared = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()
     lines = [NOT_CHECKED] if results.is_alone else []
-    patients = frozenset() if with_cases else _patients(results)
-    warnings = {team: _without_names(metrics.warnings, patients) for team, metrics in results.teams.items()}
-    common = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()
-    lines += [f"all teams: {text}" for text in sorted(common)]
+    lines += [f"all teams: {text}" for text in sorted(shared)]
     for team, metrics in results.teams.items():
-        lines += [f"{team}: {text}" for text in warnings[team] if text not in common]
-        failed = {one.case for one in metrics.cases.failed}  # of several answers each has an entry
-        numbers = {"without a prediction": len(metrics.cases.missing), "with an unusable prediction": len(failed)}
-        parts = [f"{number} case{'s' * (number > 1)} {text}" for text, number in numbers.items() if number]
-        lines += [f"{team}: {', '.join(parts)}"] * bool(parts)
+        lines += [f"{team}: {text}" for text in warnings[team] if text not in shared]
+        lines += [f"{team}: {text}" for text in _describe_lost_cases(metrics.cases)]
     return lines
 
 
-def _patients(results: TaskResults) -> frozenset[str]:
-    """All names of cases that the results hold, also those that teams made up."""
+def _describe_lost_cases(cases: CaseCounts) -> list[str]:
+    """Count the cases without a usable prediction in one line; the list is empty if there are none."""
+    failed = {fault.case for fault in cases.failed}  # a case with several failed answers has several entries
+    numbers = {"without a prediction": len(cases.missing), "with an unusable prediction": len(failed)}
+    parts = [f"{number} {'case' if number == 1 else 'cases'} {text}" for text, number in numbers.items() if number]
+    return [", ".join(parts)] if parts else []
+
+
+def _collect_patients(results: TaskResults) -> frozenset[str]:
+    """Collect all names of cases in the results, including names that teams made up."""
     names: set[str] = set()
     for metrics in results.all.values():
+        cases = metrics.cases
         names.update(row["case"] for row in metrics.results)
-        names.update(_names_in(metrics.cases))
+        names.update(fault.case for fault in cases.failed)
+        names.update(cases.missing, cases.unknown, cases.duplicate)
+        for skipped in cases.skipped.values():
+            if isinstance(skipped, list):
+                names.update(skipped)
     return frozenset(names)
 
 
-def _names_in(cases: CaseCounts) -> Iterator[str]:
-    """Names of failed, missing, unknown, duplicate and skipped cases."""
-    yield from (one.case for one in cases.failed)
-    yield from (*cases.missing, *cases.unknown, *cases.duplicate)
-    for names in cases.skipped.values():
-        if isinstance(names, list):
-            yield from names
-
-
-def _without_names(lines: Sequence[str], patients: frozenset[str]) -> list[str]:
+def _hide_names(lines: Sequence[str], patients: frozenset[str]) -> list[str]:
+    """Replace the lines that name patients by their number."""
     if not patients:
         return list(lines)
-    named = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(patients, key=len, reverse=True)))})(?!\w)")
-    kept = [line for line in lines if not named.search(line)]
-    left = len(lines) - len(kept)
-    return [*kept, f"{left} warning{'s' * (left > 1)} that name{'s' * (left == 1)} patients"] if left else kept
+    # Longer names come first, so that a name is found before a name that it starts with.
+    names = "|".join(re.escape(name) for name in sorted(patients, key=len, reverse=True))
+    pattern = re.compile(rf"(?<!\w)(?:{names})(?!\w)")
+    public = [line for line in lines if not pattern.search(line)]
+    count = len(lines) - len(public)
+    if count == 0:
+        return public
+    return [*public, "1 warning that names patients" if count == 1 else f"{count} warnings that name patients"]

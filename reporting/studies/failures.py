@@ -304,5 +304,5 @@ def add_failures_options(parser: argparse.ArgumentParser) -> None:
     add("--expected", type=Path, required=True, help=columns)
     below = "the DSC below which a mask failed (default: %(default)s)"
     add("--failed-below", type=number_within(0, 1), default=DEFAULT_FAILED_BELOW, help=below)
-    add_edition_option(parser, "that of the results")
+    add_edition_option(parser, "the edition of the results")
     add_bootstrap_options(parser)

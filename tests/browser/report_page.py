@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from reporting.report.cases import CasePicture, contours_script
+from reporting.report.cases import CasePicture, format_contours_script
 from reporting.report.page import build_page
 from tests.reporting.report.challenge import cases, content, names
 
@@ -24,7 +24,7 @@ def write_report(folder: Path, teams: list[str], number_of_cases: int) -> str:
     pictures = [CasePicture("CHUM-003", "report_files/CHUM-003.jpg", contours="report_files/CHUM-003.js")]
     contours = {team: (f"M{place},1L9,9", "") for place, team in enumerate([*teams, "7"])}
     contours |= {"": ("M0,0L30,10", "M1,1L2,2")}
-    (folder / "report_files" / "CHUM-003.js").write_text(contours_script("CHUM-003", contours), encoding="utf-8")
+    (folder / "report_files" / "CHUM-003.js").write_text(format_contours_script("CHUM-003", contours), encoding="utf-8")
     page = build_page(content(teams, cases(number_of_cases), pictures))
     (folder / "report.html").write_text(page, encoding="utf-8")
     write_picture(folder / "report_files" / "CHUM-003.jpg")

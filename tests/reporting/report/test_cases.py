@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from reporting.report.cases import CasePicture, case_table, cases_html
+from reporting.report.cases import CasePicture, build_case_table, render_cases
 from tests.evaluation.built import results_of
 from tests.reporting.report.challenge import cases, content, lose_nodes, names
 
@@ -25,7 +25,7 @@ def data_of(html):
 
 def test_answers_are_by_case_and_team(shown):
     """The value of team t in case c stands at c x teams + t."""
-    data = data_of(cases_html(shown.results, ()))
+    data = data_of(render_cases(shown.results, ()))
     assert data["cases"] == sorted(CASES)
     rows = [{row["case"]: row for row in team.results} for team in shown.results[0].teams.values()]
     column = data["columns"][0]
@@ -34,7 +34,7 @@ def test_answers_are_by_case_and_team(shown):
 
 
 def test_the_summary_is_the_median_of_the_teams(shown):
-    html = cases_html(shown.results, ())
+    html = render_cases(shown.results, ())
     values = sorted(team.results[0]["gtvp_dsc"] for team in shown.results[0].teams.values())
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert f"{values[1]:.3f}" in first
@@ -42,7 +42,7 @@ def test_the_summary_is_the_median_of_the_teams(shown):
 
 def test_teams_that_mark_an_absent_structure_are_counted(shown):
     """Of 4 teams one marks a GTVn that is not there, one has no usable mask: 1 of 3 is false, no median of 0."""
-    html = cases_html(lose_nodes(content(names(4), CASES)).results, ())
+    html = render_cases(lose_nodes(content(names(4), CASES)).results, ())
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert "<td>1 of 3 teams wrong</td>" in first
     assert html.count("teams wrong") == 1
@@ -57,7 +57,7 @@ def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
     team, metrics = next(iter(first.teams.items()))
     rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in metrics.results]
     second = results_of({team: metrics.model_copy(update={"results": rows})}, first.task.with_number(2))
-    table = case_table([first, second])
+    table = build_case_table([first, second])
     volumes = {title: values for title, values in table.facts.items() if "GTVp (ml)" in title}
     assert list(volumes) == ["Task 1: GTVp (ml)", "Task 2: GTVp (ml)"]
     one, two = volumes.values()
@@ -71,19 +71,19 @@ def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
 
 def test_cases_without_rows_have_no_values(shown):
     """A team without rows, as written with --no-rows, has dashes."""
-    table = case_table(shown.results[:1])
+    table = build_case_table(shown.results[:1])
     assert len(table.columns[0].values) == 4
-    assert cases_html([], ()) == ""
+    assert render_cases([], ()) == ""
 
 
 def test_a_case_has_the_centre_that_the_results_name(shown):
-    html = cases_html(shown.results, [CasePicture("USZ-003", "files/USZ-003.jpg")])
+    html = render_cases(shown.results, [CasePicture("USZ-003", "files/USZ-003.jpg")])
     assert 'data-centre="CHUM"' in html
     assert 'data-centre="USZ"' not in html
 
 
 def test_pictures_are_loaded_when_looked_at_and_their_addresses_are_quoted(shown):
-    html = cases_html(shown.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))])
+    html = render_cases(shown.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))])
     assert re.search(r'<img loading="lazy"[^>]* src="r_files/a%20%22b%23.jpg">', html)
     assert "&lt;i&gt;" in html
     assert html.count("<img") == 1

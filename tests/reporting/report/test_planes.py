@@ -13,11 +13,12 @@ from reporting.report.pictures import (
     FIELD_MM,
     PIXEL_MM,
     VIEWS,
-    _contours,
-    _lesion_points,
-    _picture,
-    centre_of_grid_mm,
-    cut,
+    Plane,
+    _draw_picture,
+    _find_lesion_points,
+    _trace_contours,
+    compute_grid_centre_mm,
+    cut_plane,
 )
 
 # LPS: +x is the patient's left, +y the back, +z the head.
@@ -51,7 +52,7 @@ def test_a_ball_beside_the_centre_appears_at_its_letter(view, orientation):
     middle = (FIELD_MM / PIXEL_MM - 1) / 2
     for letter, right, down in ((view.left, -1, 0), (view.right, 1, 0), (view.top, 0, -1), (view.bottom, 0, 1)):
         scan = scan_with_ball(ORIENTATIONS[orientation], 45.0 * np.array(AXES[letter]))
-        rows, columns = np.nonzero(cut(scan, view, np.zeros(3), outside=0.0) > 0.5)
+        rows, columns = np.nonzero(cut_plane(scan, Plane(view, np.zeros(3)), outside=0.0) > 0.5)
         assert columns.mean() == pytest.approx(middle + 60 * right, abs=1.5)
         assert rows.mean() == pytest.approx(middle + 60 * down, abs=1.5)
 
@@ -59,26 +60,28 @@ def test_a_ball_beside_the_centre_appears_at_its_letter(view, orientation):
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_a_ball_is_round_in_every_plane_of_an_anisotropic_scan(view):
     """A disc of radius 9 mm covers pi 81 / 0.75^2 = 452 pixels, 24 across."""
-    picture = cut(scan_with_ball(ORIENTATIONS["straight"], np.zeros(3)), view, np.zeros(3), outside=0.0) > 0.5
+    ball = scan_with_ball(ORIENTATIONS["straight"], np.zeros(3))
+    picture = cut_plane(ball, Plane(view, np.zeros(3)), outside=0.0) > 0.5
     assert picture.sum() == pytest.approx(452, rel=0.12)
     assert np.ptp(np.nonzero(picture)[0]) == pytest.approx(np.ptp(np.nonzero(picture)[1]), abs=4)
 
 
 def test_outside_the_scan_and_a_plane_that_misses_it():
     scan = Volume(np.ones((2, 2, 2), np.float32), Geometry((2, 2, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
-    picture = cut(scan, VIEWS[0], np.array([0.5, 0.5, 0.5]), outside=-1024.0)
+    picture = cut_plane(scan, Plane(VIEWS[0], np.array([0.5, 0.5, 0.5])), outside=-1024.0)
     assert picture.max() == 1.0
     assert picture[0, 0] == -1024.0
-    assert (cut(scan, VIEWS[0], np.array([0.0, 0, 500]), outside=-7.0) == -7.0).all()
+    assert (cut_plane(scan, Plane(VIEWS[0], np.array([0.0, 0, 500])), outside=-7.0) == -7.0).all()
 
 
 def test_one_label_is_shown_apart():
     scan = Volume(np.full((4, 4, 4), 2, np.uint8), Geometry((4, 4, 4), (5.0, 5.0, 5.0), (0.0, 0.0, 0.0)))
-    centre = centre_of_grid_mm(scan.geometry)
+    centre = compute_grid_centre_mm(scan.geometry)
     assert centre.tolist() == [7.5, 7.5, 7.5]
-    assert cut(scan, VIEWS[0], centre, outside=0.0, label=1).max() == 0.0
-    assert cut(scan, VIEWS[0], centre, outside=0.0, label=2).max() == 1.0
-    gtvp, gtvn = _contours(Figure().subplots(), scan, VIEWS[0], centre, "team", {})
+    plane = Plane(VIEWS[0], centre)
+    assert cut_plane(scan, plane, outside=0.0, label=1).max() == 0.0
+    assert cut_plane(scan, plane, outside=0.0, label=2).max() == 1.0
+    gtvp, gtvn = _trace_contours(Figure().subplots(), scan, plane, None, 1.0)
     assert (gtvp, gtvn[0]) == ("", "M")
 
 
@@ -88,8 +91,8 @@ def test_a_mask_that_fills_the_picture_has_no_outline(view):
     assert FIELD_MM < 450
     mask = Volume(np.ones((50, 50, 50), np.uint8), Geometry((50, 50, 50), (10.0, 10.0, 10.0), (0.0, 0.0, 0.0)))
     axes = Figure().subplots()
-    outlines = list(_contours(axes, mask, view, centre_of_grid_mm(mask.geometry), "team", {}))
-    assert outlines == ["", ""]
+    plane = Plane(view, compute_grid_centre_mm(mask.geometry))
+    assert _trace_contours(axes, mask, plane, None, 1.0) == ("", "")
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
@@ -98,18 +101,18 @@ def test_planes_go_through_the_largest_lesion_of_the_first_mask_with_any(orienta
     scan = scan_with_ball(ORIENTATIONS[orientation], np.array([20.0, -15.0, 10.0]))
     empty = Volume(np.zeros_like(scan.array), scan.geometry)
     scan.array[0, 0, 0] = 1
-    ((name, point),) = _lesion_points([empty, scan])
+    ((name, point),) = _find_lesion_points([empty, scan])
     assert name == "GTVp"
     np.testing.assert_allclose(point, [20.0, -15.0, 10.0], atol=1.6)
-    assert _lesion_points([empty]) == []
+    assert _find_lesion_points([empty]) == []
 
 
 def test_settings_of_the_process_change_no_picture():
     """nnU-Net's progress plot leaves such settings behind; letters and contours are drawn as ever."""
     ball = scan_with_ball(ORIENTATIONS["straight"], np.zeros(3))
     pieces = ((ball, ball), {"": ball}, [("GTVp", np.zeros(3))], {"": "#3dff6e"})
-    alone = _picture(*pieces)
+    alone = _draw_picture(*pieces)
     left_behind = {"font.size": 30.0, "font.family": ["serif"], "axes.facecolor": "#EAEAF2", "lines.linewidth": 3.75}
     with mpl.rc_context(left_behind):
-        assert _picture(*pieces) == alone
+        assert _draw_picture(*pieces) == alone
         assert {name: mpl.rcParams[name] for name in left_behind} == left_behind  # and are as they were
