@@ -7,7 +7,7 @@ that the order of the batches depends on their speed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from batchgeneratorsv2.transforms.base.basic_transform import ImageOnlyTransform
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from batchgeneratorsv2.transforms.utils.random import RandomTransform
 from nnunetv2.preprocessing.normalization import default_normalization_schemes
-from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
 
+from baseline.network.patches import replace_augmenters
 from contract.packages import CHANNELS
 
 PET: Final = CHANNELS.index("PET")
@@ -58,10 +58,6 @@ def with_absent_pets(transforms: ComposeTransforms, probability: float, absent: 
     return ComposeTransforms([*transforms.transforms, dropout])
 
 
-# Time for the batches in progress before the worker processes are ended.
-_GRACE_S: Final = 2
-
-
 def seed_here(seed: int) -> None:
     """Seed the global generators of this process, from which nnU-Net's loader and transforms draw."""
     torch.manual_seed(seed)
@@ -82,12 +78,6 @@ class SeededLoader:
 
     def __next__(self) -> Any:
         return next(self.loader)
-
-
-def end_workers(augmenters: Iterable[MultiThreadedAugmenter]) -> None:
-    """End the worker processes that still run. The library leaves them behind if a training fails."""
-    for augmenter in augmenters:
-        augmenter._finish(timeout=_GRACE_S)  # as nnU-Net does
 
 
 @contextmanager
@@ -112,9 +102,5 @@ def seed_workers(epoch: int) -> Iterator[list[MultiThreadedAugmenter]]:
         augmenters.append(MultiThreadedAugmenter(loader, None, num_processes, 1, **options))
         return augmenters[-1]
 
-    before = module.NonDetMultiThreadedAugmenter
-    module.NonDetMultiThreadedAugmenter = ordered
-    try:
+    with replace_augmenters(ordered):
         yield augmenters
-    finally:
-        module.NonDetMultiThreadedAugmenter = before

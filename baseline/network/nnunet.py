@@ -6,7 +6,6 @@ nnU-Net is imported where it is needed: it takes seconds.
 from __future__ import annotations
 
 import io
-import os
 import sys
 import tempfile
 import traceback
@@ -14,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from baseline.network.patches import allow_ddp_on_cpu, set_environment
 from baseline.network.plans import NetworkPlan
 from baseline.network.progress import end_by_sigterm
 from baseline.release.splits import seed_of
@@ -38,16 +38,6 @@ _EXPECTED_RAM: Final = f"more free RAM, fewer --jobs, {_SMALLER_PLAN}"
 _COMPILER: Final = ("torch._dynamo.exc", "torch._inductor", "triton")
 _EXPECTED_COMPILER: Final = "Triton and a C compiler that work together, or the same command without --compile"
 _EXPECTED_CARD: Final = "a device that answers; the same command continues from the last checkpoint"
-
-
-def set_environment(work: WorkFolders, augmentation_workers: int) -> None:
-    """Set the environment variables that nnU-Net reads when it plans or trains."""
-    for name, data_set in (("raw", work.raw), ("preprocessed", work.preprocessed), ("results", work.results)):
-        folder = data_set.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ[f"nnUNet_{name}"] = str(folder)
-    os.environ["nnUNet_n_proc_DA"] = str(augmentation_workers)  # noqa: SIM112 - nnU-Net's own spelling
-    os.environ["nnUNet_compile"] = "f"  # noqa: SIM112
 
 
 @dataclass(frozen=True)
@@ -85,8 +75,8 @@ def train_network(
         return final
     threads = max(1, machine.threads // machine.gpus)
     # On a CPU the network needs the cores; a GPU waits for augmentation.
-    set_environment(work, augmentation_workers=0 if machine.device == "cpu" else min(threads, MOST_AUGMENTING))
-    os.environ["nnUNet_compile"] = "t" if machine.compile else "f"  # noqa: SIM112
+    workers = 0 if machine.device == "cpu" else min(threads, MOST_AUGMENTING)
+    set_environment(work, workers, compile_network=machine.compile)
     import torch
 
     from baseline.network.trainer import trainer_class
@@ -200,7 +190,7 @@ def _ddp_process(
     from torch import cuda, distributed
 
     if machine.device == "cpu":
-        _allow_cpu()
+        allow_ddp_on_cpu()
     backend = "gloo" if machine.device == "cpu" else "nccl"
     end_by_sigterm()
     try:
@@ -219,14 +209,3 @@ def _ddp_process(
 def _error_file(group: str) -> Path:
     """The file in which a process leaves the fields of its HecktorError."""
     return Path(f"{group}-refusal.json")
-
-
-def _allow_cpu() -> None:
-    """Drop the GPU that nnU-Net passes to DDP: DDP refuses it on a CPU. This process runs nothing else."""
-    from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
-    from torch.nn.parallel import DistributedDataParallel
-
-    def without_gpu(network: Any, device_ids: Any) -> Any:  # noqa: ARG001
-        return DistributedDataParallel(network)
-
-    module.DDP = without_gpu

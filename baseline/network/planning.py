@@ -6,15 +6,16 @@ import importlib
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
 from baseline.cache import digest
 from baseline.network.jobs import package_jobs, unfinished
-from baseline.network.nnunet import check_trainer, set_environment
+from baseline.network.nnunet import check_trainer
+from baseline.network.patches import replace_process_pools, set_environment
 from baseline.network.plans import NetworkPlan, differences, load_plan, read_plan, store_plan
 from baseline.network.progress import end_at_once
 from baseline.preparation import DEFAULT_MM, as_text, read_preparation
@@ -138,7 +139,7 @@ def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[
     from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
     from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
 
-    with without_pools(jobs):
+    with replace_process_pools(jobs):
         extractor = DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False)
         extractor.num_foreground_voxels_for_intensitystats = FINGERPRINT_VOXELS
         extractor.run(overwrite_existing=False)
@@ -153,7 +154,7 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     Raises:
         HecktorError: the planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
     """
-    with without_pools(1):
+    with replace_process_pools(1):
         _planner(plan, path.stem).plan_experiment()
     plans: dict[str, Any] = read_json(path)
     own = plans["configurations"][CONFIGURATION]
@@ -230,70 +231,3 @@ def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:
     """Digest of the inputs of a plan: its options, the prepared images and the splits."""
     data = read_preparation(work).data
     return digest({"plan": plan.identity(), "data": data, "splits": read_splits(work).held_out})
-
-
-class _Done:
-    """Results that are there already, as nnU-Net asks a pool for them."""
-
-    def __init__(self, results: list[Any]) -> None:
-        self.results = results
-
-    def ready(self) -> bool:
-        return True
-
-    def get(self) -> list[Any]:
-        return self.results
-
-
-class _Pool:
-    """A pool without processes: it calls the function at once, so that an error is raised where it happens."""
-
-    _pool: Final = ()  # nnU-Net watches the workers
-
-    def __init__(self, processes: int) -> None:
-        del processes
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def starmap(self, function: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> list[Any]:
-        return [function(*one) for one in arguments]
-
-    def starmap_async(self, function: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> _Done:
-        return _Done(self.starmap(function, arguments))
-
-
-class _Multiprocessing:
-    """The part of `multiprocessing` that nnU-Net uses to fingerprint and preprocess."""
-
-    Pool: Final = _Pool
-
-    def get_context(self, method: str) -> _Multiprocessing:
-        del method
-        return self
-
-
-@contextmanager
-def without_pools(jobs: int) -> Iterator[None]:
-    """Within the block nnU-Net lists files in this process and, with one job, plans here.
-
-    For a list of file names nnU-Net forks twelve processes; forked ones inherit the locks of ITK's threads.
-    """
-    from nnunetv2.experiment_planning.dataset_fingerprint import fingerprint_extractor
-    from nnunetv2.preprocessing.preprocessors import default_preprocessor
-    from nnunetv2.utilities import utils
-
-    planning = (fingerprint_extractor, default_preprocessor) if jobs == 1 else ()
-    changed: list[tuple[Any, str, Any]] = [(utils, "Pool", _Pool)]
-    changed += [(module, "multiprocessing", _Multiprocessing()) for module in planning]
-    before = [getattr(module, name) for module, name, _ in changed]
-    for module, name, own in changed:
-        setattr(module, name, own)
-    try:
-        yield
-    finally:
-        for (module, name, _), original in zip(changed, before, strict=True):
-            setattr(module, name, original)

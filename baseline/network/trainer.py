@@ -22,8 +22,9 @@ from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 from torch import nn
 
 from algorithm.network.backbones import BACKBONES, build_untrained_network
-from baseline.network.batches import absent_pet, end_workers, seed_workers, with_absent_pets
+from baseline.network.batches import absent_pet, seed_workers, with_absent_pets
 from baseline.network.checkpoint import load_starting_weights
+from baseline.network.patches import end_workers
 from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.network.progress import SAVE_EVERY, epoch_line, epoch_seconds
 from baseline.work import TRAINER, TRAINING_TIME

@@ -13,6 +13,7 @@ import torch
 
 from baseline.cli import main
 from baseline.network import nnunet
+from baseline.network.patches import set_environment
 from baseline.network.plans import store_plan
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
@@ -154,7 +155,7 @@ def test_a_lost_card_ends_a_training_in_one_line(card: FakeCard, train: Callable
 
 def full_process(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
     """A process of a shared training whose second card is full; the first waits for it."""
-    nnunet.set_environment(work, augmentation_workers=0)
+    set_environment(work, augmentation_workers=0)
     from baseline.network.trainer import HecktorTrainer
 
     def full(_: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from baseline.network.nnunet import set_environment
+from baseline.network.patches import set_environment
 from baseline.network.planning import plan_and_preprocess
 from baseline.network.plans import NetworkPlan
 from baseline.work import CONFIGURATIONS, WorkFolders

@@ -10,7 +10,7 @@ import torch
 
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.tiles import list_tiles
-from baseline.network.nnunet import set_environment
+from baseline.network.patches import set_environment
 from baseline.network.planning import write_plans
 from baseline.network.plans import NetworkPlan
 from baseline.work import CONFIGURATIONS, WorkFolders

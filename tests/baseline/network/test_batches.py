@@ -15,7 +15,8 @@ from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 
 from algorithm.network.preprocessing import normalise
-from baseline.network.batches import AbsentPet, absent_pet, end_workers, seed_workers, with_absent_pets
+from baseline.network.batches import AbsentPet, absent_pet, seed_workers, with_absent_pets
+from baseline.network.patches import end_workers
 from baseline.work import WorkFolders
 from contract.images.volumes import read_volume
 from contract.io.files import read_json
@@ -160,13 +161,6 @@ def test_a_training_without_workers_goes_on_with_other_numbers() -> None:
     assert drawn(0) == plain
     assert len({drawn(0), drawn(5), drawn(10)}) == 3
     assert drawn(5) == drawn(5)
-
-
-def test_nnunets_own_class_is_restored() -> None:
-    before = nnunet_trainer.NonDetMultiThreadedAugmenter
-    with pytest.raises(KeyError), seed_workers(0):
-        raise KeyError
-    assert nnunet_trainer.NonDetMultiThreadedAugmenter is before
 
 
 class Broken(Drawing):

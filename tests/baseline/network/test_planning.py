@@ -13,8 +13,8 @@ import pytest
 from baseline.cli import main
 from baseline.network import planning
 from baseline.network.jobs import package_jobs
-from baseline.network.nnunet import set_environment
-from baseline.network.planning import plan_networks, without_pools
+from baseline.network.patches import set_environment
+from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -171,19 +171,3 @@ def check_same(work: WorkFolders, other: WorkFolders) -> None:
     assert names(work) == [name for name in names(other) if "results/" not in name]
     for one, two in zip(images(work), images(other), strict=True):
         np.testing.assert_array_equal(one, two)
-
-
-def test_an_error_is_raised_at_once_and_the_pools_are_back() -> None:
-    from nnunetv2.preprocessing.preprocessors import default_preprocessor as module
-    from nnunetv2.utilities import utils
-
-    before = module.multiprocessing, utils.Pool
-    with (
-        pytest.raises(ZeroDivisionError),
-        without_pools(1),
-        module.multiprocessing.get_context("spawn").Pool(1) as pool,
-    ):
-        pool.starmap_async(divmod, [(1, 0)])
-    assert (module.multiprocessing, utils.Pool) == before
-    with without_pools(2):
-        assert module.multiprocessing is before[0]

@@ -14,7 +14,7 @@ import torch
 
 from algorithm.network.backbones import BACKBONES, build_untrained_network
 from baseline.cli import parser
-from baseline.network.nnunet import set_environment
+from baseline.network.patches import set_environment
 from baseline.network.planning import digest_of_contents, write_plans
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan, store_plan
 from baseline.steps import plan_of, prepare_options

@@ -17,7 +17,8 @@ from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.network.networks import build_network, own_tensors
 from algorithm.network.package import load_package
 from baseline.network.checkpoint import load_starting_weights
-from baseline.network.nnunet import check_trainer, set_environment
+from baseline.network.nnunet import check_trainer
+from baseline.network.patches import set_environment
 from baseline.network.planning import write_plans
 from baseline.work import WorkFolders
 from contract.archives import pack
