@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "study": ("reporting.studies.cli", "run another analysis: ensembles, observers, thresholds and more"),
     "train": ("baseline.cli", "train a model package on the released data"),
     "package": ("baseline.package.cli", "make a model package from a finished nnU-Net training"),
+    "check-model": ("baseline.package.check", "compare the masks of a model package with nnUNetv2_predict's"),
     "submission": ("rehearsal.submission.cli", "make and rehearse the files to upload"),
     "phase": ("hecktor.phase.cli", "make and test the files of a challenge phase, with its settings"),
     "rehearse": ("rehearsal.cli", "run images on cases as the platform does"),
@@ -39,7 +40,7 @@ EXTRAS: Final[dict[str, str]] = {
     "predict": "algorithm",
     **dict.fromkeys(("evaluate", "rank"), "evaluation"),
     **dict.fromkeys(("report", "view", "study"), "reporting"),
-    **dict.fromkeys(("train", "package"), "baseline"),
+    **dict.fromkeys(("train", "package", "check-model"), "baseline"),
     "phantoms": "rehearsal",
     **dict.fromkeys(("demo", "new", "phase", "rehearse", "submission"), "all"),
     "convert": "dicom",
@@ -121,6 +122,6 @@ def load_command(name: str) -> Main:
 
 
 def _format_usage() -> str:
-    lines = "".join(f"  {name:<10} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
+    lines = "".join(f"  {name:<11} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
     help_line = "hecktor <command> --help shows the options, hecktor --version the version."
     return f"usage: hecktor <command> [options]\n\n{lines}\n{help_line}\n"

@@ -1,0 +1,229 @@
+"""`hecktor check-model`: compare the masks of a model package with those of `nnUNetv2_predict`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from baseline.package.options import lesion_numbers, parse_named_numbers
+from contract import labels
+from contract.code import Code
+from contract.errors import HecktorError, InputError
+from contract.io.files import read_json
+from contract.options import Parser, add_code_option, require_folders, require_paths, whole_number
+
+if TYPE_CHECKING:
+    from algorithm.case.cohort import CohortCase
+
+# Two implementations of the same arithmetic differ in a few voxels, in which two labels are almost tied.
+MIN_DICE: Final = 0.99
+# Long enough for all passes of a network on a CPU.
+_TIME_LIMIT_S: Final = 7 * 24 * 3600.0
+_DATASET: Final = "dataset.json"
+_REASONS: Final = f"""\
+A Dice below {MIN_DICE} has one of these reasons:
+- nnUNetv2_predict ran with other folds, another checkpoint, --disable_tta or another step size than the package;
+- nnU-Net finds lesions outside head and neck, where the algorithm does not search;
+- the package was made with --postprocessing, or --normalised-over does not say how the training images were cut;
+- --passes limits the network.
+"""
+
+
+@dataclass(frozen=True)
+class CheckedCase:
+    """The Dice of each lesion label between two masks of a case; None where both masks lack the label."""
+
+    patient_id: str
+    dice: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """What to compare.
+
+    Attributes:
+        package: model package, a folder or `.tar.gz`.
+        cases: folder with nnU-Net's names CASE_0000.
+        nnunet_masks: folder with a mask CASE of each case, written by `nnUNetv2_predict`.
+        channels: numbers of CT and PET in the training; None takes those of `dataset.json` next to the masks.
+        lesions: numbers of GTVp and GTVn in the training, in the same way.
+        device: `auto`, `cpu` or `cuda`.
+        passes: maximum number of passes of the network; None makes all.
+        code: folders of user code that the package names.
+    """
+
+    package: Path
+    cases: Path
+    nnunet_masks: Path
+    channels: Mapping[str, int] | None = None
+    lesions: tuple[int, ...] | None = None
+    device: str = "auto"
+    passes: int | None = None
+    code: tuple[Path, ...] = ()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the Dice of each case; 0 if each is at least `MIN_DICE`."""
+    arguments = _parser().parse_args(argv)
+    require_paths(arguments, "--package")
+    require_folders(arguments, "--cases", "--nnunet-masks", "--code")
+    Code.from_folders(arguments.code)
+    check = ModelCheck(
+        package=arguments.package,
+        cases=arguments.cases,
+        nnunet_masks=arguments.nnunet_masks,
+        channels=arguments.channels,
+        lesions=arguments.labels,
+        device=arguments.device,
+        passes=arguments.passes,
+        code=tuple(arguments.code),
+    )
+    rows: list[CheckedCase] = []
+    for row in check_model(check):
+        if not rows:
+            sys.stdout.write(_format_line("case", labels.LESIONS))
+        rows.append(row)
+        sys.stdout.write(_format_line(row.patient_id, [_format_dice(row.dice[name]) for name in labels.LESIONS]))
+        sys.stdout.flush()
+    return _conclude(rows)
+
+
+def check_model(check: ModelCheck) -> Iterator[CheckedCase]:
+    """Run the packaged model on each case and yield the agreement of its mask with nnU-Net's.
+
+    Raises:
+        HecktorError: A case has no mask of nnU-Net, a file cannot be read, or two grids differ.
+    """
+    from algorithm.case.cohort import find_nnunet_cases  # imports SimpleITK
+    from baseline.package.order import read_trained_order  # imports torch
+
+    order = read_trained_order(_read_dataset(check.nnunet_masks), check.channels, check.lesions)
+    number_of = {order.names[place]: number for place, number in zip(order.sees, order.channels, strict=True)}
+    if "CT" not in number_of:
+        raise InputError("--cases", "images of a training that sees the PET alone", "a training with the CT")
+    ct_number = number_of["CT"]
+    # A training that sees the CT alone has no PET among its images; the algorithm reads one next to the CT.
+    pet_number = number_of.get("PET", ct_number + 1)
+    cases = find_nnunet_cases(check.cases, check.cases, ct_number, pet_number)
+    if not cases:
+        expected = f"nnU-Net's names, CASE_{ct_number:04}.nii.gz for the CT"
+        raise InputError("--cases", f"no cases in {check.cases.absolute()}", expected)
+    masks = [_find_mask(check.nnunet_masks, case.patient_id) for case in cases]
+    yield from _compare(check, list(zip(cases, masks, strict=True)), order.labels)
+
+
+def _compare(
+    check: ModelCheck, cases: Sequence[tuple[CohortCase, Path]], numbers: Sequence[int]
+) -> Iterator[CheckedCase]:
+    """Predict each case, which comes with the path of nnU-Net's mask; `numbers` are nnU-Net's by label."""
+    from algorithm.predictor import Predictor
+    from contract.images.volumes import read_volume
+    from contract.packages import open_package
+
+    with open_package(check.package) as folder:
+        predictor = Predictor(
+            folder, device=check.device, passes=check.passes, time_limit_s=_TIME_LIMIT_S, code=check.code
+        )
+        for case, path in cases:
+            nnunet_mask = read_volume(path)
+            prediction = predictor.predict_files(case.ct, case.pet)
+            if differences := nnunet_mask.geometry.find_differences(prediction.geometry):
+                raise InputError(path.name, differences[0], f"the grid of {case.ct.name}")
+            if prediction.mask is None or prediction.record.segmented_by != "network":
+                by = prediction.record.segmented_by
+                raise HecktorError(case.patient_id, f"a mask by {by or 'a fallback'}", "a mask by the network")
+            dice = {
+                labels.NAMES[label]: compute_dice(prediction.mask == label, nnunet_mask.array == numbers[label])
+                for label in labels.FOREGROUND
+            }
+            yield CheckedCase(case.patient_id, dice)
+
+
+def compute_dice(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> float | None:
+    """Compute the Dice coefficient of two masks; None if both are empty."""
+    total = np.count_nonzero(first) + np.count_nonzero(second)
+    return 2 * np.count_nonzero(first & second) / total if total else None
+
+
+def _read_dataset(folder: Path) -> dict[str, Any]:
+    """Read `dataset.json`, which `nnUNetv2_predict` leaves next to its masks."""
+    path = folder / _DATASET
+    if not path.is_file():
+        raise InputError("--nnunet-masks", f"no {_DATASET} in {folder.absolute()}", "a folder of nnUNetv2_predict")
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(_DATASET, f"found a {type(content).__name__}", "an object")
+    return content
+
+
+def _find_mask(folder: Path, patient_id: str) -> Path:
+    for suffix in (".nii.gz", ".mha", ".nii", ".nrrd"):
+        path = folder / f"{patient_id}{suffix}"
+        if path.is_file():
+            return path
+    raise InputError("--nnunet-masks", f"no mask of {patient_id}", f"{patient_id}.nii.gz for each case of --cases")
+
+
+def _conclude(rows: Sequence[CheckedCase]) -> int:
+    """Print the lowest Dice and, if it is too low, the possible reasons; return the exit status."""
+    values = [(value, row.patient_id, name) for row in rows for name, value in row.dice.items() if value is not None]
+    if not values:
+        raise HecktorError(
+            "--nnunet-masks", "no lesion in any mask", "a case with lesions, without which nothing is compared"
+        )
+    lowest, patient_id, name = min(values)
+    sys.stdout.write(f"lowest Dice {lowest:.4f}: {name} of {patient_id}; cases: {len(rows)}\n")
+    if lowest >= MIN_DICE:
+        return 0
+    sys.stdout.write(_REASONS)
+    return 1
+
+
+def _format_line(first: str, others: Sequence[str]) -> str:
+    return f"{first:<24}{''.join(f'{text:>8}' for text in others)}\n"
+
+
+def _format_dice(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="hecktor check-model",
+        description="Compare the masks of a model package with those of nnUNetv2_predict: the Dice of each case.",
+    )
+    parser.add_argument("--package", type=Path, required=True, help="model package, a folder or .tar.gz")
+    parser.add_argument(
+        "--cases", type=Path, required=True, metavar="DIR", help="images with nnU-Net's names, such as imagesTs"
+    )
+    parser.add_argument(
+        "--nnunet-masks", type=Path, required=True, metavar="DIR", help="output folder of nnUNetv2_predict for --cases"
+    )
+    parser.add_argument(
+        "--channels",
+        type=parse_named_numbers,
+        metavar="CT=0,PET=1",
+        help="numbers of the channels, if dataset.json has other names, as for `hecktor package`",
+    )
+    parser.add_argument(
+        "--labels",
+        type=lesion_numbers,
+        metavar="GTVp=1,GTVn=2",
+        help="numbers of the labels, if dataset.json has other names, as for `hecktor package`",
+    )
+    parser.add_argument("--passes", type=whole_number(1), help="maximum number of passes (default: all)")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="device of the networks (default: %(default)s)",
+    )
+    add_code_option(parser, " that the model package names")
+    return parser

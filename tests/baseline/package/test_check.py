@@ -1,0 +1,160 @@
+"""`hecktor check-model`: the Dice between a packaged model and masks of `nnUNetv2_predict`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm.network import tiles
+from algorithm.network.resident import DEFAULT_PACKAGE
+from algorithm.predictor import Predictor
+from baseline.package.check import compute_dice, main
+from contract import labels
+from contract.errors import HecktorError
+from contract.images.volumes import Volume, read_volume, write_mask, write_volume
+from contract.io.files import read_json, write_json
+from contract.packages import make_file_entry
+from tests.algorithm.edition import EDITION
+from tests.algorithm.test_exactness import KINDS, nnunet_mask, scanned
+from tests.conftest import CaseFolder
+
+DATASET = {
+    "channel_names": {"0": "CT", "1": "PET"},
+    "labels": {"background": 0, "GTVp": 1, "GTVn": 2},
+    "file_ending": ".nii.gz",
+}
+
+
+def test_dice_of_masks() -> None:
+    """One voxel of two in common with one of one: 2 * 1 / 3."""
+    first, second = np.array([True, True, False]), np.array([True, False, False])
+    assert compute_dice(first, second) == pytest.approx(2 / 3)
+    assert compute_dice(first, ~first) == 0
+    assert compute_dice(first & ~first, second & ~second) is None
+
+
+@pytest.fixture
+def folders(case_folder: CaseFolder, tiny_package: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Images of the case A with nnU-Net's names, and the model's own mask of it as if nnU-Net had written it."""
+    images, masks = tmp_path / "imagesTs", tmp_path / "masks"
+    write_volume(images / "A_0000.nii.gz", case_folder.ct)
+    write_volume(images / "A_0001.nii.gz", case_folder.pet)
+    prediction = Predictor(tiny_package, device="cpu").predict_files(images / "A_0000.nii.gz")
+    assert prediction.mask is not None
+    assert prediction.mask.any()
+    write_mask(masks / "A.nii.gz", prediction.mask, prediction.geometry)
+    write_json(masks / "dataset.json", DATASET)
+    return images, masks
+
+
+def check(package: Path, folders: tuple[Path, Path], *options: str) -> int:
+    images, masks = folders
+    words = ["--package", str(package), "--cases", str(images), "--nnunet-masks", str(masks), "--device", "cpu"]
+    return main([*words, *options])
+
+
+def test_equal_masks(
+    tiny_package: Path, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], root_logger: None
+) -> None:
+    assert check(tiny_package, folders) == 0
+    header, row, summary = capsys.readouterr().out.splitlines()
+    assert header.split() == ["case", "GTVp", "GTVn"]
+    assert row.split()[0] == "A"
+    assert {*row.split()[1:]} <= {"1.0000", "-"}
+    assert summary.startswith("lowest Dice 1.0000: ")
+    assert summary.endswith(" of A; cases: 1")
+
+
+def test_another_mask_gives_the_reasons(
+    tiny_package: Path, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folders[1] / "A.nii.gz"
+    mask = read_volume(path)
+    write_mask(path, np.roll(mask.array, 3, axis=0), mask.geometry)
+    assert check(tiny_package, folders) == 1
+    output = capsys.readouterr().out
+    assert "A Dice below 0.99 has one of these reasons:" in output
+    assert float(output.split("lowest Dice ")[1].partition(":")[0]) < 0.99
+
+
+def test_the_numbers_are_those_of_the_data_set(
+    tiny_package: Path, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same training with PET before CT and with GTVn as label 1."""
+    images, masks = folders
+    for old, new in (("A_0000", "swap"), ("A_0001", "A_0000"), ("swap", "A_0001")):
+        (images / f"{old}.nii.gz").rename(images / f"{new}.nii.gz")
+    mask = read_volume(masks / "A.nii.gz")
+    write_mask(masks / "A.nii.gz", np.array([0, 2, 1], np.uint8)[mask.array], mask.geometry)
+    numbers = {"channel_names": {"0": "PET", "1": "CT"}, "labels": {"background": 0, "GTVn": 1, "GTVp": 2}}
+    write_json(masks / "dataset.json", DATASET | numbers)
+    assert check(tiny_package, folders) == 0
+    names = {"channel_names": {"0": "pt", "1": "x-ray"}, "labels": {"background": 0, "nodes": 1, "primary": 2}}
+    write_json(masks / "dataset.json", DATASET | names)
+    assert check(tiny_package, folders, "--channels", "PET=0,CT=1", "--labels", "GTVn=1,GTVp=2") == 0
+    assert capsys.readouterr().out.count("lowest Dice 1.0000") == 2
+
+
+def test_what_cannot_be_compared_is_named(tiny_package: Path, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    images, masks = folders
+    path = masks / "A.nii.gz"
+    mask = read_volume(path)
+
+    def fault() -> str:
+        with pytest.raises(HecktorError) as error:
+            check(tiny_package, folders)
+        return str(error.value)
+
+    write_mask(path, mask.array[1:], mask.geometry.crop((0, 0, 1), (mask.geometry.size[0], mask.geometry.size[1], 19)))
+    assert fault().startswith("A.nii.gz: size (24, 24, 19) against (24, 24, 20), expected the grid of A_0000.nii.gz")
+    write_mask(path, mask.array * 0, mask.geometry)
+    (masks / "dataset.json").rename(tmp_path / "dataset.json")
+    assert fault().startswith("--nnunet-masks: no dataset.json in ")
+    (tmp_path / "dataset.json").rename(masks / "dataset.json")
+    path.unlink()
+    assert fault() == "--nnunet-masks: no mask of A, expected A.nii.gz for each case of --cases"
+    shutil.rmtree(images)
+    write_volume(images / "A.nii.gz", Volume(mask.array, mask.geometry))
+    assert fault().startswith("--cases: no cases in ")
+
+
+def test_a_training_without_the_ct(tiny_package: Path, folders: tuple[Path, Path]) -> None:
+    write_json(folders[1] / "dataset.json", DATASET | {"channel_names": {"0": "PET"}})
+    with pytest.raises(HecktorError, match="images of a training that sees the PET alone, expected a training with"):
+        check(tiny_package, folders)
+
+
+@pytest.mark.slow
+def test_a_packaged_model_agrees_with_nnunets_predictor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], record_property: Any
+) -> None:
+    """The shipped networks packaged as a stock training of whole scans, next to nnU-Net's own predictor."""
+    case, model = scanned(tmp_path / "case", (86, 86, 76), 2.5), tmp_path / "model"
+    shutil.copytree(DEFAULT_PACKAGE, model)
+    plans, manifest = read_json(model / "plans.json"), read_json(model / "manifest.json")
+    for kind in KINDS:
+        plans["configurations"][manifest["configuration"]] |= {
+            f"resampling_fn_{kind}": "resample_torch_fornnunet",
+            f"resampling_fn_{kind}_kwargs": {"is_seg": kind == "seg"},
+        }
+    write_json(model / "plans.json", plans)
+    manifest["files"]["plans.json"] = make_file_entry(model / "plans.json")
+    changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
+    write_json(model / "manifest.json", manifest | changes)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
+    images, masks = tmp_path / "imagesTs", tmp_path / "masks"
+    images.mkdir()
+    for number, name in enumerate(("ct", "pet")):
+        path = next(EDITION.inputs[name].path_under(case).glob("*.mha"))
+        shutil.copy(path, images / f"A_{number:04}.mha")
+    write_mask(masks / "A.mha", nnunet_mask(case, model), read_volume(images / "A_0000.mha").geometry)
+    write_json(masks / "dataset.json", DATASET)
+    assert check(model, (images, masks)) == 0
+    row = capsys.readouterr().out.splitlines()[-2].split()  # nnU-Net prints, too
+    for name, dice in zip(labels.LESIONS, row[1:], strict=True):
+        record_property(name, dice)
+        assert float(dice) >= 0.995
