@@ -12,6 +12,7 @@ from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.entry import read_image_arguments
+from contract.errors import HecktorError, OutputError
 from contract.io.locks import lock_output
 from contract.options import (
     Parser,
@@ -19,6 +20,8 @@ from contract.options import (
     add_edition_and_task_options,
     add_serve_options,
     positive_number,
+    require_folders,
+    require_paths,
     whole_number,
 )
 
@@ -38,6 +41,10 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
+    if arguments.ct is not None and (arguments.ct.is_dir() or arguments.ct.suffix.lower() == ".csv"):
+        return _answer_many_cases(arguments)
+    if arguments.resume:
+        raise HecktorError("--resume", "found with one case", "a folder or a table of cases as --ct")
     from algorithm.arguments import checked  # imports NumPy
 
     with lock_output(arguments.output or platform.OUTPUT_DIR):
@@ -47,6 +54,18 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform
         from algorithm.command import run  # imports SimpleITK and scipy
 
         return run(arguments, checked_arguments, spent_s)
+
+
+def _answer_many_cases(arguments: argparse.Namespace) -> int:
+    """Answer the cases of a folder or of a table in `--ct`."""
+    require_paths(arguments, "--ct", "--pet", "--ehr", "--model")
+    require_folders(arguments, "--code")
+    if arguments.output is None:
+        raise OutputError("--output", "not given", "a folder for masks, records and the table of answers")
+    from algorithm.batch import run_batch  # imports SimpleITK and scipy
+
+    with lock_output(arguments.output):
+        return run_batch(arguments)
 
 
 def program(argv: Sequence[str] | None = None) -> int:
@@ -81,11 +100,25 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help=f"the case, in the platform's input layout (default: {platform.INPUT_DIR})",
     )
-    parser.add_argument("--ct", type=Path, metavar="FILE", help="CT in HU as a plain image, instead of --input")
     parser.add_argument(
-        "--pet", type=Path, metavar="FILE", help="PET in SUV (default: CASE_0001 beside a CT named CASE_0000)"
+        "--ct",
+        type=Path,
+        metavar="PATH",
+        help="CT in HU as a plain image, instead of --input; of many cases a folder, or a CSV file with the columns "
+        "PatientID, CT, PET and EHR",
     )
-    parser.add_argument("--ehr", type=Path, metavar="FILE", help="clinical variables, ehr.json; not needed for a mask")
+    parser.add_argument(
+        "--pet",
+        type=Path,
+        metavar="PATH",
+        help="PET in SUV, or the folder of many (default: CASE_0001 beside a CT named CASE_0000)",
+    )
+    parser.add_argument(
+        "--ehr",
+        type=Path,
+        metavar="PATH",
+        help="clinical variables, ehr.json, or a folder with CASE.json of many cases; not needed for a mask",
+    )
     parser.add_argument(
         "--contours",
         type=Path,
@@ -109,7 +142,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--probabilities",
         type=Path,
         metavar="DIR",
-        help="also write the networks' class probabilities to this folder, outside --output",
+        help="also write the probabilities of GTVp and GTVn in percent, as images, to this folder outside --output",
     )
     parser.add_argument(
         "--record",
@@ -130,6 +163,9 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--passes",
         type=whole_number(1),
         help="maximum number of passes (default: all, or those that fit the time limit)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out the cases of a folder or table that an earlier run answered"
     )
     parser.add_argument(
         "--device",

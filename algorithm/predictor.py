@@ -19,7 +19,7 @@ from contract.editions import Algorithm
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import chosen_edition
+from contract.packages import PackageIdentity, chosen_edition
 
 
 class Predictor:
@@ -70,6 +70,11 @@ class Predictor:
         self._loaded = LoadedPackage(given or find_shipped_package(self.edition.name), device, self._request.code)
         self._loaded.check(self.edition, self.algorithm)
         self._loaded.load()
+
+    @property
+    def identity(self) -> PackageIdentity:
+        """Name and checksum of the package."""
+        return self._resident.identity
 
     def predict(self, folder: Path | str) -> Prediction:
         """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""

@@ -1,0 +1,235 @@
+"""`hecktor predict` on many cases: one load of the networks, a mask and a record of each case, and one table."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import SimpleITK as sitk
+from tqdm import tqdm
+
+from algorithm.case.cohort import TABLE_COLUMNS, CohortCase, find_cases
+from algorithm.predictor import Predictor
+from contract import labels
+from contract.editions import Algorithm
+from contract.entry import log_to_stderr
+from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
+from contract.images.volumes import write_mask
+from contract.io.files import read_json, write_csv, write_json
+from contract.packages import PackageIdentity, open_package
+from contract.patient import format_names
+from contract.processes import count_usable_cpus
+
+LOGGER = logging.getLogger("hecktor")
+TABLE: Final = "answers.csv"
+RECORDS: Final = "records"
+ERROR: Final = "error"
+
+
+class CaseFolder:
+    """The output folder of many cases: a mask and a record of each, and a table of all."""
+
+    def __init__(self, root: Path, algorithm: Algorithm) -> None:
+        self.root, self.algorithm = root, algorithm
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    def mask(self, patient_id: str) -> Path:
+        return self.root / f"{patient_id}.nii.gz"
+
+    def record(self, patient_id: str) -> Path:
+        return self.root / RECORDS / f"{patient_id}.json"
+
+    def remove(self, patient_id: str) -> None:
+        """Remove what an earlier run wrote for a case. Raises `OutputError`."""
+        for path in (self.record(patient_id), self.mask(patient_id)):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as problem:
+                found = f"{path.name} cannot be removed ({problem.strerror})"
+                raise OutputError("--output", found, "a writable folder") from None
+
+    def is_finished(self, patient_id: str, package: PackageIdentity) -> bool:
+        """True if a record of this task and package, written after the mask, exists; its row then joins the table."""
+        with suppress(HecktorError):
+            record = read_json(self.record(patient_id))
+            same = record["task"] == self.algorithm.name and record["package"] == package.model_dump()
+            if same and (self.algorithm.mask_spec is None or self.mask(patient_id).is_file()):
+                self.rows[patient_id] = make_row(self.algorithm, record)
+                return True
+        return False
+
+    def write_table(self, cases: Sequence[CohortCase]) -> None:
+        """Write the rows so far, in the order of the cases."""
+        rows = [
+            {TABLE_COLUMNS[0]: case.patient_id, **self.rows[case.patient_id]}
+            for case in cases
+            if case.patient_id in self.rows
+        ]
+        columns = [TABLE_COLUMNS[0], *dict.fromkeys(name for row in rows for name in row if name != TABLE_COLUMNS[0])]
+        write_csv(self.root / TABLE, [*(name for name in columns if name != ERROR), ERROR], rows)
+
+
+def make_row(algorithm: Algorithm, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the row of an answered case from its record.
+
+    The columns of answers have the names that `hecktor evaluate --predictions` reads.
+    """
+    row: dict[str, Any] = {}
+    for answer in algorithm.head_specs:
+        is_risk = answer.kind == "risk" and answer.direction == "risk"
+        row["risk" if is_risk else answer.name] = record["answers"][answer.name]
+        if len(algorithm.head_specs) == 1 and answer.name in record["probabilities"]:
+            row["probability"] = record["probabilities"][answer.name]
+    for name in labels.LESIONS:
+        lesions = record["lesions"].get(name, {})
+        row |= {f"{name} ml": lesions.get("volume_ml", ""), f"{name} lesions": lesions.get("count", "")}
+    row["mask by"] = record["segmented_by"] or ""
+    row["passes"] = record["passes_done"]
+    row["fallbacks"] = " ".join(record["fallbacks"])
+    row["warnings"] = len(record["notices"])
+    row["seconds"] = round(sum(record["seconds"].values()), 1)
+    return row
+
+
+def run_batch(arguments: argparse.Namespace) -> int:
+    """Answer the cases of `--ct`; 0 if each case has an answer.
+
+    Raises:
+        HecktorError: The options, the package, the device or the output folder cannot be used, or the run was
+            interrupted.
+    """
+    _check_options(arguments)
+    log_to_stderr()
+    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, count_usable_cpus()))
+    with ExitStack() as stack:
+        package = None if arguments.model is None else stack.enter_context(open_package(arguments.model))
+        predictor = Predictor(
+            package,
+            arguments.edition,
+            arguments.task,
+            arguments.device,
+            passes=arguments.passes,
+            time_limit_s=arguments.time_limit,
+            code=arguments.code,
+        )
+        cases = find_cases(arguments.ct, arguments.pet, arguments.ehr, predictor.edition, predictor.algorithm)
+        folder = CaseFolder(arguments.output, _select_answers(predictor.algorithm, cases, arguments.task))
+        waiting = _list_waiting(folder, cases, predictor.identity, resume=arguments.resume)
+        LOGGER.info("%d cases, %d to answer", len(cases), len(waiting))
+        with _log_errors_only(), _interrupted_by_sigterm():
+            try:
+                _answer_cases(predictor, folder, waiting)
+            except KeyboardInterrupt:
+                found = f"{len(folder.rows)} of {len(cases)} cases are finished"
+                raise HecktorError("interrupted", found, "the same command with --resume") from None
+            finally:
+                folder.write_table(cases)
+    failed = [case.patient_id for case in cases if folder.rows[case.patient_id].get(ERROR)]
+    sys.stdout.write(f"{len(cases) - len(failed)} of {len(cases)} cases answered, table in {folder.root / TABLE}\n")
+    if failed:
+        sys.stdout.write(f"failed: {format_names(failed)}; the column {ERROR} of the table has the reasons\n")
+    return 1 if failed else 0
+
+
+def _select_answers(algorithm: Algorithm, cases: Sequence[CohortCase], task: str | None) -> Algorithm:
+    """Return the algorithm; with the mask alone if no task was named and no case has clinical variables."""
+    if task is not None or algorithm.mask_spec is None or any(case.has_ehr for case in cases):
+        return algorithm
+    return algorithm.model_copy(update={"answers": (algorithm.mask_spec,)})
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Refuse options that do not fit many cases. Raises `HecktorError`."""
+    for name in ("input", "serve", "contours", "record", "probabilities"):
+        if getattr(arguments, name):
+            raise HecktorError(f"--{name}", "found with many cases in --ct", "one of them")
+    if arguments.method != "baseline":
+        raise HecktorError("--method", f"found {arguments.method!r} with many cases in --ct", "'baseline'")
+    if arguments.output.is_file():
+        raise OutputError("--output", f"the file {arguments.output.name}", "a folder, since --ct has many cases")
+    for option in ("ct", "pet", "ehr"):
+        path = getattr(arguments, option)
+        if path is not None and path.is_dir() and path.resolve() == arguments.output.resolve():
+            raise OutputError("--output", f"the folder of --{option}", "another folder")
+
+
+def _list_waiting(
+    folder: CaseFolder, cases: Sequence[CohortCase], package: PackageIdentity, *, resume: bool
+) -> list[CohortCase]:
+    """List the cases to answer, whose earlier files are removed; with `resume` without those that are finished."""
+    waiting = [case for case in cases if not (resume and folder.is_finished(case.patient_id, package))]
+    for case in waiting:
+        folder.remove(case.patient_id)
+    return waiting
+
+
+def _answer_cases(predictor: Predictor, folder: CaseFolder, cases: Sequence[CohortCase]) -> None:
+    """Answer each case; the reason why a case fails becomes its row of the table."""
+    for case in tqdm(cases, desc="cases", unit="case", disable=None):
+        begun_s = time.monotonic()
+        try:
+            folder.rows[case.patient_id] = _answer_case(predictor, folder, case)
+            outcome = f"answered in {time.monotonic() - begun_s:.1f} s"
+        except (InputError, TimeLimitError) as problem:
+            folder.rows[case.patient_id] = {ERROR: str(problem)}
+            outcome = f"failed: {problem}"
+        except HecktorError:
+            raise  # a fault of the package, the device or the output would fail every case
+        except Exception as problem:
+            LOGGER.exception("a bug or too little memory; %s is not at fault", case.patient_id)
+            folder.rows[case.patient_id] = {ERROR: f"{type(problem).__name__}: {problem}"}
+            outcome = f"failed: {type(problem).__name__}"
+        tqdm.write(f"{case.patient_id}: {outcome}", file=sys.stderr)
+
+
+def _answer_case(predictor: Predictor, folder: CaseFolder, case: CohortCase) -> dict[str, Any]:
+    """Answer one case, write its mask and then its record; return its row of the table.
+
+    Raises:
+        InputError: A file of the case is absent or cannot be used.
+    """
+    if folder.algorithm.head_specs and not case.has_ehr:
+        names = ", ".join(answer.name for answer in folder.algorithm.head_specs)
+        raise InputError("EHR", "no clinical variables", f"those for {names}: --ehr FOLDER with CASE.json, or a table")
+    with tempfile.TemporaryDirectory(prefix="hecktor-ehr-") as temporary:
+        ehr = case.ehr
+        if case.clinical:
+            ehr = Path(temporary, "ehr.json")
+            write_json(ehr, dict(case.clinical))
+        prediction = predictor.predict_files(case.ct, case.pet, ehr)
+    record = prediction.record.as_json()
+    if prediction.mask is not None:
+        write_mask(folder.mask(case.patient_id), prediction.mask, prediction.geometry)
+    write_json(folder.record(case.patient_id), record)
+    return make_row(folder.algorithm, record)
+
+
+@contextmanager
+def _log_errors_only() -> Iterator[None]:
+    """Keep the lines of each case off the progress bar; its warnings are in its record."""
+    before = LOGGER.level
+    LOGGER.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(before)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM, which the command held back until now, end the block as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
