@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from algorithm.case.cohort import BatchCase, find_cases
 from algorithm.case.inputs import LISTING, CaseFiles, find_pet, make_case_files
 from algorithm.destination import (
     PROBABILITIES,
@@ -21,7 +22,7 @@ from algorithm.destination import (
 )
 from contract import platform
 from contract.editions import Algorithm, Edition, list_editions, load_edition
-from contract.errors import HecktorError, InputError
+from contract.errors import HecktorError, InputError, OutputError
 from contract.options import require_files, require_folders, require_paths, select_algorithm
 from contract.packages import chosen_edition, make_edition_hint
 
@@ -167,3 +168,34 @@ def check_case_folder(folder: Path) -> None:
     if within is not None:
         expected = f"--input {within.absolute()}"
     raise InputError("--input", f"no {_IMAGES} in {folder.absolute()}", expected)
+
+
+def find_many_cases(arguments: argparse.Namespace) -> tuple[BatchCase, ...]:
+    """Check the options of many cases, and find the cases of the folder or table in `--ct`.
+
+    Raises:
+        HecktorError: A path or an option cannot be used, or there is no case.
+    """
+    require_paths(arguments, "--ct", "--pet", "--ehr", "--model")
+    require_folders(arguments, "--code")
+    _check_options_of_many(arguments)
+    edition = chosen_edition(arguments.edition, arguments.model)
+    algorithm = edition.algorithms[0] if arguments.task is None else edition.find_algorithm(arguments.task)
+    return find_cases(arguments.ct, arguments.pet, arguments.ehr, edition, algorithm)
+
+
+def _check_options_of_many(arguments: argparse.Namespace) -> None:
+    """Refuse options that do not fit many cases. Raises `HecktorError`."""
+    for name in ("input", "serve", "contours", "record", "probabilities"):
+        if getattr(arguments, name):
+            raise HecktorError(f"--{name}", "found with many cases in --ct", "one of them")
+    if arguments.method != "baseline":
+        raise HecktorError("--method", f"found {arguments.method!r} with many cases in --ct", "'baseline'")
+    if arguments.output is None:
+        raise OutputError("--output", "not given", "a folder for masks, records and the table of answers")
+    if arguments.output.is_file():
+        raise OutputError("--output", f"the file {arguments.output.name}", "a folder, since --ct has many cases")
+    for option in ("ct", "pet", "ehr"):
+        path = getattr(arguments, option)
+        if path is not None and path.is_dir() and path.resolve() == arguments.output.resolve():
+            raise OutputError("--output", f"the folder of --{option}", "another folder")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import SimpleITK as sitk
 from tqdm import tqdm
 
-from algorithm.case.cohort import TABLE_COLUMNS, CohortCase, find_cases
+from algorithm.case.cohort import TABLE_COLUMNS, BatchCase
 from algorithm.predictor import Predictor
 from contract import labels
 from contract.editions import Algorithm
@@ -34,7 +34,7 @@ RECORDS: Final = "records"
 ERROR: Final = "error"
 
 
-class CaseFolder:
+class BatchFolder:
     """The output folder of many cases: a mask and a record of each, and a table of all."""
 
     def __init__(self, root: Path, algorithm: Algorithm) -> None:
@@ -66,7 +66,7 @@ class CaseFolder:
                 return True
         return False
 
-    def write_table(self, cases: Sequence[CohortCase]) -> None:
+    def write_table(self, cases: Sequence[BatchCase]) -> None:
         """Write the rows so far, in the order of the cases."""
         rows = [
             {TABLE_COLUMNS[0]: case.patient_id, **self.rows[case.patient_id]}
@@ -99,14 +99,12 @@ def make_row(algorithm: Algorithm, record: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def run_batch(arguments: argparse.Namespace) -> int:
+def run_batch(arguments: argparse.Namespace, cases: Sequence[BatchCase]) -> int:
     """Answer the cases of `--ct`; 0 if each case has an answer.
 
     Raises:
-        HecktorError: The options, the package, the device or the output folder cannot be used, or the run was
-            interrupted.
+        HecktorError: The package, the device or the output folder cannot be used, or the run was interrupted.
     """
-    _check_options(arguments)
     log_to_stderr()
     threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, count_usable_cpus()))
@@ -121,8 +119,7 @@ def run_batch(arguments: argparse.Namespace) -> int:
             time_limit_s=arguments.time_limit,
             code=arguments.code,
         )
-        cases = find_cases(arguments.ct, arguments.pet, arguments.ehr, predictor.edition, predictor.algorithm)
-        folder = CaseFolder(arguments.output, _select_answers(predictor.algorithm, cases, arguments.task))
+        folder = BatchFolder(arguments.output, _select_answers(predictor.algorithm, cases, arguments.task))
         waiting = _list_waiting(folder, cases, predictor.identity, resume=arguments.resume)
         LOGGER.info("%d cases, %d to answer", len(cases), len(waiting))
         with _log_errors_only(), _interrupted_by_sigterm():
@@ -140,31 +137,16 @@ def run_batch(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _select_answers(algorithm: Algorithm, cases: Sequence[CohortCase], task: str | None) -> Algorithm:
+def _select_answers(algorithm: Algorithm, cases: Sequence[BatchCase], task: str | None) -> Algorithm:
     """Return the algorithm; with the mask alone if no task was named and no case has clinical variables."""
     if task is not None or algorithm.mask_spec is None or any(case.has_ehr for case in cases):
         return algorithm
     return algorithm.model_copy(update={"answers": (algorithm.mask_spec,)})
 
 
-def _check_options(arguments: argparse.Namespace) -> None:
-    """Refuse options that do not fit many cases. Raises `HecktorError`."""
-    for name in ("input", "serve", "contours", "record", "probabilities"):
-        if getattr(arguments, name):
-            raise HecktorError(f"--{name}", "found with many cases in --ct", "one of them")
-    if arguments.method != "baseline":
-        raise HecktorError("--method", f"found {arguments.method!r} with many cases in --ct", "'baseline'")
-    if arguments.output.is_file():
-        raise OutputError("--output", f"the file {arguments.output.name}", "a folder, since --ct has many cases")
-    for option in ("ct", "pet", "ehr"):
-        path = getattr(arguments, option)
-        if path is not None and path.is_dir() and path.resolve() == arguments.output.resolve():
-            raise OutputError("--output", f"the folder of --{option}", "another folder")
-
-
 def _list_waiting(
-    folder: CaseFolder, cases: Sequence[CohortCase], package: PackageIdentity, *, resume: bool
-) -> list[CohortCase]:
+    folder: BatchFolder, cases: Sequence[BatchCase], package: PackageIdentity, *, resume: bool
+) -> list[BatchCase]:
     """List the cases to answer, whose earlier files are removed; with `resume` without those that are finished."""
     waiting = [case for case in cases if not (resume and folder.is_finished(case.patient_id, package))]
     for case in waiting:
@@ -172,7 +154,7 @@ def _list_waiting(
     return waiting
 
 
-def _answer_cases(predictor: Predictor, folder: CaseFolder, cases: Sequence[CohortCase]) -> None:
+def _answer_cases(predictor: Predictor, folder: BatchFolder, cases: Sequence[BatchCase]) -> None:
     """Answer each case; the reason why a case fails becomes its row of the table."""
     for case in tqdm(cases, desc="cases", unit="case", disable=None):
         begun_s = time.monotonic()
@@ -191,7 +173,7 @@ def _answer_cases(predictor: Predictor, folder: CaseFolder, cases: Sequence[Coho
         tqdm.write(f"{case.patient_id}: {outcome}", file=sys.stderr)
 
 
-def _answer_case(predictor: Predictor, folder: CaseFolder, case: CohortCase) -> dict[str, Any]:
+def _answer_case(predictor: Predictor, folder: BatchFolder, case: BatchCase) -> dict[str, Any]:
     """Answer one case, write its mask and then its record; return its row of the table.
 
     Raises:

@@ -12,7 +12,7 @@ from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.entry import read_image_arguments
-from contract.errors import HecktorError, OutputError
+from contract.errors import HecktorError
 from contract.io.locks import lock_output
 from contract.options import (
     Parser,
@@ -20,8 +20,6 @@ from contract.options import (
     add_edition_and_task_options,
     add_serve_options,
     positive_number,
-    require_folders,
-    require_paths,
     whole_number,
 )
 
@@ -58,14 +56,13 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform
 
 def _answer_many_cases(arguments: argparse.Namespace) -> int:
     """Answer the cases of a folder or of a table in `--ct`."""
-    require_paths(arguments, "--ct", "--pet", "--ehr", "--model")
-    require_folders(arguments, "--code")
-    if arguments.output is None:
-        raise OutputError("--output", "not given", "a folder for masks, records and the table of answers")
-    from algorithm.batch import run_batch  # imports SimpleITK and scipy
+    from algorithm.arguments import find_many_cases  # imports NumPy
 
+    cases = find_many_cases(arguments)
     with lock_output(arguments.output):
-        return run_batch(arguments)
+        from algorithm.batch import run_batch  # imports SimpleITK and scipy
+
+        return run_batch(arguments, cases)
 
 
 def program(argv: Sequence[str] | None = None) -> int:

@@ -31,7 +31,7 @@ _LAYOUTS: Final = (
 
 
 @dataclass(frozen=True)
-class CohortCase:
+class BatchCase:
     """One of many cases, by its files, of which some may be absent.
 
     Attributes:
@@ -56,7 +56,7 @@ class CohortCase:
 
 def find_cases(
     ct: Path, pet: Path | None, ehr: Path | None, edition: Edition, algorithm: Algorithm
-) -> tuple[CohortCase, ...]:
+) -> tuple[BatchCase, ...]:
     """Find the cases of a folder or of a table, sorted by their names.
 
     Args:
@@ -78,20 +78,20 @@ def find_cases(
     elif is_release(ct, edition):
         cases = _find_release_cases(ct, pet, edition, algorithm)
     elif pet is not None:
-        cases = tuple(CohortCase(_name_case(path), path, pet / path.name) for path in _list_images(ct))
+        cases = tuple(BatchCase(_name_case(path), path, pet / path.name) for path in _list_images(ct))
     else:
         cases = ()
     if not cases:
         raise InputError("--ct", f"no cases in {ct.absolute()}", _LAYOUTS)
     _check_names(cases)
     if ehr is not None:
-        cases = tuple(CohortCase(case.patient_id, case.ct, case.pet, ehr / f"{case.patient_id}.json") for case in cases)
+        cases = tuple(BatchCase(case.patient_id, case.ct, case.pet, ehr / f"{case.patient_id}.json") for case in cases)
     return tuple(sorted(cases, key=lambda case: case.patient_id))
 
 
 def find_nnunet_cases(
     ct_folder: Path, pet_folder: Path, ct_number: int = 0, pet_number: int = 1
-) -> tuple[CohortCase, ...]:
+) -> tuple[BatchCase, ...]:
     """Find the cases CASE_000n of nnU-Net's `imagesTr` or `imagesTs` by their CTs; empty if no file has such a name."""
     mark, pet_mark, cases = f"_{ct_number:04}", f"_{pet_number:04}", []
     for path in _list_images(ct_folder):
@@ -99,11 +99,11 @@ def find_nnunet_cases(
         if name.endswith(mark) and name != mark:
             patient_id = name.removesuffix(mark)
             pet = pet_folder / f"{patient_id}{pet_mark}{path.name.removeprefix(name)}"
-            cases.append(CohortCase(patient_id, path, pet))
+            cases.append(BatchCase(patient_id, path, pet))
     return tuple(cases)
 
 
-def read_case_table(path: Path) -> tuple[CohortCase, ...]:
+def read_case_table(path: Path) -> tuple[BatchCase, ...]:
     """Read the cases of a CSV file with the columns `PatientID`, `CT`, `PET` and, if there are any, `EHR`.
 
     Relative paths start at the file's folder.
@@ -122,7 +122,7 @@ def read_case_table(path: Path) -> tuple[CohortCase, ...]:
         if "/" in patient_id or patient_id in {".", ".."}:
             raise InputError(path.name, f"{ID_COLUMN} {patient_id!r} in row {number}", "a name without /")
         ehr = path.parent / texts["EHR"] if texts.get("EHR") else None
-        cases.append(CohortCase(patient_id, path.parent / texts["CT"], path.parent / texts["PET"], ehr))
+        cases.append(BatchCase(patient_id, path.parent / texts["CT"], path.parent / texts["PET"], ehr))
     return tuple(cases)
 
 
@@ -137,7 +137,7 @@ def _find_columns(cells: CsvCells, path: Path) -> dict[str, int]:
 
 def _find_release_cases(
     root: Path, pet_root: Path | None, edition: Edition, algorithm: Algorithm
-) -> tuple[CohortCase, ...]:
+) -> tuple[BatchCase, ...]:
     """Find the patients of a release's folder, with the clinical variables of its table if there is a single one."""
     folder = find_task_folder(root, edition, algorithm)
     pets = folder.path if pet_root is None else find_task_folder(pet_root, edition, algorithm).path
@@ -151,7 +151,7 @@ def _find_release_cases(
         if ct_role in files:
             pet = find_file(pets / patient.name, fill_template(templates[pet_role], patient.name))
             clinical = {column: cell for column, cell in rows.get(patient.name, {}).items() if column in known}
-            cases.append(CohortCase(patient.name, files[ct_role], pet, clinical=clinical))
+            cases.append(BatchCase(patient.name, files[ct_role], pet, clinical=clinical))
     return tuple(cases)
 
 
@@ -165,7 +165,7 @@ def _name_case(path: Path) -> str:
     return path.name[: len(path.name) - len(suffix)]
 
 
-def _check_names(cases: tuple[CohortCase, ...]) -> None:
+def _check_names(cases: tuple[BatchCase, ...]) -> None:
     """Raise `InputError` if two cases have one name, as files of two formats or two rows would."""
     path_of: dict[str, Path] = {}
     for case in cases:

@@ -20,7 +20,7 @@ from contract.io.files import read_json
 from contract.options import Parser, add_code_option, require_folders, require_paths, whole_number
 
 if TYPE_CHECKING:
-    from algorithm.case.cohort import CohortCase
+    from algorithm.case.cohort import BatchCase
 
 # Two implementations of the same arithmetic differ in a few voxels, in which two labels are almost tied.
 MIN_DICE: Final = 0.99
@@ -120,7 +120,7 @@ def check_model(check: ModelCheck) -> Iterator[CheckedCase]:
 
 
 def _compare(
-    check: ModelCheck, cases: Sequence[tuple[CohortCase, Path]], numbers: Sequence[int]
+    check: ModelCheck, cases: Sequence[tuple[BatchCase, Path]], numbers: Sequence[int]
 ) -> Iterator[CheckedCase]:
     """Predict each case, which comes with the path of nnU-Net's mask; `numbers` are nnU-Net's by label."""
     from algorithm.predictor import Predictor

@@ -233,8 +233,9 @@ NOT_PREPARED = "cases.json: not found in empty, expected `hecktor train prepare`
 WRONG = {
     "predict --task 1 --input table.csv --output out": f"--input: {A_FILE}",
     "predict --task 1 --input empty --output out": "--input: no images in HERE/empty, expected the folder of a case",
-    "predict --task 1 --ct empty --output out": f"--ct: {A_FOLDER}",
-    "predict --task 1 --ct table.csv --pet table.csv --output out": "--ct: table.csv, expected an image in .mha",
+    "predict --task 1 --ct empty --output out": "--ct: no cases in ",
+    "predict --task 1 --ct table.csv --pet table.csv --output out": "--ct: the table table.csv with --pet or --ehr, ",
+    "predict --task 1 --ct notes.txt --pet notes.txt --output out": "--ct: notes.txt, expected an image in .mha",
     "predict --task 1 --model empty --output out": NO_PACKAGE,
     "predict --task 1 --code table.csv --output out": f"--code: {A_FILE}",
     "evaluate --task 1 --teams table.csv --ground-truth empty --output out": f"--teams: {A_FILE}",
@@ -284,6 +285,7 @@ def test_a_wrong_path_is_refused_before_the_libraries_are_imported(tmp_path: Pat
     """One sentence for one fault, in about a second; one after the other in one process, as for the help."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "table.csv").write_text("PatientID\n")
+    (tmp_path / "notes.txt").write_text("notes\n")
     program = (
         "import sys\nfrom hecktor.cli import main\n"
         "for words in sys.argv[1:]:\n    main(words.split())\n"
@@ -297,4 +299,4 @@ def test_a_wrong_path_is_refused_before_the_libraries_are_imported(tmp_path: Pat
     assert len(lines) == len(WRONG)
     for line, (words, message) in zip(lines, WRONG.items(), strict=True):
         assert line.startswith(f"error: {message}".replace("HERE", str(tmp_path))), words
-    assert {path.name for path in tmp_path.iterdir()} == {"empty", "table.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "notes.txt", "table.csv"}

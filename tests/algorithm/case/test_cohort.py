@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.case.cohort import CohortCase, find_cases, find_nnunet_cases, read_case_table
+from algorithm.case.cohort import BatchCase, find_cases, find_nnunet_cases, read_case_table
 from contract.errors import InputError
 from tests.algorithm.edition import EDITION, SEGMENTATION
 
@@ -17,7 +17,7 @@ def touch(*paths: Path) -> None:
         path.write_bytes(b"image")
 
 
-def find(ct: Path, pet: Path | None = None, ehr: Path | None = None) -> tuple[CohortCase, ...]:
+def find(ct: Path, pet: Path | None = None, ehr: Path | None = None) -> tuple[BatchCase, ...]:
     return find_cases(ct, pet, ehr, EDITION, SEGMENTATION)
 
 
@@ -26,8 +26,8 @@ def test_nnunets_names(tmp_path: Path) -> None:
     names = ("B_0000.nii.gz", "A_0000.mha", "A_0001.mha", "._C_0000.mha", "_0000.mha", "notes.txt")
     touch(*(tmp_path / name for name in names))
     expected = (
-        CohortCase("A", tmp_path / "A_0000.mha", tmp_path / "A_0001.mha"),
-        CohortCase("B", tmp_path / "B_0000.nii.gz", tmp_path / "B_0001.nii.gz"),
+        BatchCase("A", tmp_path / "A_0000.mha", tmp_path / "A_0001.mha"),
+        BatchCase("B", tmp_path / "B_0000.nii.gz", tmp_path / "B_0001.nii.gz"),
     )
     assert find(tmp_path) == expected
     pets = tmp_path / "pets"
@@ -54,8 +54,8 @@ def test_two_folders_with_equal_names(tmp_path: Path) -> None:
     touch(tmp_path / "ct" / "A.nii.gz", tmp_path / "ct" / "B.mha")
     ehr = tmp_path / "ehr"
     assert find(tmp_path / "ct", tmp_path / "pet", ehr) == (
-        CohortCase("A", tmp_path / "ct" / "A.nii.gz", tmp_path / "pet" / "A.nii.gz", ehr / "A.json"),
-        CohortCase("B", tmp_path / "ct" / "B.mha", tmp_path / "pet" / "B.mha", ehr / "B.json"),
+        BatchCase("A", tmp_path / "ct" / "A.nii.gz", tmp_path / "pet" / "A.nii.gz", ehr / "A.json"),
+        BatchCase("B", tmp_path / "ct" / "B.mha", tmp_path / "pet" / "B.mha", ehr / "B.json"),
     )
 
 
@@ -64,8 +64,8 @@ def test_a_table_of_paths(tmp_path: Path) -> None:
     table = tmp_path / "cases.csv"
     table.write_text("pet;CT;note;patientid;ehr\nb.mha;/scans/a.mha;x;P 2;\nd.mha;c.mha;;P 1;e.json\n")
     assert find(table) == (
-        CohortCase("P 1", tmp_path / "c.mha", tmp_path / "d.mha", tmp_path / "e.json"),
-        CohortCase("P 2", Path("/scans/a.mha"), tmp_path / "b.mha"),
+        BatchCase("P 1", tmp_path / "c.mha", tmp_path / "d.mha", tmp_path / "e.json"),
+        BatchCase("P 2", Path("/scans/a.mha"), tmp_path / "b.mha"),
     )
 
 
