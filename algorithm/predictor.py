@@ -74,7 +74,7 @@ class Predictor:
     @property
     def identity(self) -> PackageIdentity:
         """Name and checksum of the package."""
-        return self._resident.identity
+        return self._loaded.identity
 
     def predict(self, folder: Path | str) -> Prediction:
         """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.network import tiles
-from algorithm.network.resident import DEFAULT_PACKAGE
+from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.predictor import Predictor
 from baseline.package.check import compute_dice, main
 from contract import labels
