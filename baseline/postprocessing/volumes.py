@@ -18,7 +18,7 @@ from contract import labels
 from contract.editions import Edition
 from contract.errors import HecktorError
 from contract.packages import NO_RULES, PostprocessingRules
-from evaluation.editions.document import Lexicographic, Scheme
+from evaluation.editions.document import Lexicographic, RowScheme, Scheme
 from evaluation.editions.profile import TaskProfile, build_profile
 from evaluation.metrics.lesions import f1_agg_metric, label_components, match_one_to_one
 from evaluation.metrics.overlap import (
@@ -160,6 +160,8 @@ def score_of(edition: Edition) -> MaskScore:
 
 def _weights(scheme: Scheme, task: TaskProfile) -> dict[str, float]:
     """The weight of each measured metric in a ranking; parts of ranks count equally, or by their weights."""
+    if isinstance(scheme, RowScheme):
+        scheme = scheme.metric
     if isinstance(scheme, str):
         return dict(task.metrics[scheme].terms) or {scheme: 1.0}
     parts = scheme.parts[:1] if isinstance(scheme, Lexicographic) else scheme.parts

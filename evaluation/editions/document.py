@@ -56,11 +56,61 @@ class Lexicographic(Combination):
     parts: Parts = Field(alias="lexicographic")
 
 
-_WORDS: Final[dict[str, type[Combination]]] = {
+class RowScheme(Document):
+    """Scheme that ranks teams by their values of one metric in the single cases, or by tests of the metric.
+
+    It needs the rows of all teams.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    metric: Text
+
+    @property
+    def figure(self) -> str:
+        """The name of the scheme's figure, which is also its key in an edition."""
+        return next(word for word, model in _WORDS.items() if type(self) is model)
+
+    @property
+    def column(self) -> str:
+        """The name of the teams' figures; schemes with the same figures share it."""
+        return f"{self.figure} of {self.metric}"
+
+
+class MeanCaseRank(RowScheme):
+    """Order of the teams by the mean of their ranks within the single cases."""
+
+    metric: Text = Field(alias="mean_case_rank")
+
+
+class MedianCaseRank(RowScheme):
+    """Order of the teams by the median of their ranks within the single cases."""
+
+    metric: Text = Field(alias="median_case_rank")
+
+
+class WinRank(RowScheme):
+    """Order of the teams by the number of teams that they are significantly better than.
+
+    `test` is the test that decides about the metric, or Wilcoxon's signed-rank test of its values in the single cases.
+    """
+
+    metric: Text = Field(alias="significant_wins")
+    test: Literal["deciding", "wilcoxon_signed_rank"] = "deciding"
+
+    @property
+    def column(self) -> str:
+        return f"{super().column} by the test {self.test}"
+
+
+_WORDS: Final[dict[str, type[Combination | RowScheme]]] = {
     "borda": Borda,
     "mean_rank": MeanRank,
     "median_rank": MedianRank,
     "lexicographic": Lexicographic,
+    "mean_case_rank": MeanCaseRank,
+    "median_case_rank": MedianCaseRank,
+    "significant_wins": WinRank,
 }
 
 
@@ -71,10 +121,10 @@ def check_weights(document: Document, parts: tuple[object, ...], weights: tuple[
 
 
 def _find_scheme_tag(node: Any) -> str | None:
-    """Return the tag of a scheme in JSON or as an object: `(metric)` for a name, or the word of its combination."""
+    """Return the tag of a scheme in JSON or as an object: `(metric)` for a name, otherwise its word."""
     if isinstance(node, str):
         return "(metric)"
-    if isinstance(node, Combination):
+    if isinstance(node, Combination | RowScheme):
         return next(f"({word})" for word, model in _WORDS.items() if type(node) is model)
     words = [word for word in _WORDS if isinstance(node, dict) and word in node]
     return f"({words[0]})" if len(words) == 1 else None
@@ -85,7 +135,10 @@ Scheme: TypeAlias = Annotated[
     | Annotated[Borda, Tag("(borda)")]
     | Annotated[MeanRank, Tag("(mean_rank)")]
     | Annotated[MedianRank, Tag("(median_rank)")]
-    | Annotated[Lexicographic, Tag("(lexicographic)")],
+    | Annotated[Lexicographic, Tag("(lexicographic)")]
+    | Annotated[MeanCaseRank, Tag("(mean_case_rank)")]
+    | Annotated[MedianCaseRank, Tag("(median_case_rank)")]
+    | Annotated[WinRank, Tag("(significant_wins)")],
     Discriminator(
         _find_scheme_tag,
         custom_error_type="scheme",
@@ -112,9 +165,19 @@ class RankingProfile(Document):
 
 def list_scheme_metrics(scheme: Scheme) -> list[str]:
     """Return the metrics of a scheme, in its order."""
-    return (
-        [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in list_scheme_metrics(part)]
-    )
+    if isinstance(scheme, str):
+        return [scheme]
+    if isinstance(scheme, RowScheme):
+        return [scheme.metric]
+    return [name for part in scheme.parts for name in list_scheme_metrics(part)]
+
+
+def list_row_schemes(scheme: Scheme) -> list[RowScheme]:
+    """Return the schemes that need rows: the scheme itself or its parts."""
+    if isinstance(scheme, RowScheme):
+        return [scheme]
+    parts = () if isinstance(scheme, str) else scheme.parts
+    return [row_scheme for part in parts for row_scheme in list_row_schemes(part)]
 
 
 def _find_rules_tag(rules: Any) -> str:

@@ -6,7 +6,7 @@ algorithms; an error names the place in the edition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,15 +20,18 @@ from evaluation.editions.document import (
     MeasuredMetric,
     MetricProfile,
     RankingProfile,
+    RowScheme,
     Scoring,
     TaskScoring,
+    WinRank,
     check_measured,
+    list_row_schemes,
     list_scheme_metrics,
     resolve_metrics,
 )
 from evaluation.metrics.classification import class_metrics, select_counted_classes
 from evaluation.metrics.masks import mask_metrics
-from evaluation.metrics.rules import RULES_OF_KIND, MaskRules, Metric, RiskRules, Rules
+from evaluation.metrics.rules import RULES_OF_KIND, SIGNED_RANK, MaskRules, Metric, RiskRules, Rules
 from evaluation.metrics.survival import RISK_METRICS
 
 if TYPE_CHECKING:
@@ -91,6 +94,13 @@ class TaskProfile:
         """Return the rules as plain data, by answer if there are several answers."""
         options = {name: profile.rules.model_dump() for name, profile in self.answers.items()}
         return options if self.has_several_answers else next(iter(options.values()))
+
+    def select_official(self) -> TaskProfile:
+        """Return the profile with only the official ranking scheme and the metrics that it needs."""
+        official = self.ranking.official
+        ranking = self.ranking.model_copy(update={"schemes": {official: self.ranking.schemes[official]}})
+        metrics = {name: self.metrics[name] for name in self.ranking.official_metrics}
+        return replace(self, metrics=metrics, ranking=ranking)
 
 
 def find_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, MeasuredMetric]:
@@ -159,12 +169,12 @@ def _parse_value(value: str) -> object:
         return value
 
 
-def check_ranking(ranking: RankingProfile, metrics: Collection[str], where: str) -> RankingProfile:
-    """Return the ranking; raise `HecktorError` if its official scheme or a scheme's metric does not exist.
+def check_ranking(ranking: RankingProfile, metrics: Mapping[str, MetricProfile], where: str) -> RankingProfile:
+    """Return the ranking; raise `HecktorError` if a scheme cannot rank teams.
 
     Args:
         ranking: Ranking of a task.
-        metrics: Names of the task's ranked metrics.
+        metrics: The task's ranked metrics by name.
         where: Place of the ranking in messages.
     """
     for name, scheme in ranking.schemes.items():
@@ -172,10 +182,33 @@ def check_ranking(ranking: RankingProfile, metrics: Collection[str], where: str)
             if metric not in metrics:
                 known = f"one of {', '.join(metrics)}"
                 raise HecktorError(f"{where}.schemes.{name}", f"unknown metric {metric!r}", known)
+        for row_scheme in list_row_schemes(scheme):
+            _check_row_scheme(row_scheme, metrics, f"{where}.schemes.{name}")
     if ranking.official not in ranking.schemes:
         known = f"one of {', '.join(ranking.schemes)}"
         raise HecktorError(f"{where}.official", f'found "{ranking.official}"', known)
     return ranking
+
+
+def _check_row_scheme(scheme: RowScheme, metrics: Mapping[str, MetricProfile], where: str) -> None:
+    """Raise `HecktorError` if the scheme needs values of single cases and the metric does not have them."""
+    if _can_rank_by_rows(scheme, metrics[scheme.metric]):
+        return
+    usable = [name for name, metric in metrics.items() if _can_rank_by_rows(scheme, metric)]
+    raise HecktorError(
+        where,
+        f"{scheme.figure} of {scheme.metric!r}, which is not a mean or median of values of single cases",
+        f"one of {', '.join(usable)}" if usable else "a metric such as a mean DSC, which this task does not rank",
+    )
+
+
+def _can_rank_by_rows(scheme: RowScheme, metric: MetricProfile) -> bool:
+    declaration = metric.metric
+    if isinstance(scheme, WinRank):
+        return scheme.test == "deciding" or (
+            declaration is not None and SIGNED_RANK in (declaration.deciding_test, declaration.second_test)
+        )
+    return declaration is not None and declaration.has_case_values
 
 
 def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, where: str) -> TaskProfile:

@@ -135,6 +135,7 @@ def _declare_mean(label: str, score: str) -> Metric:
         lambda columns: mean_metric(columns.values(label, score)),
         second_test=SIGNED_RANK,
         rules=(f"{label}_empty",),
+        has_case_values=True,
     )
 
 
@@ -157,6 +158,7 @@ def _declare_volumes(key: str, title: str, plus: str, minus: str = "") -> list[M
             bounds=(-np.inf if minus else 0.0, np.inf),
             best=0.0,
             rules=() if minus else ("connectivity",),
+            has_case_values=True,
         )
         for label in LABELS
     ]
@@ -202,4 +204,5 @@ def _declare_surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric
         # Distances come in steps of the grid, so that a resampled median takes few values and varies too little.
         deciding_test=SIGNED_RANK if metric.unit else "",
         rules=metric.rules,
+        has_case_values=True,
     )

@@ -121,6 +121,7 @@ class Metric:
             distances; empty for the test of the bootstrapped difference.
         has_tau: Whether Kendall's tau of the ranking by this metric is reported even where the metric does not rank.
         rules: Names of the rules that change the meaning of the metric.
+        has_case_values: Whether the metric is a mean or median of values of single cases.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Metric:
     deciding_test: str = ""
     has_tau: bool = False
     rules: tuple[str, ...] = ()
+    has_case_values: bool = False
 
     @property
     def span(self) -> float:

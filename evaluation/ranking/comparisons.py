@@ -26,7 +26,7 @@ TOO_FEW_DIFFER: Final = "too few patients differ to test"
 TOO_FEW: Final = "too few patients to test: a class has only one"
 
 # Values in the bootstrap replicates by (team, metric), each of shape (replicates,).
-Draws: TypeAlias = Mapping[tuple[str, str], Floats]
+Draws: TypeAlias = Mapping[tuple[str, ...], Floats]
 
 
 def compare_teams(results: TaskResults, values: Values, draws: Draws) -> dict[str, MetricTests]:
@@ -52,7 +52,7 @@ def compare_teams(results: TaskResults, values: Values, draws: Draws) -> dict[st
 
 def _compare_by_metric(name: str, results: TaskResults, values: Floats, draws: Draws) -> MetricTests:
     metric = results.profile.metrics[name]
-    goodness = _orient(metric, values)
+    goodness = orient(metric, values)
     if metric.metric is not None and metric.metric.deciding_test == SIGNED_RANK:
         differences = {"difference": gap(goodness[:, None], goodness)}
         p = _test_signed_ranks(name, metric, results).p
@@ -107,7 +107,7 @@ def _to_finite(value: float) -> float | None:
     return float(value) + 0.0 if np.isfinite(value) else None
 
 
-def _orient(metric: MetricProfile, values: Floats) -> Floats:
+def orient(metric: MetricProfile, values: Floats) -> Floats:
     """Return the values, negated if lower is better."""
     return values if metric.higher_is_better else -values
 
@@ -119,8 +119,8 @@ def _bootstrap_gains(
     metrics = [of_team[name] for of_team in results.metrics.values()]
     return compute_gains(
         goodness,
-        _orient(metric, np.stack([draws[team, name] for team in results.teams])),
-        _orient(metric, np.stack([leave_one_out(function, len(results.cases)) for function in metrics])),
+        orient(metric, np.stack([draws[team, name] for team in results.teams])),
+        orient(metric, np.stack([leave_one_out(function, len(results.cases)) for function in metrics])),
     )
 
 
@@ -138,7 +138,7 @@ def _test_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -
     """Test per-case values by signed ranks; a sample of one case gives the value of this case."""
     single_cases = np.eye(len(results.cases))
     values = np.stack([of_team[name](single_cases) for of_team in results.metrics.values()])
-    return signed_rank_test(_orient(metric, values))
+    return signed_rank_test(orient(metric, values))
 
 
 def _test_c_index(results: TaskResults, answer: str) -> PairwiseTest:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.editions.document import MetricProfile, Scheme
+from evaluation.editions.document import MetricProfile, Scheme, list_row_schemes
 from evaluation.editions.profile import TaskProfile, find_metrics
-from evaluation.metrics.overlap import Floats
+from evaluation.metrics.overlap import Floats, WeightedMetric
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.ranking.comparisons import Draws, compare_teams
+from evaluation.ranking.comparisons import Draws
+from evaluation.ranking.figures import RankingFigures, collect_figures, select_schemes
 from evaluation.ranking.out_of_competition import UnrankedEntry, make_mean_entry, place_entries
-from evaluation.ranking.rank import TeamRanks, Values, collect_values, rank_by_scheme, rank_teams
+from evaluation.ranking.rank import TeamRanks, Values, rank_by_scheme, rank_teams
 from evaluation.results.board import (
     IncompleteTeam,
     KendallTau,
@@ -122,11 +123,11 @@ def build_leaderboard(
     """
     if not results.ranked:
         raise HecktorError("rank", "no team has a value for every ranked metric")
-    profile, ranked = results.profile, results.select(results.ranked)
-    values = collect_values(ranked)
-    ranks = rank_teams(list(ranked.teams), values, profile.metrics, profile.ranking)
-    resampling = _resample(ranked, bootstraps, seed)
-    mean_of_teams = [make_mean_entry(list(ranked.teams), values, resampling.draws)] if mean else []
+    ranked = select_schemes(results.select(results.ranked), bootstraps)
+    profile = ranked.profile
+    figures = collect_figures(ranked, bootstraps, seed)
+    ranks = rank_teams(list(ranked.teams), figures.values, profile.metrics, profile.ranking)
+    mean_of_teams = [make_mean_entry(ranked, figures)] if mean else []
     stated = next(iter(results.teams.values())).provenance
     about = {key: getattr(stated, key) or None for key in ("version", *MUST_AGREE, "case_set_sha256")}
     return Leaderboard(
@@ -136,9 +137,9 @@ def build_leaderboard(
         ties=profile.ranking.ties,
         metrics={name: metric.title for name, metric in profile.metrics.items()},
         teams=[_make_entry(ranked, place, ranks) for place in ranks.order],
-        out_of_competition=place_entries([*out_of_competition, *mean_of_teams], results),
+        out_of_competition=place_entries([*out_of_competition, *mean_of_teams], ranked, bootstraps, seed),
         incomplete=[IncompleteTeam(team=team, without=results.absent_metrics(team)) for team in results.incomplete],
-        **_compute_uncertainty(ranked, values, resampling),
+        **_compute_uncertainty(ranked, figures, bootstraps),
         provenance={**about, **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition})},
         runs={},
         files={},
@@ -147,44 +148,32 @@ def build_leaderboard(
     )
 
 
-@dataclass(frozen=True)
-class _Resampling:
-    """The ranked teams' metrics in each replicate; without draws `reason` says why they are missing."""
+def order_teams(ranked: TaskResults, bootstraps: int, seed: int | None) -> list[str]:
+    """Return the names of complete teams in the order of the official ranking.
 
-    draws: Draws | None = None
-    reason: str = ""
-    bootstraps: int = 0
-    seed: int = 0
-    redraws: int = 0
-
-
-def _resample(ranked: TaskResults, bootstraps: int, seed: int | None) -> _Resampling:
-    without_rows = sorted(ranked.teams.keys() - ranked.answers.keys())
-    if without_rows:
-        names = ", ".join(without_rows)
-        reason = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
-        return _Resampling(reason=reason)
-    if bootstraps == 0:
-        return _Resampling(reason="no bootstrap rankings were requested")
-    seed = next(iter(ranked.teams.values())).provenance.seed if seed is None else seed
-    draws, redraws = _draw(ranked, tuple(ranked.profile.metrics), bootstraps, seed)
-    return _Resampling(draws, "", bootstraps, seed, redraws)
+    Replicates are drawn only if the ranking needs rows. Raises as `build_leaderboard`.
+    """
+    profile = ranked.profile.select_official()
+    deciding = select_schemes(replace(ranked, profile=profile), bootstraps)
+    needs_rows = bool(list_row_schemes(profile.ranking.schemes[profile.ranking.official]))
+    values = collect_figures(deciding, bootstraps if needs_rows else 0, seed).values
+    teams = list(ranked.teams)
+    return [teams[place] for place in rank_teams(teams, values, profile.metrics, profile.ranking).order]
 
 
-def _compute_uncertainty(ranked: TaskResults, values: Values, resampling: _Resampling) -> dict[str, Any]:
-    """Compute rank stability and pairwise comparisons, or return the reason why they are missing."""
-    draws = resampling.draws
-    if draws is None:
-        return {"stability": None, "comparisons": None, "without_stability_because": resampling.reason}
-    rankings, metrics = compute_stability(list(ranked.teams), values, draws, ranked.profile)
+def _compute_uncertainty(ranked: TaskResults, figures: RankingFigures, bootstraps: int) -> dict[str, Any]:
+    """Compute rank stability and return it with the pairwise comparisons, or return why they are missing."""
+    if figures.draws is None:
+        return {"stability": None, "comparisons": None, "without_stability_because": figures.reason}
+    rankings, metrics = compute_stability(list(ranked.teams), figures.values, figures.draws, ranked.profile)
     stable = RankStability(
-        bootstraps=resampling.bootstraps,
-        seed=resampling.seed,
-        redraws=resampling.redraws,
+        bootstraps=bootstraps,
+        seed=figures.seed,
+        redraws=figures.redraws,
         rankings=rankings,
-        metrics={**metrics, **_compute_unranked_stability(ranked, resampling.bootstraps, resampling.seed)},
+        metrics={**metrics, **_compute_unranked_stability(ranked, bootstraps, figures.seed)},
     )
-    return {"stability": stable, "comparisons": compare_teams(ranked, values, draws)}
+    return {"stability": stable, "comparisons": figures.tests}
 
 
 def _compute_unranked_stability(ranked: TaskResults, bootstraps: int, seed: int) -> dict[str, SchemeStability]:
@@ -203,23 +192,15 @@ def _compute_unranked_stability(ranked: TaskResults, bootstraps: int, seed: int)
         column = np.array([compute_cohort_value(function, len(ranked.cases)) for function in functions])
         if len(functions) < len(teams) or np.isnan(column).any():
             continue
-        draws, _ = _draw(ranked, (name,), bootstraps, seed)
+        by_team: dict[tuple[str, ...], WeightedMetric] = {
+            (team, name): function for team, function in zip(teams, functions, strict=True)
+        }
+        draws, _ = draw_replicates(by_team, len(ranked.cases), bootstraps, np.random.default_rng(seed))
         unranked = {name: MetricProfile(metric.title, metric.higher_is_better, measured.answer, metric)}
         values = {name: column}
         replicates = _stack_replicates(teams, values, draws)
         stability[name] = _compute_scheme_stability(teams, values, replicates, name, replace(profile, metrics=unranked))
     return stability
-
-
-def _draw(
-    results: TaskResults, names: Sequence[str], bootstraps: int, seed: int
-) -> tuple[dict[tuple[str, str], Floats], int]:
-    """Compute metrics in each replicate, by (team, metric), from common draws; also return the number of redraws.
-
-    With the seed of the evaluation the draws equal the draws of its intervals.
-    """
-    metrics = {(team, name): of_team[name] for team, of_team in results.metrics.items() for name in names}
-    return draw_replicates(metrics, len(results.cases), bootstraps, np.random.default_rng(seed))
 
 
 def _make_entry(ranked: TaskResults, place: int, ranks: TeamRanks) -> RankedEntry:

@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.ranking.comparisons import Draws
-from evaluation.ranking.rank import Values, collect_values, rank_by_scheme
+from evaluation.editions.document import list_row_schemes
+from evaluation.ranking.figures import RankingFigures, collect_figures
+from evaluation.ranking.rank import collect_values, rank_by_scheme
 from evaluation.results.board import OutOfCompetitionEntry, file_in_folder
 from evaluation.results.documents import MetricFigures, MetricsJson, ObserversDocument, check_document
 from evaluation.results.task import TaskResults
@@ -42,15 +43,21 @@ class OutOfCompetitionSource:
 
 @dataclass(frozen=True)
 class UnrankedEntry:
-    """An entry out of competition; `figures` holds the ranked metrics for which it has a value.
+    """An entry out of competition.
 
-    `without_rows` marks values of a metrics.json that could not be checked.
+    Attributes:
+        team: Name on the leaderboard.
+        reason: Why it does not rank; may be empty.
+        figures: The ranked metrics for which it has a value.
+        without_rows: Whether its values come from a metrics.json without rows and could not be checked.
+        results: Its own results, if they have rows.
     """
 
     team: str
     reason: str
     figures: Mapping[str, MetricFigures]
     without_rows: bool = False
+    results: TaskResults | None = None
 
 
 def parse_source(text: str) -> OutOfCompetitionSource:
@@ -71,7 +78,8 @@ def make_metrics_entry(source: OutOfCompetitionSource, results: TaskResults) -> 
     """Return the entry of a metrics.json that is among the `results`, under its name."""
     metrics = results.teams[source.team]
     figures = {name: metrics.aggregates[name] for name in results.profile.metrics if name in metrics.aggregates}
-    return UnrankedEntry(source.team, source.reason, figures, without_rows=not metrics.results)
+    own = results.select([source.team]) if source.team in results.answers else None
+    return UnrankedEntry(source.team, source.reason, figures, without_rows=not metrics.results, results=own)
 
 
 def is_observers_document(content: Any) -> bool:
@@ -104,18 +112,21 @@ def make_observers_entry(
     return UnrankedEntry(source.team, source.reason, ranked)
 
 
-def make_mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> UnrankedEntry:
-    """Compute the mean of the ranked teams by each metric, with its percentiles where there are `draws`."""
-    figures = {}
-    for name, column in values.items():
+def make_mean_entry(ranked: TaskResults, figures: RankingFigures) -> UnrankedEntry:
+    """Compute the mean of the ranked teams by each metric, with its percentiles if there are replicates."""
+    means = {}
+    for name in ranked.profile.metrics:
         ends: tuple[float | None, float | None] = (None, None)
-        if draws is not None:
-            ends = percentile_interval(np.mean([draws[team, name] for team in teams], axis=0))
-        figures[name] = MetricFigures.of(float(np.mean(column)), *ends)
-    return UnrankedEntry(MEAN_OF_TEAMS, f"{len(teams)} ranked team{'s' * (len(teams) > 1)}", figures)
+        if figures.draws is not None:
+            ends = percentile_interval(np.mean([figures.draws[team, name] for team in ranked.teams], axis=0))
+        means[name] = MetricFigures.of(float(np.mean(figures.values[name])), *ends)
+    count = len(ranked.teams)
+    return UnrankedEntry(MEAN_OF_TEAMS, f"{count} ranked team{'s' * (count > 1)}", means)
 
 
-def place_entries(entries: Sequence[UnrankedEntry], results: TaskResults) -> list[OutOfCompetitionEntry]:
+def place_entries(
+    entries: Sequence[UnrankedEntry], ranked: TaskResults, bootstraps: int, seed: int | None
+) -> list[OutOfCompetitionEntry]:
     """Return the entries for the leaderboard, the best first; `place` is the number of ranked teams above an entry."""
     placed = [
         OutOfCompetitionEntry(
@@ -124,27 +135,38 @@ def place_entries(entries: Sequence[UnrankedEntry], results: TaskResults) -> lis
             **({"without_rows": True} if entry.without_rows else {}),
             metrics={
                 name: MetricFigures.of(*entry.figures[name].figures if name in entry.figures else (None,))
-                for name in results.profile.metrics
+                for name in ranked.profile.metrics
             },
-            place=count_teams_above(entry, results),
+            place=count_teams_above(entry, ranked, bootstraps, seed),
         )
         for entry in entries
     ]
     return sorted(placed, key=lambda entry: entry.place)
 
 
-def count_teams_above(entry: UnrankedEntry, results: TaskResults) -> int:
+def count_teams_above(entry: UnrankedEntry, ranked: TaskResults, bootstraps: int = 0, seed: int | None = None) -> int:
     """Count the ranked teams above an entry when only this entry joins the official ranking.
 
-    Equal teams stand above it. An entry without a value for a metric that decides the ranking stands below all teams.
+    Equal teams stand above it. An entry stands below all teams if it lacks a value of a metric that decides the
+    ranking, or rows that the ranking needs.
     """
-    profile, ranked = results.profile, collect_values(results)
-    columns = {}
+    profile = ranked.profile
+    official = profile.ranking.schemes[profile.ranking.official]
+    values: dict[str, float] = {}
     for name in profile.ranking.official_metrics:
         value = entry.figures[name].figure() if name in entry.figures else None
         if value is None:
-            return len(results.ranked)
-        columns[name] = np.append(ranked[name], value)
-    official = profile.ranking.schemes[profile.ranking.official]
-    ranks = rank_by_scheme(columns, profile.metrics, official, profile.ranking.ties).ranks
+            return len(ranked.teams)
+        values[name] = value
+    if not list_row_schemes(official):
+        of_teams = collect_values(ranked)
+        joined = {name: np.append(of_teams[name], value) for name, value in values.items()}
+    elif entry.results is None:
+        return len(ranked.teams)
+    else:
+        teams = {**ranked.teams, **entry.results.teams}
+        answers = {**ranked.answers, **entry.results.answers}
+        deciding = profile.select_official()
+        joined = collect_figures(TaskResults(deciding, teams, answers), bootstraps, seed).values
+    ranks = rank_by_scheme(joined, profile.metrics, official, profile.ranking.ties).ranks
     return int((ranks[:-1] <= ranks[-1]).sum())

@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from contract.io.files import read_json
 from evaluation.editions.profile import load_profile, with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.ranking.leaderboard import build_leaderboard
+from evaluation.ranking.leaderboard import build_leaderboard, order_teams
 from evaluation.ranking.out_of_competition import (
     MEAN_OF_TEAMS,
     OutOfCompetitionSource,
@@ -25,7 +25,6 @@ from evaluation.ranking.out_of_competition import (
     make_observers_entry,
 )
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
-from evaluation.ranking.rank import collect_values, rank_teams
 from evaluation.ranking.stored_rows import WITHOUT_CASES, leave_out_cases
 from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns
 from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures
@@ -120,7 +119,9 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
     loaded = replace(loaded, profile=with_ranking(loaded.profile, request.official, request.ties, "rank"))
     loaded = leave_out_cases(loaded, request.without_case)
     runs_of = {
-        team: _order_runs(loaded, [entry for entry in entries if entry.role is Role.RUN and entry.team == team])
+        team: _order_runs(
+            loaded, [entry for entry in entries if entry.team == team and entry.role is Role.RUN], request
+        )
         for team, _ in request.runs
     }
     teams = [entry for entry in entries if entry.role is Role.TEAM]
@@ -208,7 +209,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
     return board.model_copy(update=changed)
 
 
-def _order_runs(loaded: TaskResults, runs: Sequence[Entry]) -> list[Entry]:
+def _order_runs(loaded: TaskResults, runs: Sequence[Entry], request: RankingRequest) -> list[Entry]:
     """Order a team's runs from best to worst by the official ranking of these runs; equal runs keep their order.
 
     Runs without a value for every ranked metric come last. If all runs lack a value, the first run counts as the team's
@@ -219,8 +220,7 @@ def _order_runs(loaded: TaskResults, runs: Sequence[Entry]) -> list[Entry]:
     ranked = results.ranked
     order: list[str] = []
     if ranked:
-        ranks = rank_teams(ranked, collect_values(results), results.profile.metrics, results.profile.ranking)
-        order = [ranked[place] for place in ranks.order]
+        order = order_teams(results.select(ranked), request.bootstraps, request.seed)
     entry_of = {entry.run: entry for entry in runs}
     return [entry_of[run] for run in (*order, *results.incomplete)]
 

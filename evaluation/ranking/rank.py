@@ -9,12 +9,22 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from contract.errors import HecktorError, MetricError
-from evaluation.editions.document import Lexicographic, MeanRank, MedianRank, MetricProfile, RankingProfile, Scheme
+from evaluation.editions.document import (
+    Lexicographic,
+    MeanRank,
+    MedianRank,
+    MetricProfile,
+    RankingProfile,
+    RowScheme,
+    Scheme,
+    WinRank,
+)
 from evaluation.metrics.overlap import Floats
 from evaluation.results.task import TaskResults
 from evaluation.statistics.tests import rank_values
 
-# Values by metric, shape (teams,), or (replicates, teams) to rank every replicate.
+# Values by metric, shape (teams,), or (replicates, teams) to rank every replicate. The figures of a scheme that needs
+# rows have its `column` as name.
 Values: TypeAlias = Mapping[str, Floats]
 # Values that agree to this many decimals are equal: sums in another order differ by rounding.
 SIGNIFICANT_DECIMALS: Final = 12
@@ -28,7 +38,7 @@ class SchemeRanks:
         ranks: Ranks, 1 for the best team.
         figures: Figures that the scheme uses, by name. Of a Borda count `rank_sum` is the weighted sum of the parts'
             ranks and `points` the weighted sum of (teams - rank). `mean_rank` and `median_rank` summarise the parts'
-            ranks.
+            ranks, `mean_case_rank` and `median_case_rank` the ranks within the cases. `significant_wins` counts teams.
     """
 
     ranks: Floats
@@ -58,7 +68,7 @@ def rank_teams(
 ) -> TeamRanks:
     """Rank teams by every scheme of an edition; teams of equal official rank are ordered by name."""
     ties = ranking.ties
-    metric_ranks = {name: rank_by_metric(values, metrics, name, ties) for name in values}
+    metric_ranks = {name: rank_by_metric(values, metrics, name, ties) for name in metrics if name in values}
     scheme_ranks = {name: rank_by_scheme(values, metrics, scheme, ties) for name, scheme in ranking.schemes.items()}
     official = scheme_ranks[ranking.official].ranks
     order = sorted(range(len(teams)), key=lambda place: (official[place], teams[place]))
@@ -89,9 +99,12 @@ def rank_by_scheme(values: Values, metrics: Mapping[str, MetricProfile], scheme:
     parts' ranks. A lexicographic order ranks teams by its first part and breaks ties by the following parts; teams that
     tie in all parts share a rank.
 
+    The mean or median of the ranks within the cases ranks teams upwards, the number of significant wins downwards.
+
     With `ties` of `average` the ranks that a scheme combines are averaged over tied teams. The scheme's own ranks are
     then the minimum, since a team has no place between two others.
-    Source: the HECKTOR 2025 rules (nested) and overview (flat).
+    Source: the HECKTOR 2025 rules (nested) and overview (flat); Wiesenfarth et al. 2021, Sci Rep 11:2369 (ranks within
+    cases, significant wins).
     """
     return _rank_parts(values, metrics, scheme, ties, "min" if ties == "average" else ties)
 
@@ -102,6 +115,10 @@ def _rank_parts(
     """Rank teams under a scheme whose parts rank ties by `part_ties` and which itself ranks ties by `own_ties`."""
     if isinstance(scheme, str):
         return SchemeRanks(rank_by_metric(values, metrics, scheme, own_ties))
+    if isinstance(scheme, RowScheme):
+        figures = values[scheme.column]
+        badness = -figures if isinstance(scheme, WinRank) else np.round(figures, SIGNIFICANT_DECIMALS)
+        return SchemeRanks(rank_values(badness, own_ties), {scheme.figure: figures})
     part_ranks = np.stack([_rank_parts(values, metrics, part, part_ties, part_ties).ranks for part in scheme.parts])
     if isinstance(scheme, Lexicographic):
         return SchemeRanks(_rank_lexicographically(part_ranks, own_ties))

@@ -88,6 +88,9 @@ class SchemeFigures(Document):
     points: Number | None = None
     mean_rank: Number | None = None
     median_rank: Number | None = None
+    mean_case_rank: Number | None = None
+    median_case_rank: Number | None = None
+    significant_wins: Number | None = None
 
 
 class RankedEntry(Document):

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from evaluation.metrics.concordance import comparable_pairs
-from evaluation.metrics.overlap import Booleans, Floats, Integers
+from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric
 
 # Values that agree to this many decimals are equal: sums in another order differ by rounding.
 DECIMALS: Final = 12
@@ -77,6 +77,24 @@ def rank_values(values: Floats, ties: str) -> Floats:
     return ranks
 
 
+def rank_within_cases(goodness: Floats, ties: str = "min") -> Floats:
+    """Rank the teams within each case, 1 for the best team; values that agree to 12 decimals tie.
+
+    Args:
+        goodness: Values of the cases, higher = better, shape (teams, cases). A team without a value has NaN.
+        ties: Rule for ties, as in `rank_values`.
+
+    Returns:
+        Ranks among the teams with a value, NaN for the other teams; shape (teams, cases).
+    """
+    ranks = np.full(goodness.shape, np.nan)
+    badness = -np.round(goodness, DECIMALS)
+    for case in range(goodness.shape[1]):
+        known = np.flatnonzero(~np.isnan(badness[:, case]))
+        ranks[known, case] = rank_values(badness[known, case], ties)
+    return ranks
+
+
 def signed_rank_test(goodness: Floats) -> PairwiseTest:
     """Test each team over each other team by Wilcoxon's signed-rank test.
 
@@ -115,6 +133,39 @@ def _test_signed_ranks(goodness_a: Floats, goodness_b: Floats) -> tuple[float, f
     variance = n * (n + 1) * (2 * n + 1) / 24 - (ties**3 - ties).sum() / 48
     z = (ranks[gap > 0].sum() - n * (n + 1) / 4) / np.sqrt(variance)
     return difference, max(float(ndtr(-z)), MIN_P), max(float(ndtr(z)), MIN_P)
+
+
+def signed_rank_statistic(goodness_a: Floats, goodness_b: Floats) -> WeightedMetric:
+    """Return Wilcoxon's statistic of team a over team b as a function of case weights, whole numbers that count cases.
+
+    The statistic is standardised, so that the standard normal distribution gives an approximate p. It is 0 if no pair
+    differs. Pairs and ties are treated as in `signed_rank_test`.
+
+    Args:
+        goodness_a: Values of the cases, higher = better, shape (cases,).
+        goodness_b: The same of team b.
+    """
+    counted = np.flatnonzero(~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b))
+    gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
+    order = np.flatnonzero(gap)
+    order = order[np.argsort(np.abs(gap[order]), kind="stable")]
+    cases, signs = counted[order], np.sign(gap[order])
+    if cases.size == 0:
+        return lambda weights: np.zeros(len(weights))
+    sizes = np.abs(gap[order])
+    tie_starts = np.flatnonzero(np.concatenate([[True], sizes[1:] != sizes[:-1]]))
+
+    def statistic(weights: Floats) -> Floats:
+        counts = weights[:, cases]
+        ties = np.add.reduceat(counts, tie_starts, axis=1)
+        ranks = np.cumsum(ties, axis=1) - ties + (ties + 1) / 2
+        signed_sum = (ranks * np.add.reduceat(counts * signs, tie_starts, axis=1)).sum(axis=1)
+        n = ties.sum(axis=1)
+        variance = n * (n + 1) * (2 * n + 1) / 24 - (ties**3 - ties).sum(axis=1) / 48
+        z: Floats = np.divide(signed_sum / 2, np.sqrt(variance), out=np.zeros(len(n)), where=n > 0)
+        return z
+
+    return statistic
 
 
 def _exact_p(ranks: Floats, in_favour: Booleans) -> float:

@@ -16,7 +16,7 @@ from contract.documents import Document, format_table
 from contract.editions import Algorithm
 from contract.io.files import format_json
 from contract.packages import FileEntry, make_file_entry
-from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, list_scheme_metrics
+from evaluation.editions.document import Borda, Lexicographic, MetricProfile, RowScheme, Scheme, list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
 from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, metric_path, value_at
 from rehearsal.runners.runner import GIB
@@ -114,6 +114,8 @@ def find_platform_ranking(scheme: Scheme) -> tuple[ScoringMethod, tuple[str, ...
     metrics = tuple(dict.fromkeys(list_scheme_metrics(scheme)))
     if isinstance(scheme, str):
         return "abs", metrics, True
+    if isinstance(scheme, RowScheme):
+        return "abs", metrics, False
     if isinstance(scheme, Lexicographic):
         method, metrics, is_exact = find_platform_ranking(scheme.parts[0])
         return method, metrics, is_exact and len(scheme.parts) == 1

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy.stats import rankdata
 
 from contract.errors import HecktorError
 from evaluation.metrics.concordance import comparable_pairs
 from evaluation.metrics.overlap import Floats
 from evaluation.results.board import TeamPair
 from evaluation.results.task import TaskResults
+from evaluation.statistics.tests import rank_within_cases
 from reporting.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
 from reporting.analyses.leaderboards import TESTS
 from reporting.analyses.masks import LABELS
@@ -117,15 +117,6 @@ def _concordant_fractions(table: AnswerRows) -> Floats:
     return fractions
 
 
-def rank_within_cases(scores: CaseScores) -> Floats:
-    """Return each team's rank in each case, 1 for the best and tied teams at the better rank; NaN without a value."""
-    ranks = np.full(scores.values.shape, np.nan)
-    for case in range(len(scores.table.cases)):
-        known = ~np.isnan(scores.values[:, case])
-        ranks[known, case] = rankdata(-scores.merits[known, case], method="min")
-    return ranks
-
-
 def analyse_case_ranks(results: TaskResults) -> list[Analysis]:
     """Return the heat map of ranks over the cases and the podium plot of each value; none for a single team."""
     continuous = [score for score in case_scores(results) if score.name != "correct" and len(score.table.names) > 1]
@@ -136,7 +127,7 @@ def analyse_case_ranks(results: TaskResults) -> list[Analysis]:
 def _heat_map(scores: Sequence[CaseScores]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for score in scores:
-        for team, ranks in zip(score.table.names, rank_within_cases(score), strict=True):
+        for team, ranks in zip(score.table.names, rank_within_cases(score.merits), strict=True):
             count = int((~np.isnan(ranks)).sum())
             for rank in range(1, len(score.table.names) + 1):
                 cases = int((ranks == rank).sum())
@@ -166,7 +157,7 @@ def _podium(scores: CaseScores) -> Analysis:
     table = scores.table
     count = min(len(table.names), MAX_PODIUM_TEAMS)
     leading = CaseScores(table, scores.name, scores.title, scores.values[:count], scores.higher_is_better, "")
-    ranks = rank_within_cases(leading)
+    ranks = rank_within_cases(leading.merits)
     rows = [
         {**table.keys_of(case), "team": team, "rank": int(rank), "value": round_figure(float(value))}
         for place, case in enumerate(table.cases)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from evaluation.editions.document import list_row_schemes
 from evaluation.metrics.rules import KANG, SIGNED_RANK
 from evaluation.ranking.comparisons import BOOTSTRAP, RECALLS
 from evaluation.results.board import KendallTau, MetricTests, RankStability, TeamPair
@@ -204,7 +205,9 @@ def _show_taus(results: TaskResults, stable: RankStability) -> Analysis:
 def _select_other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str]:
     """Select the ranked metrics whose ranking differs from every ranking scheme, with their titles."""
     deciding = results.deciding
-    schemes = {*stable.rankings, *(deciding if len(deciding) == 1 else ())}
+    official = results.profile.ranking.schemes.get(results.board.official)
+    needs_rows = official is not None and bool(list_row_schemes(official))
+    schemes = {*stable.rankings, *(deciding if len(deciding) == 1 and not needs_rows else ())}
     return {name: title for name, title in results.board.metrics.items() if name not in schemes}
 
 

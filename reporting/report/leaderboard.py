@@ -35,6 +35,12 @@ _TESTS_CAPTION: Final = (
 # Random answers order half of the pairs of patients rightly.
 _CHANCE_OF_PAIRS: Final = 0.5
 _PAIR_METRICS: Final = frozenset({"auc", "c_index", "uno_c", *(f"auc_{years}y" for years in AUC_YEARS)})
+# Titles of the figures of ranking schemes that need rows.
+_SCHEME_FIGURES: Final = {
+    "mean_case_rank": "Mean rank within the cases",
+    "median_case_rank": "Median rank within the cases",
+    "significant_wins": "Significant wins",
+}
 _OUTSIDE: Final = "out of competition"
 _UNCHECKED: Final = "(values not checked: no rows)"
 
@@ -93,7 +99,7 @@ def describe_winner(results: TaskResults) -> str:
     if not rivals:
         return f"{winner.team} is the only ranked team{f', {value}' if value else ''}."
     sentence = f"{winner.team} wins"
-    if len(deciding) > 1:
+    if len(deciding) > 1 or _list_scheme_figures(board):
         sentence += f" by {_lower_title(get_scheme_title(board.official, board))}{',' if value else ''}"
     if value:
         sentence += f" {value}"
@@ -230,6 +236,7 @@ class _BoardTable:
     Attributes:
         descriptors: Descriptors of the teams' methods, such as the network.
         other_schemes: Ranking schemes besides the official scheme.
+        scheme_figures: Figures of the official scheme that are not metrics.
         rank_intervals: The ranks of each team over the bootstrap rankings; empty without rankings.
         wins: The significant differences; None if the board has no tests.
     """
@@ -241,6 +248,7 @@ class _BoardTable:
         self.colours = colours
         self.descriptors = list(dict.fromkeys(name for method in board.methods.values() for name in method))
         self.other_schemes = [name for name in board.teams[0].rankings if name != board.official]
+        self.scheme_figures = _list_scheme_figures(board)
         self.rank_intervals = board.official_stability.teams if board.official_stability and has_rivals else {}
         self.wins = SignificantWins.from_results(results) if board.comparisons and has_rivals else None
 
@@ -257,6 +265,7 @@ class _BoardTable:
             by_metric = ", by metric" if len(self.results.deciding) > 1 else ""
             columns.append(Column(f"Better than (of {len(board.teams) - 1}{by_metric})", highest_first=True))
             columns.append(Column("Not separable from"))
+        columns += [Column(_SCHEME_FIGURES[name], name == "significant_wins") for name in self.scheme_figures]
         if self.rank_intervals:
             columns.append(Column("Rank, 95% interval"))
         schemes = [_lower_title(get_scheme_title(name, board)) for name in self.other_schemes]
@@ -268,6 +277,9 @@ class _BoardTable:
         cells += self._make_value_cells(entry)
         if self.wins is not None:
             cells += self._make_test_cells(entry.team, self.wins)
+        for name in self.scheme_figures:
+            figure = getattr(entry.rankings[self.results.board.official], name)
+            cells.append(Cell(f"{figure:.4g}", figure))
         if self.rank_intervals:
             ranks = self.rank_intervals[entry.team]
             # Rows are sorted by the lower end, and by the upper end where the lower ends are equal.
@@ -310,6 +322,12 @@ class _BoardTable:
         inseparable = [rival for rival in rivals if not wins.are_separable(team, rival)]
         names = f'<span class="names">{escape(_join_some(inseparable)) or "-"}</span>'
         return [Cell(" · ".join(map(str, beaten)), sum(beaten)), Cell(names)]
+
+
+def _list_scheme_figures(board: Leaderboard) -> list[str]:
+    """List the figures of the official scheme that need rows: a rank within the cases, or a number of wins."""
+    official = board.teams[0].rankings[board.official]
+    return [name for name in _SCHEME_FIGURES if getattr(official, name) is not None]
 
 
 def _is_best_high(board: Leaderboard, metric: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from baseline.postprocessing.volumes import (
 from baseline.release.cases import ReleaseCase, label_path
 from baseline.work import WorkFolders
 from contract import labels
-from contract.editions import load_edition
+from contract.editions import load_edition, parse_edition
 from contract.errors import InputError
 from contract.images.volumes import read_volume
 from contract.packages import NO_RULES, PostprocessingRules
@@ -88,6 +90,14 @@ def test_the_score_of_2026_is_that_of_its_masks() -> None:
     """0.25 x half for each mean DSC; stages and the C-index are other answers."""
     weights = score_of(load_edition("hecktor2026")).weights
     assert weights == pytest.approx({"gtvp_dsc_mean": 0.125, "gtvn_dsc_mean": 0.125})
+
+
+def test_the_score_of_a_ranking_by_cases_is_that_of_its_metric() -> None:
+    content = json.loads((files("contract.editions") / "hecktor2025.json").read_text()) | {"name": "own"}
+    content["scoring"]["segmentation"]["ranking"]["schemes"]["nested_borda"] = {
+        "borda": [{"mean_case_rank": "gtvp_dsc_mean"}, {"significant_wins": "gtvn_f1_agg"}]
+    }
+    assert score_of(parse_edition(content, "own.json")).weights == {"gtvp_dsc_mean": 0.5, "gtvn_f1_agg": 0.5}
 
 
 def test_a_volume_that_separates_false_nodes_is_found() -> None:

@@ -124,7 +124,31 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ((*SEG, "ranking", "official"), "coin", 'official: found "coin"'),
         ((*SEG, "ranking", "ties"), "random", 'ties: found "random"'),
         ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
-        (WEIGHTED, {"mean": ["x"]}, "borda, mean_rank, median_rank, lexicographic"),
+        (WEIGHTED, {"mean": ["x"]}, "borda, mean_rank, median_rank, lexicographic, mean_case_rank"),
+        (WEIGHTED, {"mean_case_rank": ["gtvp_dsc_mean"]}, "mean_case_rank: found "),
+        (WEIGHTED, {"mean_case_rank": "dice"}, "unknown metric 'dice'"),
+        (
+            WEIGHTED,
+            {"borda": ["gtvn_f1_agg", {"mean_case_rank": "gtvn_dsc_agg"}]},
+            (
+                "flat_borda: mean_case_rank of 'gtvn_dsc_agg', which is not a mean or median of values of single cases, "
+                "expected one of gtvp_dsc_mean"
+            ),
+        ),
+        (
+            ("scoring", "rfs", "ranking", "schemes", "c_index"),
+            {"median_case_rank": "c_index"},
+            (
+                "c_index: median_case_rank of 'c_index', which is not a mean or median of values of single cases, expected "
+                "a metric such as a mean DSC"
+            ),
+        ),
+        (
+            ("scoring", "hpv", "ranking", "schemes", "other"),
+            {"significant_wins": "balanced_accuracy", "test": "wilcoxon_signed_rank"},
+            "other: significant_wins of 'balanced_accuracy', which is not a mean or median",
+        ),
+        (WEIGHTED, {"significant_wins": "gtvp_dsc_mean", "test": "t"}, 'test: found "t"'),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1, 2]}, "expected 1 weights, one for each part"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [0]}, r"weights\[0\]: found 0, expected a number above 0"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [10**400]}, r"weights\[0\]: found "),

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank, MetricProfile, Scheme
+from evaluation.editions.document import (
+    Borda,
+    Lexicographic,
+    MeanCaseRank,
+    MeanRank,
+    MedianRank,
+    MetricProfile,
+    Scheme,
+    WinRank,
+)
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.rank import rank_by_scheme
 from hecktor.phase.settings import PhaseSettings, find_platform_ranking
@@ -73,6 +82,8 @@ def test_a_metric_in_mm_is_sorted_from_the_lowest() -> None:
         (MedianRank(parts=(A, B, C)), ("med", (A, B, C), True)),
         (Lexicographic(parts=(Borda(parts=(A, B)), C)), ("avg", (A, B), False)),
         (Lexicographic(parts=(A,)), ("abs", (A,), True)),
+        (MeanCaseRank(metric=A), ("abs", (A,), False)),
+        (Borda(parts=(A, WinRank(metric=B))), ("avg", (A, B), False)),
     ],
 )
 def test_the_nearest_ranking_of_the_platform(scheme: Scheme, expected: object) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
+from evaluation.statistics.tests import rank_within_cases
 from reporting.analyses.case_ranks import (
     analyse_case_ranks,
     case_scores,
     compare_two,
     find_pair,
-    rank_within_cases,
 )
 from tests.reporting.report.challenge import cases, content, names
 
@@ -39,7 +39,7 @@ def test_ranks_over_cases_by_hand():
     )
     scores = case_scores(task)[0]
     ranks = [[1, 1, 3, 2], [1, 2, 2, np.nan], [3, 3, 1, 1]]
-    np.testing.assert_array_equal(rank_within_cases(scores), ranks)
+    np.testing.assert_array_equal(rank_within_cases(scores.merits), ranks)
     heat_map, podium, _ = analyse_case_ranks(task)
     first = [(row["team"], row["rank"], row["cases"], row["fraction"]) for row in heat_map.rows[:6]]
     assert first == [
