@@ -1,6 +1,6 @@
-"""Entrants' own code: importable folders that a user names or builds into an image, never part of a package.
+"""User code: importable folders that a user names or builds into an image. They are never part of a package.
 
-A reference such as `my_model:Network` names an object in such a folder. Only folders that were given are looked in.
+A reference such as `my_model:Network` names an object in such a folder. Other folders are never searched.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import find_files
 
 _SEPARATOR: Final = ":"
-# Entrants' folders that were imported; a failure is shown where it left their code.
-_FOLDERS: Final[set[Path]] = set()
+# Folders of user code that were imported. A failure is described by the line where it left the user code.
+_IMPORTED_FOLDERS: Final[set[Path]] = set()
 # Another thread must not see a module whose import is not complete.
-_IMPORTING: Final = threading.RLock()
+_IMPORT_LOCK: Final = threading.RLock()
 
 
 class Code:
-    """Folders of code by their names; nothing is imported before an object is asked for."""
+    """Folders of user code by name. A folder is imported when an object of it is needed."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self.folders = dict(folders)
@@ -36,33 +36,38 @@ class Code:
 
     @classmethod
     def from_folders(cls, folders: Iterable[Path]) -> Code:
-        """The code in these folders, such as those of `--code`.
+        """Collect the code in folders, such as the folders of `--code`.
 
         Raises:
-            HecktorError: no such folder, no `__init__.py` in it, or a name that Python can't import or has already.
+            HecktorError: A folder does not exist, has no `__init__.py`, or has a name that Python cannot import or that
+                another module has.
         """
-        found: dict[str, Path] = {}
+        path_of: dict[str, Path] = {}
         for folder in folders:
             path = folder.resolve()
-            _check_folder(path, found)
-            found[path.name] = path
-        return cls(found)
+            _check_folder(path, path_of)
+            path_of[path.name] = path
+        return cls(path_of)
 
     def __bool__(self) -> bool:
         return bool(self.folders)
 
     def find(self, reference: str, kind: str) -> Any:
-        """The object that `reference` (`folder:Name`) names; `kind` says in an error what it is, such as a network.
+        """Find the object that a reference names.
+
+        Args:
+            reference: Folder and name, such as `my_model:Network`.
+            kind: Kind of the object in messages, such as "network".
 
         Raises:
-            ModelPackageError: no such folder was given, its import fails, or it has no such object.
+            ModelPackageError: The folder is not available, its import fails, or it has no such object.
         """
         name, attribute = split_reference(reference, kind)
         if name not in self.folders:
             known = f" (found {', '.join(sorted(self.folders))})" if self.folders else ""
             expected = f"--code {name}, or an image built with it{known}"
             raise ModelPackageError(f"{kind} {reference}", f"no code {name}", expected)
-        module = _import(name, self.folders[name])
+        module = _import_folder(name, self.folders[name])
         self._used.add(name)
         try:
             return getattr(module, attribute)
@@ -72,8 +77,8 @@ class Code:
             ) from None
 
     def find_classes(self, attribute: str) -> tuple[str, ...]:
-        """References to `attribute` in the folders that have it. Raises `ModelPackageError` if an import fails."""
-        names = [name for name, folder in self.folders.items() if hasattr(_import(name, folder), attribute)]
+        """Find the folders with an attribute, and return references to it; `ModelPackageError` if an import fails."""
+        names = [name for name, folder in self.folders.items() if hasattr(_import_folder(name, folder), attribute)]
         self.use(names)
         return tuple(f"{name}{_SEPARATOR}{attribute}" for name in names)
 
@@ -82,8 +87,9 @@ class Code:
         self._used.update(names)
 
     def digest(self, name: str) -> str:
-        """The sha256 of the names and contents of all files in a folder of code, but for byte code."""
-        folder, total = self.folders[name], hashlib.sha256()
+        """Compute the sha256 of the names and contents of all files in a folder, except byte code."""
+        folder = self.folders[name]
+        total = hashlib.sha256()
         for path in list_code_files(folder):
             content = path.read_bytes()
             total.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
@@ -91,84 +97,85 @@ class Code:
         return total.hexdigest()
 
     def check_used(self) -> None:
-        """Raise `HecktorError` for a given folder that nothing used."""
+        """Check that every folder was used; raise `HecktorError` otherwise."""
         unused = sorted(self.folders.keys() - self._used)
         if unused:
             raise HecktorError("--code", f"found {unused[0]}, which nothing uses", "code that the model package names")
 
 
 def list_code_files(folder: Path) -> list[Path]:
-    """All files in a folder of code, sorted, without byte code and hidden files."""
-    paths = find_files(folder)
-    return sorted(path for path in paths if not _is_left_out(path.relative_to(folder).parts))
+    """List all files in a folder of code, sorted, without byte code and hidden files."""
+    return sorted(path for path in find_files(folder) if not _is_ignored(path.relative_to(folder).parts))
 
 
-def _is_left_out(parts: tuple[str, ...]) -> bool:
+def _is_ignored(parts: tuple[str, ...]) -> bool:
     return parts[-1].endswith(".pyc") or any(part == "__pycache__" or platform.is_system_name(part) for part in parts)
 
 
 def find_installed_code(folder: Path = platform.CODE_DIR) -> Code:
-    """The code that was built into this image: each folder in `/opt/code`; empty outside an image."""
+    """Collect the code that was built into this image, which is every folder in `/opt/code`."""
     return (
         Code.from_folders(sorted(path for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else Code({})
     )
 
 
 def resolve_code(folders: Iterable[Path] | None) -> Code:
-    """The code of `--code`, else that of the image. Raises `HecktorError` for an unusable folder."""
+    """Collect the code of `--code`, or the code of the image without the option; `HecktorError` if it is unusable."""
     return Code.from_folders(folders) if folders else find_installed_code()
 
 
 def split_reference(reference: str, kind: str) -> tuple[str, str]:
-    """Folder and name of `folder:Name`. Raises `ModelPackageError` for anything else."""
+    """Split `folder:Name` into folder and name; raise `ModelPackageError` for any other text."""
     name, separator, attribute = reference.partition(_SEPARATOR)
     if not (separator and name.isidentifier() and attribute.isidentifier()):
         raise ModelPackageError(f"{kind} {reference!r}", "not a name of code", "folder:Name, such as my_model:Network")
     return name, attribute
 
 
-def _check_folder(path: Path, others: Mapping[str, Path]) -> None:
+def _check_folder(path: Path, checked: Mapping[str, Path]) -> None:
+    """Check that a folder can be imported; `checked` are the folders before it by name."""
     if not path.is_dir():
         raise HecktorError(f"--code {path.name}", "found no such folder", "a folder of Python code")
     if not (path / "__init__.py").is_file():
         raise HecktorError(f"--code {path.name}", "no __init__.py", "an importable folder of Python code")
     if not path.name.isidentifier():
         raise HecktorError(f"--code {path.name}", "found a name that Python cannot import", "such as my_model")
-    if path.name in others and others[path.name] != path:
+    if checked.get(path.name, path) != path:
         raise HecktorError(f"--code {path.name}", "found two folders of this name", "one")
-    # The folder itself is found if it was imported before, or lies in the user's working directory.
+    # Python finds the folder itself if it was imported before or is in the working directory.
     spec = sys.modules[path.name].__spec__ if path.name in sys.modules else importlib.util.find_spec(path.name)
     if spec is not None and (spec.origin is None or Path(spec.origin).resolve() != path / "__init__.py"):
         raise HecktorError(f"--code {path.name}", "found another module of this name", "another name")
 
 
-def _import(name: str, folder: Path) -> ModuleType:
-    """Import the folder under its name, without a place on Python's path for its neighbours."""
-    with _IMPORTING:
-        loaded = sys.modules.get(name)
-        return _executed(name, folder) if loaded is None else loaded
+def _import_folder(name: str, folder: Path) -> ModuleType:
+    """Import a folder under its name. Folders next to it do not become importable."""
+    with _IMPORT_LOCK:
+        module = sys.modules.get(name)
+        return _execute_module(name, folder) if module is None else module
 
 
-def _executed(name: str, folder: Path) -> ModuleType:
+def _execute_module(name: str, folder: Path) -> ModuleType:
     source = folder / "__init__.py"
     spec = importlib.util.spec_from_file_location(name, source, submodule_search_locations=[str(folder)])
     if spec is None or spec.loader is None:
         raise ModelPackageError(f"code {name}", "cannot be imported", "Python code")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _FOLDERS.add(folder)
+    _IMPORTED_FOLDERS.add(folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
-        for one in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
-            del sys.modules[one]
-        raise ModelPackageError(
-            f"code {name}", f"its import fails: {describe_failure(problem)}", "importable code"
-        ) from problem
+        for loaded in list(sys.modules):
+            if loaded == name or loaded.startswith(f"{name}."):
+                del sys.modules[loaded]
+        failure = f"its import fails: {describe_failure(problem)}"
+        raise ModelPackageError(f"code {name}", failure, "importable code") from problem
     return module
 
 
-def _is_lack_of_memory(problem: BaseException) -> bool:
+def is_memory_error(problem: BaseException) -> bool:
+    """Return whether an exception reports a lack of memory."""
     return isinstance(problem, MemoryError)
 
 
@@ -177,29 +184,42 @@ def call_code(
     expected: str,
     function: Callable[..., Any],
     *values: Any,
-    passes: Callable[[BaseException], bool] = _is_lack_of_memory,
+    should_propagate: Callable[[BaseException], bool] = is_memory_error,
 ) -> Any:
-    """Call a function of an entrant's code; `what` names it in an error.
+    """Call a function of user code.
+
+    Args:
+        what: Name of the function in messages.
+        expected: Expectation in messages.
+        function: The function.
+        values: Arguments of the function.
+        should_propagate: Tells which exceptions are raised as they are, by default a lack of memory.
 
     Raises:
-        ModelPackageError: it fails, with the failure in one line.
-        Exception: a failure that `passes` accepts, as it is.
+        ModelPackageError: The function fails; the message describes the failure in one line.
+        Exception: A failure for which `should_propagate` is true.
     """
     try:
         return function(*values)
     except (Exception, SystemExit) as problem:
-        if passes(problem):
+        if should_propagate(problem):
             raise
         raise ModelPackageError(what, describe_failure(problem), expected) from problem
 
 
 def describe_failure(problem: BaseException) -> str:
-    """An exception of an entrant's code in one line: its type, its message, file and line.
+    """Describe an exception of user code in one line: its type, its message, file and line.
 
-    The line is the innermost one in the entrant's own folder, not one of a library that it calls.
+    The line is the innermost line in the user's folders, not a line of a library that the code calls.
     """
-    frames = [] if isinstance(problem, SyntaxError) else traceback.extract_tb(problem.__traceback__)  # it names its own
-    own = [frame for frame in frames if any(Path(frame.filename).is_relative_to(folder) for folder in _FOLDERS)]
-    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in (own or frames)[-1:])
     message = " ".join(str(problem).split())
-    return f"{type(problem).__name__}{': ' if message else ''}{message}{where}"
+    failure = f"{type(problem).__name__}: {message}" if message else type(problem).__name__
+    # The message of a SyntaxError names file and line.
+    frames = [] if isinstance(problem, SyntaxError) else list(traceback.extract_tb(problem.__traceback__))
+    own = [frame for frame in frames if _is_user_code(Path(frame.filename))]
+    innermost = (own or frames)[-1:]
+    return failure + "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in innermost)
+
+
+def _is_user_code(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _IMPORTED_FOLDERS)

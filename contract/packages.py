@@ -1,4 +1,4 @@
-"""Model packages: their manifest, unpacking, and size and sha256 of every file that the manifest lists."""
+"""Read model packages: unpack them, and check their manifest and the files that it lists."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ MANIFEST: Final = "manifest.json"
 # Keys of the manifest that hold sentences.
 _SENTENCES: Final = frozenset({"purpose", "intended_use", "training_data", "licence", "own_edition"})
 _MAX_NAME_LETTERS: Final = 200
-# Several trainings of several configurations; a prediction passes through every network.
+# A package may hold several trainings of several configurations; a prediction runs every network.
 _MAX_FOLDS: Final = 200
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
-# The folder of the heads; an entrant's own ones have their files in folders below it.
+# The folder of the heads. The files of custom heads are in folders below it.
 HEADS_FOLDER: Final = "heads"
 CHANNELS: Final = CT_AND_PET
-# Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
+# Part of the scan that determined the scale of an image (z-score, 0 to 1) in training: head and neck, or all of it.
 NormalisedOver = Literal["region", "scan"]
 
 
 class FileEntry(Document):
-    """Checksum and size in bytes of a package's file."""
+    """Checksum and size in bytes of a file in a package."""
 
     sha256: str
     size: Annotated[int, Field(ge=0)]
 
 
 class PackageIdentity(Document):
-    """A package's name, and the sha256 of its manifest, which holds those of all its files."""
+    """Name of a package and sha256 of its manifest, which holds the sha256 of every other file."""
 
     name: str
     manifest_sha256: str
@@ -75,9 +75,9 @@ class PackageIdentity(Document):
 class PostprocessingRules(Document):
     """Rules on the lesions of a mask; the defaults change nothing.
 
-    A lesion is a 26-connected component of one label on the network's grid. Its probability is that of the foreground,
-    GTVp plus GTVn. A voxel is foreground if the larger of its two foreground probabilities exceeds t / (1 - t) times
-    that of the background, with the threshold t.
+    A lesion is a 26-connected component of one label on the network's grid. Its probability is the sum of the
+    probabilities of GTVp and GTVn. A voxel is foreground if the larger of these two probabilities exceeds t / (1 - t)
+    times the probability of the background, with the threshold t.
     """
 
     foreground_threshold: float = Field(0.5, gt=0, lt=1, description="threshold of the foreground")
@@ -88,12 +88,12 @@ class PostprocessingRules(Document):
     gtvn_suv_max: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum SUVmax")
 
     def as_json(self) -> dict[str, Any]:
-        """The rules that differ from the defaults."""
+        """Return the rules that differ from the defaults."""
         return self.model_dump(exclude_defaults=True)
 
     @classmethod
     def describe_rule(cls, rule: str) -> str:
-        """A rule in words, for log, record and report."""
+        """Describe a rule in words, for log, record and report."""
         return cls.model_fields[rule].description or rule
 
 
@@ -101,16 +101,16 @@ NO_RULES: Final = PostprocessingRules()
 
 
 class MinLesionSizes(Document):
-    """Smallest 26-connected parts of GTVp and GTVn, in ml, that count as a lesion.
+    """Volumes in ml of the smallest 26-connected parts of GTVp and GTVn that count as a lesion.
 
-    Smaller ones are specks: they have no number, shape, position and stage. The defaults are a sphere of 6 mm.
+    Smaller parts do not enter the number, shape, position and stage of lesions. The defaults are a sphere of 6 mm.
     """
 
     gtvp_ml: float = Field(0.1, ge=0, le=1e3)
     gtvn_ml: float = Field(0.1, ge=0, le=1e3)
 
     def get_ml(self, label: int) -> float:
-        """The limit of a label."""
+        """Return the volume for a label."""
         return self.gtvp_ml if label == labels.GTVP else self.gtvn_ml
 
 
@@ -118,9 +118,9 @@ DEFAULT_MIN_LESION_SIZES: Final = MinLesionSizes()
 
 
 class DscCalibration(Document):
-    """A monotone map from the networks' expected DSC of a label to the DSC of out-of-fold masks.
+    """A monotone map from the DSC of a label that the networks expect to the DSC of out-of-fold masks.
 
-    Values between nodes are interpolated, others take the DSC of the nearest node.
+    Between nodes the map is linear; beyond them it is constant.
     """
 
     expected: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)]
@@ -134,48 +134,48 @@ class DscCalibration(Document):
         return self
 
     def calibrate(self, expected: float) -> float:
-        """Return the DSC for an expected DSC."""
+        """Map an expected DSC to the DSC of out-of-fold masks."""
         place = bisect_right(self.expected, expected)
         if place == 0:
             return self.dsc[0]
         if place == len(self.expected):
             return self.dsc[-1]
         low, high = self.expected[place - 1 : place + 1]
-        share = (expected - low) / (high - low)
-        return self.dsc[place - 1] + share * (self.dsc[place] - self.dsc[place - 1])
+        fraction = (expected - low) / (high - low)
+        return self.dsc[place - 1] + fraction * (self.dsc[place] - self.dsc[place - 1])
 
 
 class Manifest(Document):
     """The manifest of a model package.
 
     Attributes:
-        format_version: version of the package format.
-        name: name of the package.
-        purpose: what the package may be used for.
-        intended_use: tasks and users.
-        training_data: description of the training data.
-        licence: licence of the package.
-        edition: the challenge's edition.
-        own_edition: its document if it is none of this project's.
-        channels: CT and PET, or the images of MR and the structures of masks that the networks of one task see.
-        labels: names of the mask's labels.
-        configuration: the nnU-Net configuration whose grid has the answer.
-        folds: weight files, the most valuable first; of an entrant's own network a folder.
-        fold_configurations: configuration of each fold; None if all have `configuration`.
-        mirror_axes: axes (z, y, x) of test-time augmentation.
-        average: quantity that the passes average.
-        normalised_over: source of an image's own scale in training.
-        resampling: by `hecktor train prepare`, or by nnU-Net from the whole scan.
-        postprocessing: rules on lesions; None for the label with the highest probability.
-        smallest_lesions: volumes below which a part of the mask is no lesion for features and stages.
-        fallbacks: values for answers whose head fails, by head.
-        expected_dsc: maps of the expected DSC by label, from out-of-fold masks; a label without one keeps it.
-        training: patients, centres, folds, seed and plan of the training.
-        networks_from: the package whose networks were reused.
-        out_of_fold: metric and setting of each head.
-        cross_validation: metrics of each head's cross-validations.
-        code: sha256 of each folder of an entrant's code that the package was made with, by its name.
-        files: checksum and size of every other file.
+        format_version: Version of the package format.
+        name: Name of the package.
+        purpose: Purpose for which the package may be used.
+        intended_use: Tasks and users.
+        training_data: Description of the training data.
+        licence: Licence of the package.
+        edition: Name of the challenge's edition.
+        own_edition: Document of a custom edition.
+        channels: Input channels of the networks, see `Algorithm.channels`.
+        labels: Names of the mask's labels.
+        configuration: The nnU-Net configuration on whose grid the mask is computed.
+        folds: Weight files, or folders of custom networks. The most valuable fold is the first.
+        fold_configurations: Configuration of each fold; None if all folds have `configuration`.
+        mirror_axes: Axes (z, y, x) of test-time augmentation.
+        average: Quantity that the passes average.
+        normalised_over: Part of the scan that determined the scale of an image in training.
+        resampling: "grid" if `hecktor train prepare` resampled the training images, "nnunet" if nnU-Net did.
+        postprocessing: Rules on lesions; None for the label with the highest probability.
+        smallest_lesions: Volumes of the smallest lesions that features and stages count.
+        fallbacks: Values for answers whose head fails, by head.
+        expected_dsc: Maps of the expected DSC by label. The expected DSC of another label is not changed.
+        training: Patients, centres, folds, seed and plan of the training.
+        networks_from: The package whose networks were reused.
+        out_of_fold: Metric and setting of each head.
+        cross_validation: Metrics of each head's cross-validations.
+        code: The sha256 of each folder of user code with which the package was made, by the folder's name.
+        files: Checksum and size of every other file.
     """
 
     format_version: Literal[1]
@@ -208,30 +208,34 @@ class Manifest(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Manifest:
-        names = {str(value): name for value, name in labels.NAMES.items()}
-        for key, wanted in (("channels", self._known_channels()), ("labels", [names])):
-            if (value := getattr(self, key)) not in wanted:
-                expected = " or ".join(map(repr, wanted))
-                raise ModelPackageError(f"{MANIFEST}.{key}", f"found {value!r}", expected)
-        if len(set(self.folds)) < len(self.folds):
-            twice = next(name for place, name in enumerate(self.folds) if name in self.folds[:place])
-            raise ModelPackageError(f"{MANIFEST}.folds", f"found {twice!r} twice", "each fold once")
+        possible_channels = self._list_possible_channels()
+        if self.channels not in possible_channels:
+            expected = " or ".join(map(repr, possible_channels))
+            raise ModelPackageError(f"{MANIFEST}.channels", f"found {self.channels!r}", expected)
+        names = {str(label): name for label, name in labels.NAMES.items()}
+        if self.labels != names:
+            raise ModelPackageError(f"{MANIFEST}.labels", f"found {self.labels!r}", repr(names))
+        for place, fold in enumerate(self.folds):
+            if fold in self.folds[:place]:
+                raise ModelPackageError(f"{MANIFEST}.folds", f"found {fold!r} twice", "each fold once")
         for name in self.code:
             if not name.isidentifier():
                 expected = "the name of an importable folder, such as my_model"
                 raise ModelPackageError(f"{MANIFEST}.code", f"found {name!r}", expected)
         if len(self.configurations) != len(self.folds):
-            found = f"found {self.fold_configurations!r}"
-            raise ModelPackageError(f"{MANIFEST}.fold_configurations", found, f"{len(self.folds)}, one for each fold")
+            expected = f"{len(self.folds)}, one for each fold"
+            raise ModelPackageError(f"{MANIFEST}.fold_configurations", f"found {self.fold_configurations!r}", expected)
         return self
 
-    def _known_channels(self) -> list[list[str]]:
-        """The channels of each of the edition's algorithms."""
-        if self.own_edition is None and self.edition not in list_editions():
+    def _list_possible_channels(self) -> list[list[str]]:
+        """List the channels of the edition's algorithms, without repetitions."""
+        if self.own_edition is not None:
+            edition = parse_edition(self.own_edition, f"{MANIFEST}.own_edition")
+        elif self.edition in list_editions():
+            edition = load_edition(self.edition)
+        else:
             return [list(CHANNELS)]
-        own = self.own_edition
-        edition = load_edition(self.edition) if own is None else parse_edition(own, f"{MANIFEST}.own_edition")
-        return [list(channels) for channels in dict.fromkeys(one.channels for one in edition.algorithms)]
+        return [list(channels) for channels in dict.fromkeys(algorithm.channels for algorithm in edition.algorithms)]
 
     @property
     def configurations(self) -> tuple[str, ...]:
@@ -239,16 +243,16 @@ class Manifest(Document):
         return tuple(self.fold_configurations or [self.configuration] * len(self.folds))
 
     def as_json(self) -> dict[str, Any]:
-        """The keys that were given."""
+        """Return the keys that the file holds."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 @contextmanager
 def open_package(package: Path) -> Iterator[Path]:
-    """The folder of a model package; a `.tar.gz` is unpacked to a temporary folder, which is removed at the end.
+    """Yield the folder of a model package. A `.tar.gz` is unpacked to a temporary folder for the duration of the block.
 
     Raises:
-        ModelPackageError: not a model package.
+        ModelPackageError: The path is not a model package.
     """
     check_is_package(package)
     if package.is_dir():
@@ -260,86 +264,95 @@ def open_package(package: Path) -> Iterator[Path]:
 
 
 def check_is_package(path: Path) -> None:
-    """Check that this is a folder with a manifest, or a file that may be an archive. Raises `ModelPackageError`."""
+    """Check that a path is a folder with a manifest, or a file that may be an archive; raise `ModelPackageError`."""
     name = path.name or path.resolve().name
     if not path.exists():
         raise ModelPackageError(name, "not found", "a model package, as a folder or .tar.gz")
     if path.suffix == ".pth":
         raise ModelPackageError(name, "found a checkpoint", "a model package; `hecktor package` makes one")
     if path.is_dir() and not (path / MANIFEST).is_file():
-        # A package without its manifest has files named fold_*.
-        if any(one.is_dir() for below in ("", "*/", "*/*/") for one in path.glob(f"{below}fold_*")):
-            found = "found nnU-Net's results"
-            raise ModelPackageError(name, found, "a model package; `hecktor package --nnunet` makes one")
-        _refuse_packed(path)
-        nearby = suggest_folder(path, lambda one: (one / MANIFEST).is_file())
+        # In nnU-Net's results fold_* are folders; in a package they are files.
+        if any(fold.is_dir() for level in ("", "*/", "*/*/") for fold in path.glob(f"{level}fold_*")):
+            expected = "a model package; `hecktor package --nnunet` makes one"
+            raise ModelPackageError(name, "found nnU-Net's results", expected)
+        _check_is_unpacked(path)
+        nearby = suggest_folder(path, lambda folder: (folder / MANIFEST).is_file())
         raise ModelPackageError(name, f"no {MANIFEST}{nearby}", "a model package")
 
 
-def _refuse_packed(folder: Path) -> None:
-    """Raise `ModelPackageError` for a folder that holds the archive of a package instead of its files."""
+def _check_is_unpacked(folder: Path) -> None:
+    """Raise `ModelPackageError` if a folder holds the archive of a package instead of its files."""
     archives = [path for path in list_folder(folder) if path.name.endswith(_ARCHIVES) and path.is_file()]
     if archives:
-        found = f"found the archive {archives[0].name}, which is not unpacked"
-        unpacking = shlex.join(("tar", "-xzf", str(archives[0]), "-C", str(folder)))
-        expected = f"its content in a folder: {unpacking} (the platform unpacks an uploaded model itself)"
-        raise ModelPackageError(str(folder), found, expected)
+        problem = f"found the archive {archives[0].name}, which is not unpacked"
+        command = shlex.join(("tar", "-xzf", str(archives[0]), "-C", str(folder)))
+        expected = f"its content in a folder: {command} (the platform unpacks an uploaded model itself)"
+        raise ModelPackageError(str(folder), problem, expected)
 
 
 def read_identity(package: Path) -> PackageIdentity:
-    """The name and checksum of a package, a folder or a `.tar.gz`.
+    """Read the name and checksum of a package, which is a folder or a `.tar.gz`.
 
     Raises:
-        ModelPackageError: not a model package.
+        ModelPackageError: The path is not a model package.
     """
-    content = _manifest_bytes(package)
-    return PackageIdentity(
-        name=str(_manifest_object(content).get("name", "")), manifest_sha256=hashlib.sha256(content).hexdigest()
-    )
+    content = _read_manifest_bytes(package)
+    name = str(_parse_manifest(content).get("name", ""))
+    return PackageIdentity(name=name, manifest_sha256=hashlib.sha256(content).hexdigest())
 
 
 def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
-    """The edition that `--edition` names, else that of the package, a folder or a `.tar.gz`, else the default one.
+    """Load the edition that `--edition` names, otherwise the edition of the package, otherwise the default edition.
+
+    Args:
+        name_or_file: Value of `--edition`; None without the option.
+        package: A folder or a `.tar.gz`; None without a package.
 
     Raises:
-        HecktorError: no such edition; not a model package, or one of an edition that it does not hold.
+        HecktorError: The edition does not exist, the path is not a model package, or the package does not hold the
+            document of its edition.
     """
     if name_or_file is not None or package is None:
         return load_edition(name_or_file or DEFAULT_EDITION)
-    manifest = _manifest_object(_manifest_bytes(package))
-    edition, own = manifest.get("edition"), manifest.get("own_edition")
-    if edition in list_editions():
-        return load_edition(edition)
-    if not isinstance(own, dict):
+    manifest = _parse_manifest(_read_manifest_bytes(package))
+    name = manifest.get("edition")
+    if name in list_editions():
+        return load_edition(name)
+    document = manifest.get("own_edition")
+    if not isinstance(document, dict):
         expected = f"one of {', '.join(list_editions())}, or its file as --edition"
-        raise ModelPackageError(MANIFEST, f"found edition {edition!r}", expected)
-    return parse_edition(own, f"{MANIFEST}.own_edition")
+        raise ModelPackageError(MANIFEST, f"found edition {name!r}", expected)
+    return parse_edition(document, f"{MANIFEST}.own_edition")
 
 
 def make_edition_hint(edition: Edition, option: str | None, package: Path | None) -> str:
-    """Return which package gave the edition, for the error of a task that the edition does not have."""
+    """Name the package from which the edition was read, for the error about a task that the edition does not have.
+
+    Returns:
+        The end of a message; empty if `--edition` named the edition or there is no package.
+    """
     if option is not None or package is None:
         return ""
-    return f" (edition {edition.name} is that of the package {package}; --edition names another one)"
+    return f" (the package {package} has the edition {edition.name}; --edition names another one)"
 
 
-def _manifest_object(content: bytes) -> dict[str, Any]:
+def _parse_manifest(content: bytes) -> dict[str, Any]:
     text = decode_text(content, MANIFEST, "a JSON file", error=ModelPackageError)
     manifest = parse_json(text, MANIFEST, error=ModelPackageError)
     if not isinstance(manifest, dict):
         raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
-    _check_manifest_texts(manifest)
+    _check_names(manifest)
     return manifest
 
 
-def _check_manifest_texts(manifest: Mapping[str, Any]) -> None:
-    """Refuse names that would forge lines of a log; sentences about the package may have several lines."""
+def _check_names(manifest: Mapping[str, Any]) -> None:
+    """Check that names are printable lines; sentences about the package may have several lines."""
     names = {key: value for key, value in manifest.items() if key not in _SENTENCES}
     check_texts(names, MANIFEST, ModelPackageError)
     check_texts(names.get("name"), f"{MANIFEST}.name", ModelPackageError, _MAX_NAME_LETTERS)
 
 
-def _manifest_bytes(package: Path) -> bytes:
+def _read_manifest_bytes(package: Path) -> bytes:
     check_is_package(package)
     if package.is_dir():
         return read_bytes(package / MANIFEST, "a JSON file", error=ModelPackageError, max_bytes=MAX_JSON_BYTES)
@@ -347,7 +360,7 @@ def _manifest_bytes(package: Path) -> bytes:
 
 
 def make_file_entry(path: Path) -> dict[str, Any]:
-    """The manifest's entry for a file: `sha256` and `size` in bytes."""
+    """Make the manifest's entry for a file: `sha256` and `size` in bytes."""
     with path.open("rb") as file:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
 
@@ -356,46 +369,57 @@ def read_manifest(root: Path) -> Manifest:
     """Read the manifest of the package in `root`.
 
     Raises:
-        ModelPackageError: it is absent, incomplete, of another format version, or has unknown keys.
+        ModelPackageError: The manifest does not exist, is incomplete, has another format version or unknown keys.
     """
     content = read_json(root / MANIFEST, error=ModelPackageError)
     if isinstance(content, dict):
         version = content.get("format_version", FORMAT_VERSION)
-        if version != FORMAT_VERSION:  # before the keys, which another version may have changed
+        # Checked before the keys, which may differ in another version.
+        if version != FORMAT_VERSION:
             raise ModelPackageError(MANIFEST, f"format version {version!r}", f"{FORMAT_VERSION}")
-        _check_manifest_texts(content)
+        _check_names(content)
     return parse_document(content, Manifest, MANIFEST, error=ModelPackageError)
 
 
-def check_code(manifest: Manifest, code: Code, *, is_given: bool) -> list[Finding]:
-    """Check that the code that a package names is there; findings for code that changed since the package was made.
+def check_code(manifest: Manifest, code: Code, *, is_from_option: bool) -> list[Finding]:
+    """Check that the user code that a package names is available.
 
-    `is_given` is true for `--code`, which must then have something to do.
+    Args:
+        manifest: Manifest of the package.
+        code: The available code.
+        is_from_option: Whether the code was named by `--code`. Then the package must name all of it.
+
+    Returns:
+        Findings about code that changed since the package was made.
 
     Raises:
-        ModelPackageError: code is missing.
-        HecktorError: code was given that the package does not name.
+        ModelPackageError: Code is missing.
+        HecktorError: `--code` names code that the package does not name.
     """
     for name in manifest.code:
         if name not in code.folders:
             raise ModelPackageError(MANIFEST, f"found code {name}", f"--code {name}, or an image built with it")
-    for name in code.folders if is_given else ():
-        if name not in manifest.code:
-            named = ", ".join(manifest.code) or "none"
-            raise HecktorError("--code", f"found {name}", f"code that {manifest.name} names ({named})")
-    changed = [name for name, digest in manifest.code.items() if code.digest(name) != digest]
-    expected, action = "the code with which the package was made", "the present code answers"
-    return [Finding(f"code {name}", "another version", expected, action) for name in changed]
+    unknown = [name for name in code.folders if name not in manifest.code]
+    if unknown and is_from_option:
+        known = ", ".join(manifest.code) or "none"
+        raise HecktorError("--code", f"found {unknown[0]}", f"code that {manifest.name} names ({known})")
+    expected = "the code with which the package was made"
+    return [
+        Finding(f"code {name}", "another version", expected, "the present code answers")
+        for name, digest in manifest.code.items()
+        if code.digest(name) != digest
+    ]
 
 
 def make_edition_entries(edition: Edition) -> dict[str, Any]:
-    """The manifest's entries for an edition, with the document of an edition of your own."""
-    is_own = edition.content is not None and edition.name not in list_editions()
-    return {"edition": edition.name, **({"own_edition": edition.content} if is_own else {})}
+    """Make the manifest's entries for an edition, with the document of a custom edition."""
+    if edition.content is None or edition.name in list_editions():
+        return {"edition": edition.name}
+    return {"edition": edition.name, "own_edition": edition.content}
 
 
 def check_edition(manifest: Manifest, edition: Edition, algorithm: Algorithm | None = None) -> None:
-    """Check that a package was made for this edition and, if given, its algorithm. Raises `ModelPackageError`."""
+    """Check that a package was made for an edition and for one of its algorithms; raise `ModelPackageError`."""
     if manifest.edition != edition.name:
         raise ModelPackageError(MANIFEST, f"found edition {manifest.edition!r}", repr(edition.name))
     if algorithm is not None and manifest.channels != list(algorithm.channels):
@@ -403,30 +427,38 @@ def check_edition(manifest: Manifest, edition: Edition, algorithm: Algorithm | N
         raise ModelPackageError(MANIFEST, f"found channels {', '.join(manifest.channels)}", expected)
     if manifest.own_edition is None or edition.content is None:
         return
-    mine, theirs = remove_scoring(manifest.own_edition), remove_scoring(edition.content)
-    if mine != theirs:
-        found = f"found edition {edition.name!r} with another declaration (sha256 {content_digest(mine)})"
-        raise ModelPackageError(MANIFEST, found, f"that of --edition (sha256 {content_digest(theirs)})")
+    in_package = remove_scoring(manifest.own_edition)
+    in_option = remove_scoring(edition.content)
+    if in_package != in_option:
+        problem = f"found edition {edition.name!r} with another declaration (sha256 {content_digest(in_package)})"
+        expected = f"the declaration of --edition (sha256 {content_digest(in_option)})"
+        raise ModelPackageError(MANIFEST, problem, expected)
 
 
 def verify_files(root: Path, manifest: Manifest) -> dict[str, Path]:
-    """Paths of all files that a manifest lists, by name.
+    """Find all files that a manifest lists, and check their size and checksum.
 
-    A file that the package lacks may lie in the default edition's package beside it, with which the shipped packages
-    share their networks; its size and checksum are the manifest's all the same.
+    The shipped packages share their networks: a file that does not exist in a package is read from the package of the
+    default edition in the same folder.
+
+    Returns:
+        Paths by name.
 
     Raises:
-        ModelPackageError: a file is missing, unreadable or altered, or its name leads out of the package.
+        ModelPackageError: A file is missing, unreadable or altered, or its name leads out of the package.
     """
-    return {name: _verified_file(root, name, entry) for name, entry in manifest.files.items()}
+    return {name: _verify_file(root, name, entry) for name, entry in manifest.files.items()}
 
 
-def _verified_file(root: Path, name: str, entry: FileEntry) -> Path:
-    own, shared = root / name, root.resolve().parent / DEFAULT_EDITION / name
+def _verify_file(root: Path, name: str, entry: FileEntry) -> Path:
+    """Find a file of a package or of the shared networks, and check its size and checksum."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
+    path = root / name
+    shared = root.resolve().parent / DEFAULT_EDITION / name
     try:
-        path = own if own.exists() or not shared.is_file() else shared
+        if not path.exists() and shared.is_file():
+            path = shared
         if not path.is_file():
             raise ModelPackageError(name, "not in the model package, though its manifest lists it")
         actual = make_file_entry(path)

@@ -203,7 +203,7 @@ class FeatureHook:
 
     def call(self, step: str, function: Any, *values: Any, passes: Callable[[BaseException], bool]) -> Any:
         """Call a function of the code; failures that `passes` accepts are raised as they are."""
-        return call_code(f"{_KIND} {self.reference}: {step}", "values", function, *values, passes=passes)
+        return call_code(f"{_KIND} {self.reference}: {step}", "values", function, *values, should_propagate=passes)
 
     def _call(self, step: str, device: str, function: Any, *values: Any) -> Any:
         stopped = MemoryError if device == "cpu" else (MemoryError, RuntimeError)

@@ -74,7 +74,7 @@ class LoadedPackage:
         Returns findings for code that changed. Raises `ModelPackageError`.
         """
         check_edition(self.manifest, edition, algorithm)
-        return check_code(self.manifest, self._code, is_given=self._code_is_given)
+        return check_code(self.manifest, self._code, is_from_option=self._code_is_given)
 
     def describe(self) -> str:
         """The package's name, purpose and checksum, for the log."""

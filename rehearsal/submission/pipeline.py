@@ -84,7 +84,7 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
     tasks = options.tasks or options.edition.algorithms
     for task in tasks:
         check_edition(manifest, options.edition, task)
-    for changed in check_code(manifest, Code.from_folders(options.code), is_given=True):
+    for changed in check_code(manifest, Code.from_folders(options.code), is_from_option=True):
         report(f"warning: {changed}")
     _check_heads(manifest, tasks)
     check_folder(options.output, RECORD, "submission")

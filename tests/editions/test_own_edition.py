@@ -101,7 +101,7 @@ def test_a_package_predicts_without_the_edition_and_refuses_a_changed_one(
     edition = ["--edition", tmp_path / "changed" / "edition.json"]
     error = failing(capsys, *command, "--output", tmp_path / "out", *edition)
     assert re.search(
-        r"found edition 'larynx' with another declaration \(sha256 \w+\), expected that of --edition", error
+        r"found edition 'larynx' with another declaration \(sha256 \w+\), expected the declaration of --edition", error
     )
 
 

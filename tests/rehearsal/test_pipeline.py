@@ -121,7 +121,7 @@ def test_a_task_that_the_package_s_edition_lacks_names_the_package(
         with pytest.raises(SystemExit):
             run(["--task", "hpv", *options])
         error = " ".join(capsys.readouterr().err.split())
-        assert f"(edition hecktor2026 is that of the package {package}; --edition names another one)" in error
+        assert f"(the package {package} has the edition hecktor2026; --edition names another one)" in error
 
 
 def test_files_of_a_command_are_found_from_each_cases_folder(
