@@ -13,7 +13,7 @@ from typing import Final
 from algorithm.case.cohort import BatchCase, find_cases
 from algorithm.case.inputs import LISTING, CaseFiles, find_pet, make_case_files
 from algorithm.destination import (
-    PROBABILITIES,
+    PROBABILITY_FILES,
     answer_paths,
     check_outside,
     is_mask_file,
@@ -38,7 +38,6 @@ class PredictArguments:
     source: Path | CaseFiles
     output_dir: Path | None
     mask_path: Path | None
-    probabilities_path: Path | None
 
 
 def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> PredictArguments:
@@ -53,15 +52,14 @@ def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> P
         arguments.record = Path(path)
     mask_path = arguments.output if is_mask_file(arguments.output) else None
     output_dir = arguments.output if mask_path is None else None
-    probabilities = None if arguments.probabilities is None else arguments.probabilities / PROBABILITIES
-    _check_outputs(arguments, mask_path, probabilities)
+    _check_outputs(arguments, mask_path)
     edition = _known_edition(arguments)
-    _remove_earlier(arguments, edition, probabilities)
+    _remove_earlier(arguments, edition)
     _require_paths(arguments)
     edition = edition or chosen_edition(arguments.edition, arguments.model)  # raises what is wrong with the package
     algorithm = _algorithm(parser, arguments, edition, mask_path)
     source = _source(parser, arguments, algorithm)
-    return PredictArguments(edition, algorithm, source, output_dir, mask_path, probabilities)
+    return PredictArguments(edition, algorithm, source, output_dir, mask_path)
 
 
 def _default_output(parser: argparse.ArgumentParser) -> Path:
@@ -71,15 +69,22 @@ def _default_output(parser: argparse.ArgumentParser) -> Path:
     return platform.OUTPUT_DIR
 
 
-def _check_outputs(arguments: argparse.Namespace, mask_path: Path | None, probabilities: Path | None) -> None:
+def _check_outputs(arguments: argparse.Namespace, mask_path: Path | None) -> None:
     """Refuse outputs that are inputs, and files beside the answers that lie among them."""
     inputs = [*_inputs(arguments)]
     if mask_path is not None:
         check_outside("--output", mask_path, inputs)
     roots = (arguments.output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR)
-    for option, path in (("--probabilities", probabilities), ("--record", arguments.record)):
-        if path is not None:
-            check_outside(option, path, roots)
+    for option, path in _files_beside(arguments):
+        check_outside(option, path, roots)
+
+
+def _files_beside(arguments: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """The files to write next to the answers, each with its option."""
+    if arguments.probabilities is not None:
+        yield from (("--probabilities", arguments.probabilities / name) for name in PROBABILITY_FILES)
+    if arguments.record is not None:
+        yield "--record", arguments.record
 
 
 def _inputs(arguments: argparse.Namespace) -> Iterator[Path]:
@@ -100,11 +105,10 @@ def _known_edition(arguments: argparse.Namespace) -> Edition | None:
     return None
 
 
-def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None, probabilities: Path | None) -> None:
+def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None) -> None:
     """Remove the files that an earlier run of the task wrote; if the edition is unknown, those of every edition."""
-    for option, path in (("--probabilities", probabilities), ("--record", arguments.record)):
-        if path is not None:
-            remove_earlier(option, path)
+    for option, path in _files_beside(arguments):
+        remove_earlier(option, path)
     if is_mask_file(arguments.output):
         remove_answers([arguments.output])
         return

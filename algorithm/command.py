@@ -122,7 +122,7 @@ def _request(arguments: argparse.Namespace, asked: PredictArguments, spent_s: fl
         time_limit_s=arguments.time_limit,
         spent_s=spent_s,
         max_passes=arguments.passes,
-        probabilities_path=asked.probabilities_path,
+        probabilities_dir=arguments.probabilities,
         record_path=arguments.record,
         is_shipped=arguments.model is None and find_uploaded_package() is None,
         code=tuple(arguments.code),

@@ -10,17 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from scipy import ndimage
 
+from algorithm.destination import PROBABILITY_FILES
 from algorithm.heads.features.structure import components
-from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc, softmax
+from algorithm.masks.probabilities import write_probabilities
+from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from contract import labels
 from contract.errors import Finding, OutputError
 from contract.images.geometry import Geometry
-from contract.io.files import atomic_path, write_json
+from contract.io.files import write_json
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -70,37 +71,14 @@ def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> N
     try:
         if request.record_path is not None:
             write_json(request.record_path, record.as_json())
-        if request.probabilities_path is not None and segmented.segmentation is not None:
+        if request.probabilities_dir is not None and segmented.segmentation is not None:
             if segmented.by is not MaskSource.NETWORK:
                 LOGGER.warning("no probabilities are written: no pass of the network was made")
             elif not run.deadline.is_stopped():
-                write_probabilities(request.probabilities_path, segmented.segmentation)
+                paths = [request.probabilities_dir / name for name in PROBABILITY_FILES]
+                write_probabilities(paths, segmented.segmentation, answers.geometry)
     except OutputError as problem:
         LOGGER.warning("not written beside the answers: %s", problem)
-
-
-def write_probabilities(path: Path, segmentation: Segmentation) -> None:
-    """Write the probabilities of a segmentation as `.npz`, with the grid on which they are.
-
-    `probabilities` is float16 (label, z, y, x), the softmax of the averaged logits, of which the mask is the argmax;
-    `labels` are their names, `origin_mm` and `spacing_mm` (x, y, z) and `direction` (3, 3) the grid in LPS.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    logits, grid = segmentation.logits, segmentation.grid
-    probabilities = np.empty(logits.shape, np.float16)
-    for z in range(logits.shape[1]):
-        probabilities[:, z] = softmax(logits[:, z])
-    with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(
-            file,
-            probabilities=probabilities,
-            labels=np.array([labels.NAMES[label] for label in sorted(labels.NAMES)]),
-            origin_mm=np.array(grid.origin_mm),
-            spacing_mm=np.array(grid.spacing_mm),
-            direction=np.array(grid.direction).reshape(3, 3),
-        )
 
 
 def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:

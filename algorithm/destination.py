@@ -12,9 +12,10 @@ from contract import platform
 from contract.editions import Algorithm
 from contract.errors import OutputError
 from contract.images.volumes import find_image_suffix
+from contract.labels import LESIONS
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
-PROBABILITIES: Final = "probabilities.npz"
+PROBABILITY_FILES: Final = tuple(f"{name}_probability.nii.gz" for name in LESIONS)
 _MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 

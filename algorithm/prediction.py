@@ -40,7 +40,7 @@ class PredictRequest:
         device: "auto", "cpu" or "cuda".
         time_limit_s: seconds for the case, of which `spent_s` are already used; None sets no limit.
         max_passes: limit on the passes of the network; None makes all that fit the time.
-        probabilities_path: file for the class probabilities (`algorithm.output.write_probabilities`); None writes none.
+        probabilities_dir: folder for the probabilities (`algorithm.masks.probabilities`); None writes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
@@ -58,7 +58,7 @@ class PredictRequest:
     time_limit_s: float | None
     spent_s: float = 0.0
     max_passes: int | None = None
-    probabilities_path: Path | None = None
+    probabilities_dir: Path | None = None
     record_path: Path | None = None
     mask_path: Path | None = None
     is_shipped: bool = False

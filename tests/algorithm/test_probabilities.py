@@ -1,4 +1,4 @@
-"""Class probabilities beside an answer, on the network's grid."""
+"""Probabilities of GTVp and GTVn as images beside an answer, on the CT's grid."""
 
 from __future__ import annotations
 
@@ -8,42 +8,67 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.deadline import NoPassFitsError
-from algorithm.network.passes import Passes
-from algorithm.region.grids import restore_labels
+from algorithm.masks.probabilities import compute_percent
+from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.network.passes import NoPassFitsError, Passes
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 from contract.io.files import read_json
 
-FILE = "probabilities.npz"
+FILES = ("GTVp_probability.nii.gz", "GTVn_probability.nii.gz")
+
+
+def segment(logits: np.ndarray, grid: Geometry) -> Segmentation:
+    return Segmentation(logits, np.zeros(grid.array_shape, np.float32), None, grid)
+
+
+def test_percent_on_the_same_grid_and_beyond_it() -> None:
+    """The CT has two more voxels on each side of the segmented grid."""
+    logits = np.random.default_rng(0).normal(0, 3, (3, 4, 5, 6)).astype(np.float32)
+    grid, ct = Geometry((6, 5, 4), (2.0,) * 3, (4.0,) * 3), Geometry((10, 9, 8), (2.0,) * 3, (0.0,) * 3)
+    percent = compute_percent(segment(logits, grid), ct)
+    assert (percent.shape, percent.dtype) == ((2, 8, 9, 10), np.uint8)
+    np.testing.assert_array_equal(percent[:, 2:-2, 2:-2, 2:-2], np.rint(100 * softmax(logits)[1:]))
+    percent[:, 2:-2, 2:-2, 2:-2] = 0
+    assert not percent.any()
+
+
+@pytest.mark.parametrize("direction", [(1, 0, 0, 0, 1, 0, 0, 0, 1), (0, 1, 0, -0.8, 0, 0.6, 0.6, 0, 0.8)])
+def test_the_mask_is_where_a_label_is_most_probable(direction: tuple[float, ...]) -> None:
+    """On finer, coarser and oblique CTs, except where rounding to percent makes two labels equal."""
+    logits = np.random.default_rng(1).normal(0, 4, (3, 12, 12, 12)).astype(np.float32)
+    segmentation = segment(logits, Geometry((12,) * 3, (2.0,) * 3, (-11.0,) * 3))
+    for spacing_mm, size in ((1.3, 20), (3.7, 8)):
+        ct = Geometry((size,) * 3, (spacing_mm,) * 3, (-10.0, 3.0, -9.0), direction)
+        percent = compute_percent(segmentation, ct).astype(int)
+        mask = segmentation.mask_on(ct)
+        assert mask.any()
+        every = np.concatenate([100 - percent.sum(0, keepdims=True), percent])
+        own = np.take_along_axis(every, mask[None].astype(int), 0)[0]
+        assert (own >= every.max(0) - 1)[(mask > 0) | (percent.sum(0) > 0)].all()
 
 
 @pytest.mark.parametrize("task", ["segmentation", "rfs"])
 def test_they_are_those_of_the_mask_and_change_no_answer(
     predict: Any, case_folder: Any, tmp_path: Path, task: str
 ) -> None:
-    """They sum to 1 in half precision, give the written mask on the CT's grid, and the expected DSC of the record."""
+    """Both images lie on the CT's grid, and the mask is where they are the highest."""
     case_folder.write()
     plain, output, folder = predict(task), tmp_path / "output", tmp_path / "beside"
     before = {name: (output / name).read_bytes() for name in plain.files}
-    asked = predict(task, "--probabilities", str(folder), "--record", str(tmp_path / "record.json"))
+    asked = predict(task, "--probabilities", str(folder))
     assert {name: (output / name).read_bytes() for name in asked.files} == before
-    with np.load(folder / FILE) as stored:
-        p, names = stored["probabilities"], stored["labels"].tolist()
-        grid = Geometry(
-            p.shape[:0:-1], tuple(stored["spacing_mm"]), tuple(stored["origin_mm"]), tuple(stored["direction"].ravel())
-        )
-    assert (p.dtype, names) == (np.float16, ["background", "GTVp", "GTVn"])
-    p = p.astype(np.float32)
-    np.testing.assert_allclose(p.sum(0), 1, atol=2e-3)
-    mask, expected = p.argmax(0), read_json(tmp_path / "record.json")["expected_dsc"]
-    for label in (1, 2):
-        own = mask == label
-        assert expected[names[label]] == pytest.approx(2 * p[label][own].sum() / (own.sum() + p[label].sum()), rel=0.01)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    volumes = [read_volume(folder / name) for name in FILES]
+    for volume in volumes:
+        assert volume.array.dtype == np.uint8
+        assert volume.geometry.find_differences(case_folder.ct.geometry) == []
+    gtvp, gtvn = (volume.array.astype(int) for volume in volumes)
+    assert 0 < (gtvp + gtvn).max() <= 101
     if task == "segmentation":
-        written = read_volume(next(output.rglob("*.mha")))
-        restored = restore_labels(np.log(np.maximum(p, 1e-7)), grid, written.geometry)
-        assert (restored == written.array).mean() > 0.999
+        written = read_volume(next(output.rglob("*.mha"))).array
+        expected = np.stack([100 - gtvp - gtvn, gtvp, gtvn]).argmax(0)
+        assert (expected == written).mean() > 0.99
 
 
 def test_without_a_pass_there_are_none(
@@ -55,11 +80,12 @@ def test_without_a_pass_there_are_none(
         raise NoPassFitsError("no time")
 
     case_folder.write()
-    (tmp_path / FILE).write_bytes(b"of an earlier case")
+    for name in FILES:
+        (tmp_path / name).write_bytes(b"of an earlier case")
     monkeypatch.setattr(Passes, "make_first", nothing)
     answer = predict("hpv", "--probabilities", str(tmp_path), "--record", str(tmp_path / "record.json"))
     assert answer.status == 0
-    assert not (tmp_path / FILE).exists()
+    assert not any((tmp_path / name).exists() for name in FILES)
     assert any("no probabilities are written" in line for line in answer.lines)
     assert read_json(tmp_path / "record.json")["expected_dsc"] == {}
 
@@ -69,7 +95,7 @@ def test_a_folder_that_cannot_be_used_is_named_before_any_work(predict: Any, cas
     (tmp_path / "file").write_text("")
     answer = predict("rfs", "--probabilities", str(tmp_path / "file" / "below"), "--passes", "1")
     assert (answer.status, answer.files) == (1, [])
-    assert "--probabilities: probabilities.npz cannot be replaced" in answer.lines[-1]
+    assert "--probabilities: GTVp_probability.nii.gz cannot be replaced" in answer.lines[-1]
 
 
 @pytest.mark.parametrize(
