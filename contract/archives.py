@@ -1,7 +1,8 @@
 """Pack model packages in the platform's form, and read untrusted tar files safely.
 
-`tarfile` parses the headers; what it would read without a bound, or accept, is refused before. Its filters are not
-used: "data" can be defeated by long paths (CVE-2025-4517) and is absent from Python 3.11.2.
+`tarfile` parses the headers. Headers that it would read without a bound, and members that it would accept, are refused
+before. Its filters are not used: the filter "data" can be defeated by long paths (CVE-2025-4517) and does not exist in
+Python 3.11.2.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ MAX_UNPACKED_BYTES: Final = 16_000_000_000
 MAX_NAME_BYTES: Final = 1024
 MAX_DEPTH: Final = 32
 _PIECE: Final = 1 << 20
-# Long names and PAX headers, each and of an archive together: tarfile's time rises with the square of one's length.
+# Size of one extended header (a long name or a PAX header), and of all of an archive: tarfile's time grows with the
+# square of the size of a header.
 _MAX_EXTENSION_BYTES: Final = 1536
 _MAX_EXTENSIONS_BYTES: Final = 1 << 18
-_EXTENSIONS: Final = (
+_EXTENSION_TYPES: Final = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
@@ -39,9 +41,10 @@ _EXTENSIONS: Final = (
 
 
 class _DamageError(Exception):
-    """The archive breaks the format or a limit; the text says where."""
+    """The archive breaks the format or a limit; the text names the problem."""
 
 
+# Exceptions of a damaged archive.
 _DAMAGE: Final = (
     OSError,
     EOFError,
@@ -56,38 +59,45 @@ _DAMAGE: Final = (
 
 
 class _Stream:
-    """The uncompressed bytes of an archive, read forwards and at most `limit`; `last` is what was read last."""
+    """The uncompressed bytes of an archive, which are read only forwards and up to a limit.
+
+    Attributes:
+        last: The bytes that were read last.
+    """
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
-        self._file, self._limit, self._at, self._extensions = file, limit, 0, 0
+        self._file = file
+        self._limit = limit
+        self._position = 0
+        self._extension_bytes = 0
         self.last = b""
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def read(self, size: int) -> bytes:
-        if size < 0 or self._at + size > self._limit:
+        if size < 0 or self._position + size > self._limit:
             raise _DamageError(f"more than {self._limit} bytes unpacked")
         self.last = self._file.read(size)
-        self._at += len(self.last)
+        self._position += len(self.last)
         return self.last
 
-    def seek(self, place: int) -> int:
-        if place < self._at:
+    def seek(self, position: int) -> int:
+        if position < self._position:
             raise _DamageError("sizes that lead back")
-        while self._at < place and self.read(min(_PIECE, place - self._at)):
+        while self._position < position and self.read(min(_PIECE, position - self._position)):
             pass
-        return self._at
+        return self._position
 
     def count_extension(self, size: int) -> None:
         if not 0 <= size <= _MAX_EXTENSION_BYTES:
             raise _DamageError(f"a header of {size} bytes")
-        self._extensions += tarfile.BLOCKSIZE + size
-        if self._extensions > _MAX_EXTENSIONS_BYTES:
+        self._extension_bytes += tarfile.BLOCKSIZE + size
+        if self._extension_bytes > _MAX_EXTENSIONS_BYTES:
             raise _DamageError(f"headers of more than {_MAX_EXTENSIONS_BYTES} bytes together")
 
     def finish(self) -> None:
-        """Check that zeros end the archive, and read them to the end, where compressed files have their checksum."""
+        """Check that zeros end the archive, and read to the end of the file, because its checksum is there."""
         if len(self.last) < tarfile.BLOCKSIZE:
             raise _DamageError("it ends early")
         if any(self.last):
@@ -98,11 +108,11 @@ class _Stream:
 
 
 class _Header(tarfile.TarInfo):
-    """A header whose extensions are bounded before they are read; the map of a sparse file is not read at all."""
+    """A header that checks the size of extensions before they are read, and refuses sparse files."""
 
-    def _proc_member(self, archive: Any) -> tarfile.TarInfo:  # tarfile's own entry point for subclasses
-        archive.pax_headers.clear()  # those for the whole archive hold no names that a writer uses
-        if self.type in _EXTENSIONS:
+    def _proc_member(self, archive: Any) -> tarfile.TarInfo:  # tarfile's entry point for subclasses
+        archive.pax_headers.clear()  # No writer stores names in the headers of the whole archive.
+        if self.type in _EXTENSION_TYPES:
             archive.fileobj.count_extension(self.size)
         if self.type == tarfile.GNUTYPE_SPARSE:
             raise _DamageError("a sparse file")
@@ -112,10 +122,13 @@ class _Header(tarfile.TarInfo):
         raise _DamageError("a sparse file")
 
 
-def pack(folder: Path, archive: Path, others: Mapping[str, Path] | None = None) -> None:
-    """Pack the content of `folder`, as `tar -C folder .` does; the same files give the same bytes.
+def pack(folder: Path, archive: Path, extra_files: Mapping[str, Path] | None = None) -> None:
+    """Pack the content of a folder as `tar -C folder .` does. The same files result in the same bytes.
 
-    `others` are files that lie elsewhere, by their names in the archive.
+    Args:
+        folder: The folder.
+        archive: The `.tar.gz` to write.
+        extra_files: Files outside the folder, by their names in the archive.
     """
     with (
         archive.open("wb") as raw,
@@ -123,41 +136,42 @@ def pack(folder: Path, archive: Path, others: Mapping[str, Path] | None = None) 
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=1) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        find_files(folder)  # a folder that cannot be read is refused; `rglob` would leave it out
+        find_files(folder)  # Raises if a folder cannot be read; `rglob` would leave it out.
         for path in [folder, *sorted(folder.rglob("*"))]:
             if any(map(is_added_by_system, path.relative_to(folder).parts)):
                 continue
             name = "." if path == folder else f"./{path.relative_to(folder).as_posix()}"
-            tar.add(path, arcname=name, recursive=False, filter=_without_owner)
-        for name, path in (others or {}).items():
-            tar.add(path, arcname=f"./{name}", recursive=False, filter=_without_owner)
+            tar.add(path, arcname=name, recursive=False, filter=_remove_owner)
+        for name, path in (extra_files or {}).items():
+            tar.add(path, arcname=f"./{name}", recursive=False, filter=_remove_owner)
 
 
 def unpack(archive: Path, folder: Path, *, error: type[HecktorError] = ModelPackageError) -> None:
-    """Unpack an untrusted `.tar.gz` or `.tar`: only files and folders with relative names.
+    """Unpack an untrusted `.tar.gz`, `.tar.xz` or `.tar` of files and folders with relative names.
 
     The whole archive is read and checked before anything is written. Modes follow the umask; an executable file stays
     executable.
 
     Raises:
-        HecktorError: of class `error`: not such an archive, damaged, too large, or a member that is a link, a device,
-            a sparse file, appears twice or has a name that leads out of the folder.
+        HecktorError: Of class `error`: the file is not such an archive, is damaged or too large; or a member is a link,
+            a device or a sparse file, appears twice or has a name that leads out of the folder.
     """
-    with _one_line(archive.name, error):
-        for member, _ in _members(archive):
-            _parts(archive.name, member, error)
+    with _convert_errors(archive.name, error):
+        for member, _ in _iterate_members(archive):
+            _split_name(archive.name, member, error)
         folder.mkdir(parents=True, exist_ok=True)
-        for member, tar in _members(archive):
-            path = folder.joinpath(*_parts(archive.name, member, error))
+        for member, tar in _iterate_members(archive):
+            path = folder.joinpath(*_split_name(archive.name, member, error))
             try:
-                _write(member, tar, path)
+                _extract(member, tar, path)
             except FileExistsError:
                 raise error(archive.name, f"found {member.name[:80]!r} twice", "each member once") from None
             except OSError as problem:
                 raise error(archive.name, f"{member.name[:80]!r} cannot be written ({problem.strerror})") from None
 
 
-def _write(member: tarfile.TarInfo, tar: tarfile.TarFile, path: Path) -> None:
+def _extract(member: tarfile.TarInfo, tar: tarfile.TarFile, path: Path) -> None:
+    """Write a checked member to `path`, which must not exist if it is a file."""
     (path if member.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
     content = tar.extractfile(member)
     if content is not None:
@@ -168,14 +182,15 @@ def _write(member: tarfile.TarInfo, tar: tarfile.TarFile, path: Path) -> None:
 
 
 def read_member(archive: Path, name: str, *, max_bytes: int, error: type[HecktorError] = ModelPackageError) -> bytes:
-    """The content of one file at the top level of an archive.
+    """Read one file at the top level of an archive.
 
     Raises:
-        HecktorError: of class `error`: the archive cannot be read, lacks the file, or it is larger than `max_bytes`.
+        HecktorError: Of class `error`: the archive cannot be read or lacks the file, or the file is larger than
+            `max_bytes`.
     """
-    with _one_line(archive.name, error):
-        for member, tar in _members(archive):
-            if member.isreg() and _parts(archive.name, member, error) == [name]:
+    with _convert_errors(archive.name, error):
+        for member, tar in _iterate_members(archive):
+            if member.isreg() and _split_name(archive.name, member, error) == [name]:
                 if member.size > max_bytes:
                     raise error(archive.name, f"{name} of {member.size} bytes", f"at most {max_bytes}")
                 content = tar.extractfile(member)
@@ -183,12 +198,12 @@ def read_member(archive: Path, name: str, *, max_bytes: int, error: type[Hecktor
     raise error(archive.name, f"no {name}", f"{name} at the top level")
 
 
-def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
-    """Each member of a tar file (plain, gzip or xz), to be read from the open file before the next one.
+def _iterate_members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Yield each member of a tar file with the open file; the content must be read before the next member.
 
-    Headers, the number of members and all bytes together are bounded, so memory is. Raises errors of `_DAMAGE`.
+    Headers, the number of members and the total size are bounded, and so is the memory. Errors are those in `_DAMAGE`.
     """
-    with _opened(archive) as content:
+    with _open_uncompressed(archive) as content:
         stream = _Stream(content, MAX_UNPACKED_BYTES)
         tar = tarfile.TarFile(fileobj=cast(IO[bytes], stream), tarinfo=_Header, encoding="utf-8", errors="strict")
         for number, info in enumerate(tar):
@@ -202,7 +217,8 @@ def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]
 
 
 @contextmanager
-def _one_line(name: str, error: type[HecktorError]) -> Iterator[None]:
+def _convert_errors(name: str, error: type[HecktorError]) -> Iterator[None]:
+    """Convert the exceptions of a damaged archive to `error`; `name` is the name of the archive in messages."""
     try:
         yield
     except _DAMAGE as problem:
@@ -210,7 +226,8 @@ def _one_line(name: str, error: type[HecktorError]) -> Iterator[None]:
         raise error(name, f"cannot be unpacked ({reason})", "an intact .tar.gz") from None
 
 
-def _opened(archive: Path) -> IO[bytes]:
+def _open_uncompressed(archive: Path) -> IO[bytes]:
+    """Open the content of a plain, gzip or xz file."""
     with archive.open("rb") as file:
         start = file.read(6)
     if start.startswith(b"\x1f\x8b"):
@@ -218,22 +235,22 @@ def _opened(archive: Path) -> IO[bytes]:
     return lzma.open(archive) if start == b"\xfd7zXZ\0" else archive.open("rb")
 
 
-def _parts(archive: str, member: tarfile.TarInfo, error: type[HecktorError]) -> list[str]:
-    """The folders and file name of a member, checked."""
+def _split_name(archive: str, member: tarfile.TarInfo, error: type[HecktorError]) -> list[str]:
+    """Split the name of a member into folders and file name; raise `error` for a name or a kind that is refused."""
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
     if member.issparse() or not (member.isreg() or member.isdir()):
         kind = "link" if member.issym() or member.islnk() else "device or sparse file"
         raise error(archive, f"found {member.name[:80]!r}, a {kind}", "files and folders only")
-    is_odd = member.name.startswith("/") or ".." in parts or "\0" in member.name
-    if is_odd or not (parts or member.isdir()):
+    leads_out = member.name.startswith("/") or ".." in parts or "\0" in member.name
+    if leads_out or not (parts or member.isdir()):
         raise error(archive, f"found {member.name[:80]!r}", "names inside the folder")
     if len(member.name.encode()) > MAX_NAME_BYTES or len(parts) > MAX_DEPTH:
-        found = f"found a name of {len(member.name.encode())} bytes and {len(parts)} levels"
-        raise error(archive, found, f"at most {MAX_NAME_BYTES} bytes and {MAX_DEPTH} levels")
+        problem = f"found a name of {len(member.name.encode())} bytes and {len(parts)} levels"
+        raise error(archive, problem, f"at most {MAX_NAME_BYTES} bytes and {MAX_DEPTH} levels")
     return parts
 
 
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _remove_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = 0

@@ -24,13 +24,13 @@ _CT_MARK: Final = "__CT"
 _NAMED_SUFFIXES: Final = (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
 
 
-def _identifier(text: str) -> str:
+def _check_identifier(text: str) -> str:
     if not text or "/" in text or text in {".", ".."}:
         raise ValueError("the job's identifier")
     return text
 
 
-# Anything but a text counts as missing.
+# Any value that is not a text counts as missing.
 _OptionalText = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else "")]
 
 
@@ -64,29 +64,29 @@ class SocketValue(PlatformDocument):
 
     @property
     def relative_path(self) -> str:
-        """Path of the image folder or JSON file, empty if it is not listed."""
+        """Path of the image folder or JSON file; empty if it is not listed."""
         return self.socket.relative_path
 
     @property
     def image_name(self) -> str:
-        """Original file name of the image, empty if it is not listed."""
+        """Original file name of the image; empty if it is not listed."""
         return self.image.name if self.image else ""
 
 
 class Job(PlatformDocument):
     """An algorithm job; `pk` is the name of its folder below `/input` of the evaluation."""
 
-    pk: Annotated[str, AfterValidator(_identifier)]
+    pk: Annotated[str, AfterValidator(_check_identifier)]
     status: str
     inputs: tuple[SocketValue, ...]
     outputs: tuple[SocketValue, ...]
 
     def find_input_image_name(self, slug: str) -> str | None:
-        """Original file name of the input image in socket `slug`, which identifies the case."""
+        """Find the original file name of the input image in socket `slug`, which identifies the case."""
         return next((item.image_name for item in self.inputs if item.slug == slug), "") or None
 
     def find_output(self, slug: str) -> SocketValue | None:
-        """The output in socket `slug`, or None."""
+        """Find the output in socket `slug`; None if the job has no such output."""
         return next((item for item in self.outputs if item.slug == slug), None)
 
 
@@ -95,9 +95,9 @@ _SOCKET_VALUES: Final = TypeAdapter(tuple[SocketValue, ...])
 
 
 def parse_case(image_name: str) -> str:
-    """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`.
+    """Extract the case from an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`.
 
-    Letters are composed, since a file's name may have passed through macOS.
+    Letters are composed, because macOS decomposes them in file names.
     """
     name = Path(image_name).name
     suffix = find_image_suffix(Path(name), _NAMED_SUFFIXES)
@@ -108,13 +108,13 @@ def parse_case(image_name: str) -> str:
 def make_socket_entry(
     socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None
 ) -> dict[str, Any]:
-    """An entry of `inputs.json` or of a job's inputs or outputs.
+    """Make an entry of `inputs.json` or of a job's inputs or outputs.
 
     Args:
-        socket: socket of the entry.
-        pk: number of the entry.
+        socket: Socket of the entry.
+        pk: Number of the entry.
         image: (image pk, original file name) of an image.
-        value: value of a JSON socket.
+        value: Value of a JSON socket.
     """
     description = {
         "title": socket.title,
@@ -145,9 +145,16 @@ def make_job_entry(
     invoke_duration_s: float | None = None,
     status: str = SUCCEEDED,
 ) -> dict[str, Any]:
-    """A job of `predictions.json`; `inputs` and `outputs` are entries of `make_socket_entry`.
+    """Make a job of `predictions.json`.
 
-    `exec_duration_s` is for images that run one case per process, `invoke_duration_s` for images that serve requests.
+    Args:
+        pk: Identifier of the job.
+        inputs: Entries that `make_socket_entry` made.
+        outputs: Entries that `make_socket_entry` made.
+        algorithm_image: Name of the algorithm's image.
+        exec_duration_s: Time of an image that runs one process for each case.
+        invoke_duration_s: Time of an image that serves requests.
+        status: Status of the job.
     """
     return {
         "pk": pk,
@@ -161,20 +168,19 @@ def make_job_entry(
 
 
 def format_duration(seconds: float) -> str:
-    """Duration in the platform's spelling: 72 s is `P0DT00H01M12S`; negative durations are 0."""
-    whole = max(0, round(seconds))
-    minutes, seconds_left = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return f"P{days}DT{hours:02d}H{minutes:02d}M{seconds_left:02d}S"
+    """Format a duration as the platform does: 72 s is `P0DT00H01M12S`; negative durations are 0."""
+    total = max(0, round(seconds))
+    days, hours = total // 86400, total // 3600 % 24
+    minutes, remaining_s = total // 60 % 60, total % 60
+    return f"P{days}DT{hours:02d}H{minutes:02d}M{remaining_s:02d}S"
 
 
 def read_predictions(path: Path) -> tuple[Job, ...]:
     """Read `predictions.json`.
 
     Raises:
-        PredictionError: not a JSON list, an entry without a field that the platform always writes, or a
-            duplicate job.
+        PredictionError: The file is not a JSON list, an entry lacks a field that the platform always writes, or a job
+            appears twice.
     """
     content = read_json(path, error=PredictionError, max_bytes=256 * 1024 * 1024, accept_nan=True)
     try:
@@ -191,7 +197,7 @@ def read_inputs(path: Path, *, error: type[HecktorError] = PredictionError) -> t
     """Read `inputs.json`.
 
     Raises:
-        HecktorError: of class `error`: not a JSON list of socket entries.
+        HecktorError: Of class `error`: the file is not a JSON list of socket entries.
     """
     try:
         return _SOCKET_VALUES.validate_python(read_json(path, error=error, accept_nan=True))
