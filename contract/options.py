@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, and keep the words for `error`.
 
-        An empty value is refused: it is usually an unset shell variable, and as a path it would mean this folder.
+        An empty value is refused: it is usually an unset shell variable, and as a path it means the current folder.
         """
         self._words = list(sys.argv[1:] if args is None else args)
         self._refuse_empty_words()
@@ -46,8 +46,8 @@ class Parser(argparse.ArgumentParser):
                 )
 
     def error(self, message: str) -> NoReturn:
-        """End with exit status 2 and the message, which names options close to those that do not exist."""
-        known = set(_options_of(self, self._words))
+        """End with exit status 2 and a message that suggests similar options for those that do not exist."""
+        known = set(_list_options(self, self._words))
         for word in self._words:
             option = word.partition("=")[0]
             if option.startswith("--") and len(option) > 2 and option not in known:
@@ -56,77 +56,79 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
-    """The options of a parser and of the subcommand among the words."""
+def _list_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
+    """Yield the options of a parser and of the subcommand that the words name."""
     for action in parser._actions:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):
             for subcommand in filter(None, map(action.choices.get, words)):
-                yield from _options_of(subcommand, words)
+                yield from _list_options(subcommand, words)
 
 
 def require_paths(arguments: argparse.Namespace, *options: str) -> None:
-    """Refuse files and folders that do not exist, before a command imports what takes seconds.
+    """Check that the files and folders of options exist, before a command imports libraries, which takes seconds.
 
-    `options` are such as `--ground-truth`, or the name of a positional argument. A value is a path, NAME=PATH, or a
-    list of them.
+    Args:
+        arguments: The parsed command line. A value is a path, NAME=PATH, or a list of them.
+        options: Options such as `--ground-truth`, or names of positional arguments.
 
     Raises:
-        HecktorError: names the option and the whole path, with its deepest folder that exists.
+        HecktorError: A path does not exist. The message names the option, the whole path and its deepest folder that
+            exists.
     """
-    for option, path in _given(arguments, options):
+    for option, path in _iterate_paths(arguments, options):
         if not path.exists():
             whole = path.absolute()
-            there = next(folder for folder in whole.parents if folder.exists())
-            raise HecktorError(option, f"no such file or folder: {whole} ({there} exists)", "an existing one")
+            existing = next(folder for folder in whole.parents if folder.exists())
+            raise HecktorError(option, f"no such file or folder: {whole} ({existing} exists)", "an existing one")
 
 
 def require_folders(arguments: argparse.Namespace, *options: str) -> None:
-    """Refuse what `require_paths` refuses, and files. Raises `HecktorError`."""
+    """Check that the paths of options exist and are folders; raise `HecktorError` otherwise."""
     require_paths(arguments, *options)
-    for option, path in _given(arguments, options):
+    for option, path in _iterate_paths(arguments, options):
         if not path.is_dir():
             raise HecktorError(option, f"a file: {path.absolute()}", "a folder")
 
 
 def require_files(arguments: argparse.Namespace, *options: str) -> None:
-    """Refuse what `require_paths` refuses, and folders. Raises `HecktorError`."""
+    """Check that the paths of options exist and are not folders; raise `HecktorError` otherwise."""
     require_paths(arguments, *options)
-    for option, path in _given(arguments, options):
+    for option, path in _iterate_paths(arguments, options):
         if path.is_dir():
             raise HecktorError(option, f"a folder: {path.absolute()}", "a file")
 
 
-def _given(arguments: argparse.Namespace, options: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Each path that is given for one of the options, with the option."""
+def _iterate_paths(arguments: argparse.Namespace, options: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Yield every path among the values of the options, with the option."""
     for option in options:
-        for path in _paths_in(getattr(arguments, option.lstrip("-").replace("-", "_"), None)):
+        for path in _find_paths(getattr(arguments, option.lstrip("-").replace("-", "_"), None)):
             yield option, path
 
 
-def _paths_in(value: object) -> Iterator[Path]:
-    """The paths among the values of an option."""
+def _find_paths(value: object) -> Iterator[Path]:
+    """Yield the paths in a value, which may be a list or a tuple."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _paths_in(one)
+        for item in value:
+            yield from _find_paths(item)
 
 
 def add_edition_and_task_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
-    """Add `--edition` and `--task`; read the latter with `select_algorithm`."""
+    """Add `--edition` and `--task`; `select_algorithm` reads the value of `--task`."""
     add_task_option(parser)
     add_edition_option(parser, known_from)
 
 
 def add_code_option(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add `--code`, folders of the user's own code; `what` completes "folder of your own code"."""
-    what_it_is = f"folder of your own code{what}; may be repeated"
-    parser.add_argument("--code", type=Path, action="append", default=[], metavar="DIR", help=what_it_is)
+    """Add `--code`, folders of user code; `what` completes "folder of your code" in the help text."""
+    text = f"folder of your code{what}; may be repeated"
+    parser.add_argument("--code", type=Path, action="append", default=[], metavar="DIR", help=text)
 
 
 def add_task_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--task` alone."""
+    """Add `--task`."""
     parser.add_argument(
         "--task",
         help="task of the edition by name or number, such as rfs or 2; optional if the edition has only one task",
@@ -134,21 +136,23 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") -> None:
-    """Add `--edition` alone; `load_edition` reads its value.
+    """Add `--edition`; `load_edition` reads its value.
 
-    `known_from` names the file that knows the edition; then the default is None, and the command reads that file.
+    Args:
+        parser: The parser.
+        known_from: The file from which the command reads the edition if the option is absent. Then the default is None.
     """
     parser.add_argument(
         "--edition",
         default=None if known_from else DEFAULT_EDITION,
         metavar="NAME|FILE",
-        help=f"edition of the challenge: {', '.join(list_editions())}, or the JSON file of your own "
+        help=f"edition of the challenge: {', '.join(list_editions())}, or the JSON file of a custom edition "
         f"(default: {known_from or DEFAULT_EDITION})",
     )
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--serve` and `--port`, the platform's `invoke` mode; check the port with `check_port`."""
+    """Add `--serve` and `--port` for the platform's `invoke` mode; `check_port` checks the port."""
     parser.add_argument(
         "--serve",
         action=argparse.BooleanOptionalAction,
@@ -163,7 +167,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_port(arguments: argparse.Namespace) -> None:
-    """Raise HecktorError for `--port` without `--serve`."""
+    """Check that `--port` is not used without `--serve`; raise `HecktorError` otherwise."""
     if arguments.port is not None and not arguments.serve:
         raise HecktorError("--port", "found without --serve", "both")
 
@@ -171,7 +175,14 @@ def check_port(arguments: argparse.Namespace) -> None:
 def select_algorithm(
     parser: argparse.ArgumentParser, find: Callable[[str | None], Algorithm], name: str | None, hint: str = ""
 ) -> Algorithm:
-    """The algorithm that `find` gives for the value of `--task`; an unknown task ends with exit status 2."""
+    """Select the algorithm that `--task` names; an unknown task ends the program with exit status 2.
+
+    Args:
+        parser: The parser, whose usage is printed.
+        find: Function that finds the algorithm by its name, such as `Edition.find_algorithm`.
+        name: Value of `--task`; None without the option.
+        hint: Text that follows the message.
+    """
     try:
         return find(name)
     except HecktorError as error:
@@ -179,37 +190,33 @@ def select_algorithm(
 
 
 def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:
-    """A reader of whole numbers from `at_least` to `at_most`, both included; None is no upper limit.
-
-    The reader raises argparse.ArgumentTypeError for any other text.
-    """
+    """Make an argparse type of whole numbers from `at_least` to `at_most`, both included; None means no upper limit."""
     if at_most is None:
-        return _reader(int, lambda number: number >= at_least, f"a whole number of at least {at_least}")
-    return _reader(int, lambda number: at_least <= number <= at_most, f"a whole number from {at_least} to {at_most}")
+        return _make_type(int, lambda number: number >= at_least, f"a whole number of at least {at_least}")
+    expected = f"a whole number from {at_least} to {at_most}"
+    return _make_type(int, lambda number: at_least <= number <= at_most, expected)
 
 
 def number_within(low: float, high: float) -> Callable[[str], float]:
-    """A reader of numbers from `low` to `high`, both included.
-
-    The reader raises argparse.ArgumentTypeError for any other text.
-    """
-    return _reader(float, lambda number: low <= number <= high, f"a number from {low:g} to {high:g}")
+    """Make an argparse type of numbers from `low` to `high`, both included."""
+    return _make_type(float, lambda number: low <= number <= high, f"a number from {low:g} to {high:g}")
 
 
 def positive_number() -> Callable[[str], float]:
-    """A reader of finite numbers above 0; it raises argparse.ArgumentTypeError for any other text."""
-    return _reader(float, lambda number: 0 < number < math.inf, "a finite number above 0")
+    """Make an argparse type of finite numbers above 0."""
+    return _make_type(float, lambda number: 0 < number < math.inf, "a finite number above 0")
 
 
-def _reader(
-    convert: Callable[[str], Number], accepts: Callable[[Number], bool], expected: str
+def _make_type(
+    convert: Callable[[str], Number], is_allowed: Callable[[Number], bool], expected: str
 ) -> Callable[[str], Number]:
-    def read(text: str) -> Number:  # NaN fails every comparison
+    def read(text: str) -> Number:
         try:
             number = convert(text)
         except ValueError:
             number = None
-        if number is None or not accepts(number):
+        # NaN fails every comparison.
+        if number is None or not is_allowed(number):
             raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}")
         return number
 

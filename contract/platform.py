@@ -1,4 +1,4 @@
-"""Paths and file names: those of grand-challenge.org, and the spellings and entries of operating systems."""
+"""Paths and file names of grand-challenge.org, and names that operating systems add or spell differently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal
 INPUT_DIR: Final = Path("/input")
 OUTPUT_DIR: Final = Path("/output")
 MODEL_DIR: Final = Path("/opt/ml/model")
-# Entrants' code that was built into an image, one folder each.
+# Folders of user code that was built into an image.
 CODE_DIR: Final = Path("/opt/code")
 GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
 # The label tells how the platform calls an image: a new process for each case (exec), or one server (invoke).

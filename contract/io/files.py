@@ -1,4 +1,4 @@
-"""Atomic file writing and strict JSON."""
+"""Read and write files: atomic writing, strict JSON, CSV and text."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from contract.errors import HecktorError, InputError, OutputError, make_read_err
 from contract.platform import compose
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
-_LEAST_FREE_BYTES = 4096
+_MIN_FREE_BYTES = 4096
 _CSV_IN_UTF8 = 'a CSV file in UTF-8: save it as "CSV UTF-8"'
 _PARTIAL = ".partial-"
 # Attempts to give a folder its name while other processes write folders of that name.
 _MAX_RENAMES = 100
-# Of a whole number; the largest double has 309, and Python converts no more than 4,300.
+# Digits of a whole number. The largest double has 309 digits, and Python converts at most 4,300.
 _MAX_DIGITS = 310
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
 PHANTOM_MARKER = Path("truth", "cohort.json")
-# Where a text begins that a spreadsheet would calculate: at the start, or after a sign at which one splits cells whose
-# separator is no comma, as where decimals have one. Numbers and a dash alone are no formula.
+# A spreadsheet calculates a text that begins with one of these signs. Some spreadsheets also split a cell at semicolons
+# and tabs, for example if decimals have a comma. Numbers and a single dash are not formulas.
 _AT_START = r"'*[=+@\t\r-](?=(?s:.))(?![\d.]+(e[+-]?\d+)?$|inf$)"
 _AFTER_SEPARATOR = r"(?<=[;\t\r\n])"
 _IN_CELL = r"[\"'\s]*[=+@-]"
@@ -45,16 +45,16 @@ _TEXT_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target` that replaces it when the block succeeds.
+    """Yield a temporary path in the folder of `target`, which replaces `target` when the block succeeds.
 
     The temporary name keeps the suffixes of the target, because image writers choose the format by them. After an
     error the temporary file is removed and an earlier `target` is unchanged.
 
     Raises:
-        OutputError: the file cannot be created, written or renamed.
+        OutputError: The file cannot be created, written or renamed.
     """
-    with _refusing(target):
-        partial = _new_partial(target)
+    with _convert_errors(target):
+        partial = _create_partial(target)
         try:
             yield partial
             partial.replace(target)
@@ -62,61 +62,66 @@ def atomic_path(target: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
-def _new_partial(target: Path) -> Path:
+def _create_partial(target: Path) -> Path:
+    """Create an empty file with a temporary name in the folder of `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Not by `tempfile`, whose files only their owner may read: modes follow the umask.
+    # The mode follows the umask. A file of `tempfile` could be read only by its owner.
     partial = target.with_name(f"{_PARTIAL}{secrets.token_hex(8)}{''.join(target.suffixes[-2:])}")
     partial.touch(exist_ok=False)
     return partial
 
 
 def format_utf8_path(path: Path, error: type[HecktorError]) -> str:
-    """The path as text for ITK, which ends the process at a name that is not UTF-8.
+    """Return the path as text for ITK, which ends the process at a name that is not UTF-8.
 
     Raises:
-        HecktorError: of class `error`: a name in the path is not UTF-8.
+        HecktorError: Of class `error`: a name in the path is not UTF-8.
     """
-    odd = next((part for part in path.parts if not _is_utf8(part)), None)
-    if odd is not None:
-        raise error(odd, "a name that is not UTF-8", "another name of this file or folder")
+    for part in path.parts:
+        if not _is_utf8(part):
+            raise error(part, "a name that is not UTF-8", "another name of this file or folder")
     return str(path)
 
 
 def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)  # how Python holds bytes that are no UTF-8
+    # Python stores bytes that are not UTF-8 as surrogates.
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def write_bytes(target: Path, content: bytes) -> None:
-    """Write one file as `write_files` does. Raises `OutputError`."""
+    """Write one file as `write_files` does; raise `OutputError` if it cannot be written."""
     write_files({target: content})
 
 
 def write_files(contents: Mapping[Path, bytes], *, partials: Path | None = None) -> None:
     """Write several files atomically: they get their names when all are complete.
 
-    A failure to write or rename one of them leaves earlier files of these names unchanged. Until then they have
-    temporary names beside them, or in the folder `partials` on the same file system, where a process that is killed
-    leaves them.
+    If a file cannot be written or renamed, earlier files of these names are unchanged.
+
+    Args:
+        contents: Content by path.
+        partials: Folder of the temporary files, on the same file system; by default the folder of each file. A process
+            that is killed leaves its temporary files there.
 
     Raises:
-        OutputError: a file cannot be created, written or renamed.
+        OutputError: A file cannot be created, written or renamed.
     """
     partial_of: dict[Path, Path] = {}
     try:
         for target, content in contents.items():
-            with _refusing(target):
+            with _convert_errors(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                partial_of[target] = _new_partial(target if partials is None else partials / target.name)
+                partial_of[target] = _create_partial(target if partials is None else partials / target.name)
                 partial_of[target].write_bytes(content)
-        _give_names(partial_of)
+        _rename_partials(partial_of)
     finally:
         for partial in partial_of.values():
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
 
 
-def _give_names(partial_of: Mapping[Path, Path]) -> None:
-    """Rename each partial file to its target; after a failure the earlier files of all targets are back.
+def _rename_partials(partial_of: Mapping[Path, Path]) -> None:
+    """Rename each temporary file to its target; after a failure the earlier files of all targets are restored.
 
     Raises:
         OutputError: A file cannot be renamed.
@@ -125,11 +130,11 @@ def _give_names(partial_of: Mapping[Path, Path]) -> None:
     earlier_of = {target: partial.with_name(f"{partial.name}.earlier") for target, partial in partial_of.items()}
     try:
         for target, partial in partial_of.items():
-            with _refusing(target):
+            with _convert_errors(target):
                 if len(partial_of) > 1:
-                    with suppress(OSError):  # no earlier file, or a file system without links
+                    with suppress(OSError):  # There is no earlier file, or the file system has no links.
                         earlier_of[target].hardlink_to(target)
-                _give_name(partial, target)
+                _rename_partial(partial, target)
             renamed.append(target)
     except OutputError:
         for target in renamed:
@@ -143,49 +148,47 @@ def _give_names(partial_of: Mapping[Path, Path]) -> None:
                 earlier.unlink(missing_ok=True)
 
 
-def _give_name(partial: Path, target: Path) -> None:
+def _rename_partial(partial: Path, target: Path) -> None:
     partial.replace(target)
 
 
 @contextmanager
-def _refusing(target: Path) -> Iterator[None]:
-    """Turn an OSError of the block into the `OutputError` of `target`."""
+def _convert_errors(target: Path) -> Iterator[None]:
+    """Convert an OSError of the block to an `OutputError` about `target`."""
     try:
         yield
     except OSError as problem:
-        raise _refused(target, problem) from None
-
-
-def _refused(target: Path, problem: OSError) -> OutputError:
-    return make_write_error(target.name, problem, f"a writable folder {'/'.join(target.parts[-3:-1])}")
+        folder = "/".join(target.parts[-3:-1])
+        raise make_write_error(target.name, problem, f"a writable folder {folder}") from None
 
 
 def check_free_space(folder: Path) -> None:
-    """Raise the OSError of a full disk if `folder` has no space left: libraries hide it behind errors of their own."""
-    if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+    """Raise the OSError of a full disk if a folder has no space left, since libraries raise other errors instead."""
+    if shutil.disk_usage(folder).free < _MIN_FREE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `target` that replaces it when the block succeeds.
+    """Yield a hidden folder in the folder of `target`, which replaces `target` when the block succeeds.
 
-    Each writer has a folder of its own, and an earlier `target` is complete until the new one takes its name. Of two
-    writers the later one wins. Folders that killed writers left beside `target` are removed.
+    Every writer has a different hidden folder, and an earlier `target` is complete until it is replaced. If two
+    processes write at the same time, `target` is the result of the later one. Hidden folders of killed writers are
+    removed.
 
     Raises:
         OutputError: The folder cannot be created or renamed.
     """
-    with _refusing(target):
+    with _convert_errors(target):
         target = target.resolve() if target.is_symlink() else target
         target.parent.mkdir(parents=True, exist_ok=True)
         prefix = f"{_PARTIAL}{target.name[:40]}-"
         _remove_abandoned(target.parent, prefix)
-        partial, lock = _new_locked_folder(target.parent, prefix)
+        partial, lock = _create_locked_folder(target.parent, prefix)
     try:
         yield partial
-        with _refusing(target):
-            with suppress(FileNotFoundError):  # no earlier folder
+        with _convert_errors(target):
+            with suppress(FileNotFoundError):  # There is no earlier folder.
                 shutil.copymode(target, partial)
             replace_path(partial, target)
     finally:
@@ -194,9 +197,9 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def replace_path(new: Path, target: Path) -> None:
-    """Rename a complete folder or file to `target`; an earlier `target` is renamed aside and removed last.
+    """Rename a complete folder or file to `target`, and remove an earlier `target` afterwards.
 
-    If the renaming fails, the earlier `target` gets its name back.
+    If the renaming fails, the earlier `target` is restored.
 
     Raises:
         OSError: A path cannot be renamed.
@@ -208,7 +211,7 @@ def replace_path(new: Path, target: Path) -> None:
         try:
             new.rename(target)
         except OSError as problem:
-            if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another writer was faster
+            if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):  # Another writer was faster.
                 remove_path(earlier)
                 continue
             with suppress(OSError):
@@ -228,14 +231,18 @@ def remove_path(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _new_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
-    """Create a folder of a new name and lock it, so that no other writer takes it for an abandoned one."""
+def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
+    """Create a folder with a new name and lock it, so that no other writer removes it as abandoned.
+
+    Returns:
+        The folder, and the file descriptor that holds the lock.
+    """
     while True:
         folder = parent / f"{prefix}{secrets.token_hex(8)}"
         folder.mkdir()
-        with suppress(FileNotFoundError):  # another writer removed it before it was locked
+        with suppress(FileNotFoundError):  # Another writer removed the folder before it was locked.
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            with suppress(OSError):  # a file system without locks, where abandoned folders stay
+            with suppress(OSError):  # On a file system without locks, abandoned folders are not removed.
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if folder.is_dir():
                 return folder, lock
@@ -243,7 +250,7 @@ def _new_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove the hidden folders of killed writers: those that nobody has locked."""
+    """Remove the hidden folders that no process has locked: their writers were killed."""
     for folder in [path for path in parent.iterdir() if path.name.startswith(prefix)]:
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -255,35 +262,39 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write UTF-8 text atomically, see `write_bytes`."""
+    """Write UTF-8 text atomically as `write_bytes` does."""
     write_bytes(target, text.encode("utf-8"))
 
 
 def write_csv(target: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a table as `format_csv` gives it, whole or not at all."""
+    """Write a table atomically as `format_csv` formats it."""
     write_text(target, format_csv(columns, rows))
 
 
 def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = False) -> str:
-    """A table with a header; a cell that a row lacks is empty.
+    """Format a table as CSV with a header.
 
-    In a table `for_people` an apostrophe precedes texts that a spreadsheet would take for a formula, such as the name
-    of a team that begins with `=`, or has it after a semicolon, where spreadsheets split if decimals have a comma.
-    Tables that programs read hold names as they are.
+    Args:
+        columns: Names of the columns.
+        rows: Cells by column. A missing cell is empty.
+        for_people: Whether people open the table in a spreadsheet. Then an apostrophe is put before a text that the
+            spreadsheet would take for a formula, such as the name of a team that begins with `=`, or has `=` after a
+            semicolon. Programs get the names as they are.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _no_formula(value) for key, value in row.items()} if for_people else row for row in rows)
+    for row in rows:
+        writer.writerow({column: _mark_formula(cell) for column, cell in row.items()} if for_people else row)
     return text.getvalue()
 
 
-def _no_formula(value: Any) -> Any:
-    return _FORMULA.sub("'", value) if isinstance(value, str) else value
+def _mark_formula(cell: Any) -> Any:
+    return _FORMULA.sub("'", cell) if isinstance(cell, str) else cell
 
 
 def remove_apostrophes(text: str) -> str:
-    """A text of a table for people without the apostrophes that `format_csv` put into it."""
+    """Remove the apostrophes that `format_csv` put into a text for people."""
     return _MARKED_FORMULA.sub("", text)
 
 
@@ -291,18 +302,18 @@ def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:
     """Write `value` as standard JSON atomically.
 
     Raises:
-        ValueError: `value` holds NaN or an infinity, which are not JSON.
+        ValueError: The value holds NaN or an infinity, which are not JSON.
     """
     write_text(target, format_json(value, indent=indent))
 
 
 def format_json(value: Any, *, indent: int | None = 2) -> str:
-    """`value` as standard JSON with a final line break. Raises `ValueError` for NaN and infinities."""
+    """Format a value as standard JSON with a final line break; raise ValueError for NaN and infinities."""
     return json.dumps(value, indent=indent, allow_nan=False) + "\n"
 
 
 def find_files(folder: Path) -> list[Path]:
-    """Return all files below a folder, sorted. `Path.rglob` passes over folders that this user may not read.
+    """List all files below a folder, sorted. `Path.rglob` would skip folders that this user may not read.
 
     Raises:
         OSError: A folder cannot be read.
@@ -316,7 +327,7 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
-    """Return the entries of a folder whose names match, sorted. `Path.glob` finds nothing in an unreadable folder.
+    """List the entries of a folder whose names match, sorted. `Path.glob` would find nothing in an unreadable folder.
 
     Raises:
         OSError: The folder cannot be read.
@@ -325,12 +336,16 @@ def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
 
 
 def suggest_folder(folder: Path, fits: Callable[[Path], bool]) -> str:
-    """A folder above or in this one that fits instead, as `, but FOLDER is one`; empty if none does."""
+    """Suggest the parent or a subfolder in place of a folder that is not suitable.
+
+    Returns:
+        The end of a message, `, but FOLDER is one`; empty if no such folder fits.
+    """
     if not folder.is_dir():
         return ""
-    places = [folder.absolute().parent, *sorted(path.absolute() for path in folder.iterdir() if path.is_dir())]
-    with suppress(OSError):  # a folder without permission
-        return next((f", but {place} is one" for place in places if fits(place)), "")
+    candidates = [folder.absolute().parent, *sorted(path.absolute() for path in folder.iterdir() if path.is_dir())]
+    with suppress(OSError):  # A folder may be closed to this user.
+        return next((f", but {candidate} is one" for candidate in candidates if fits(candidate)), "")
     return ""
 
 
@@ -344,33 +359,37 @@ def read_json(
 ) -> Any:
     """Read one JSON document strictly: UTF-8, no duplicate keys, no NaN or infinity, bounded size and depth.
 
-    `accept_nan` reads NaN, Infinity, -Infinity and numbers beyond a double as None, as the platform's parser does;
-    of whole numbers those of more than 310 digits.
-    `name` stands for the file in messages, by default its own name.
+    Args:
+        path: The file.
+        error: Class of the exceptions raised.
+        max_bytes: Largest size of the file.
+        accept_nan: Whether NaN, Infinity, -Infinity, numbers that exceed a double and whole numbers of more than 310
+            digits are read as None, as the platform's parser does.
+        name: Name in messages, by default the name of the file.
 
     Raises:
-        HecktorError: of class `error`: absent, too large, or not strict JSON.
+        HecktorError: Of class `error`: the file does not exist, is too large, or is not strict JSON.
     """
     text = read_text(path, "a JSON file", error=error, max_bytes=max_bytes, name=name)
     return parse_json(text, name or path.name, error=error, accept_nan=accept_nan)
 
 
 def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, accept_nan: bool = False) -> Any:
-    """Parse strict JSON from `text`; `name` names it in messages. See `read_json` for `accept_nan` and errors."""
+    """Parse strict JSON as `read_json` does, which documents the arguments and errors."""
 
-    def constant_or_none(constant: str) -> Any:
+    def read_constant(constant: str) -> Any:
         if accept_nan:
             return None
         raise error(name, f"found {constant}", "standard JSON, without NaN and infinities")
 
-    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        unique = dict(pairs)
-        if len(unique) < len(pairs):
+    def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value_of = dict(pairs)
+        if len(value_of) < len(pairs):
             duplicate = min(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
             raise error(name, f"key {duplicate!r} appears twice", "each key once")
-        return unique
+        return value_of
 
-    def finite_float(token: str) -> float | None:
+    def read_float(token: str) -> float | None:
         number = float(token)
         if not math.isfinite(number):
             if accept_nan:
@@ -381,10 +400,10 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
     try:
         return json.loads(
             text,
-            parse_constant=constant_or_none,
-            object_pairs_hook=unique_keys,
-            parse_float=finite_float,
-            parse_int=lambda token: int(token) if len(token) <= _MAX_DIGITS else finite_float(token),
+            parse_constant=read_constant,
+            object_pairs_hook=make_object,
+            parse_float=read_float,
+            parse_int=lambda token: int(token) if len(token) <= _MAX_DIGITS else read_float(token),
         )
     except RecursionError:
         raise error(name, "nested too deeply", "a plain JSON document") from None
@@ -393,7 +412,7 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
 
 
 def remove_trailing_commas(text: str) -> str:
-    """JSON text without commas before a closing bracket, which strict JSON refuses; texts in quotes are unchanged."""
+    """Remove commas before a closing bracket, which strict JSON refuses; texts in quotes are unchanged."""
     return _TEXT_OR_TRAILING_COMMA.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
 
 
@@ -401,7 +420,7 @@ def read_csv_text(path: Path, *, error: type[HecktorError], max_bytes: int) -> s
     """Read the text of a CSV file in UTF-8; line ends become `\\n`.
 
     Raises:
-        HecktorError: of class `error`: see `read_text` and `decode_csv`.
+        HecktorError: Of class `error`: see `read_text` and `decode_csv`.
     """
     content = read_bytes(path, "a CSV file", error=error, max_bytes=max_bytes, name=path.name)
     return decode_csv(content, path.name, error=error)
@@ -413,10 +432,10 @@ def decode_csv(content: bytes, name: str, *, error: type[HecktorError]) -> str:
     Line ends become `\\n`, and letters are composed (Unicode form NFC).
 
     Raises:
-        HecktorError: of class `error`: another encoding, or a first line such as `sep=,`, which spreadsheets write. The
-            message says how to save the table.
+        HecktorError: Of class `error`: the text has another encoding, or its first line is `sep=,` or similar, as
+            spreadsheets write. The message tells how to save the table.
     """
-    # The first character of UTF-16 text is a byte order mark, or a zero byte stands next to a letter.
+    # UTF-16 text begins with a byte order mark, or with a letter and a zero byte.
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1:
         raise error(name, "UTF-16 text", _CSV_IN_UTF8)
     try:
@@ -431,12 +450,18 @@ def decode_csv(content: bytes, name: str, *, error: type[HecktorError]) -> str:
 
 
 def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int, name: str = "") -> str:
-    """Read a UTF-8 text file, with or without a byte order mark; `expected` names its kind in messages.
+    """Read a UTF-8 text file, with or without a byte order mark.
 
-    `name` stands for the file in messages, by default its own name.
+    Args:
+        path: The file.
+        expected: Kind of the file in messages.
+        error: Class of the exceptions raised.
+        max_bytes: Largest size of the file.
+        name: Name in messages, by default the name of the file.
 
     Raises:
-        HecktorError: of class `error`: absent, not a regular file, too large, not UTF-8, or unreadable.
+        HecktorError: Of class `error`: the file does not exist, is not a regular file, is too large, is not UTF-8, or
+            cannot be read.
     """
     name = name or path.name
     content = read_bytes(path, expected, error=error, max_bytes=max_bytes, name=name)
@@ -453,7 +478,7 @@ def decode_text(content: bytes, name: str, expected: str, *, error: type[Hecktor
 
 
 def read_bytes(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int, name: str = "") -> bytes:
-    """Read a regular file of at most `max_bytes`; arguments and errors are those of `read_text`."""
+    """Read a regular file of at most `max_bytes`; `read_text` documents the arguments and errors."""
     name = name or path.name
     if not path.exists():
         raise error(name, f"not found in {path.parent.name or 'the current folder'}", expected)

@@ -1,4 +1,4 @@
-"""One writer at a time for each output: a lock that ends with its process, however that ends."""
+"""Lock outputs, so that only one process writes an output at a time. A lock ends when its process ends."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOGGER = logging.getLogger("hecktor")
 def lock_output(target: Path) -> Iterator[None]:
     """Keep other processes out of an output folder or file while the block writes it.
 
-    The lock is a hidden file in the parent folder, because `target` may be replaced. The file is removed at the end;
-    one that a killed process left does not lock. If the parent is not writable, as in a container, the lock is the
-    output folder itself.
+    The lock is a hidden file in the parent folder, because `target` may be replaced. The file is removed at the end; a
+    file that a killed process left does not lock. If the parent folder is not writable, as in a container, the output
+    folder itself is locked.
 
     Raises:
         OutputError: Another process is writing `target`, or this user may not write there.
@@ -34,7 +34,7 @@ def lock_output(target: Path) -> Iterator[None]:
     try:
         handle, is_file = _lock_file(lock_file), True
     except BlockingIOError:
-        raise _occupied(target) from None
+        raise _make_occupied_error(target) from None
     except OSError:
         handle, is_file = _lock_folder(place, target), False
     try:
@@ -44,13 +44,13 @@ def lock_output(target: Path) -> Iterator[None]:
             lock_file.unlink(missing_ok=True)
         if handle is not None:
             os.close(handle)
-        with suppress(OSError):  # a folder that is used by now
+        with suppress(OSError):  # Another process uses the folder by now.
             for folder in new_folders:
                 folder.rmdir()
 
 
 def _require_writable(place: Path) -> None:
-    """Raise `OutputError` if this user may not write an output. A disk that is read-only has its own error later."""
+    """Raise `OutputError` if this user may not write an output; a read-only disk has another error later."""
     folder = next(path for path in (place, *place.parents) if os.path.lexists(path))
     if not folder.is_dir():
         folder = folder.parent
@@ -75,20 +75,20 @@ def _lock_file(path: Path) -> int:
             path.unlink(missing_ok=True)
             os.close(handle)
             raise
-        os.close(handle)  # the process that held the lock has removed the file in the meantime
+        os.close(handle)  # The process that held the lock has removed the file in the meantime.
 
 
 def _lock_folder(folder: Path, target: Path) -> int | None:
     """Lock an output folder itself, and return its descriptor; None if it does not exist or cannot be locked."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # the command says why it cannot write there
+    except OSError:  # The command reports why it cannot write there.
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise _occupied(target) from None
+        raise _make_occupied_error(target) from None
     except OSError:
         LOGGER.warning("%s: the file system cannot lock; do not write there twice at once", target)
     return handle
@@ -101,5 +101,5 @@ def _is_open_file(handle: int, path: Path) -> bool:
         return False
 
 
-def _occupied(target: Path) -> OutputError:
+def _make_occupied_error(target: Path) -> OutputError:
     return OutputError(str(target), "another process is writing there", "another output, or the end of that process")

@@ -121,14 +121,14 @@ def test_answers_are_written_all_or_none(
     request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mask has its name already when the next file cannot get one."""
-    real = files._give_name
+    real = files._rename_partial
 
     def full_disk(partial: Path, target: Path) -> None:
         if target.name == "t-stage.json":
             raise OSError(errno.ENOSPC, "No space left on device")
         real(partial, target)
 
-    monkeypatch.setattr(files, "_give_name", full_disk)
+    monkeypatch.setattr(files, "_rename_partial", full_disk)
     with pytest.raises(OutputError, match=r"t-stage.json: no space left on the disk"):
         predict(request_of, LoadedPackage(package, "cpu"))
     assert not [path for path in case.output.rglob("*") if path.is_file()]
