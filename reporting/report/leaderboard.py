@@ -118,7 +118,15 @@ def _describe_shared_place(results: TaskResults, winners: Sequence[RankedEntry])
 
 
 def _describe_value(results: TaskResults, entry: RankedEntry) -> str:
-    """Describe a team's value of the first deciding metric; return an empty string if it has no value."""
+    """Describe the figure of the official scheme that ranks a team, or its value of the first deciding metric.
+
+    The description is empty if the team has no value.
+    """
+    for name in _list_scheme_figures(results.board):
+        figure = getattr(entry.rankings[results.board.official], name)
+        if name == "significant_wins":
+            return f"with {figure:g} significant win{'s' * (figure != 1)}"
+        return f"with {_lower_title(_SCHEME_FIGURES[name])} {figure:.4g}"
     metric = results.deciding[0]
     value, low, high = entry.metrics[metric].figures
     if value is None:

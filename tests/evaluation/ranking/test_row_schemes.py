@@ -319,7 +319,7 @@ def test_rank_and_report_follow_the_edition(challenge, tmp_path, capsys):
     options = ["--task", "1", "--edition", str(challenge / "by_cases.json"), "--bootstraps", "50", "--mean"]
     outside = ["--out-of-competition", f"Baseline={results[3]}:no paper"]
     for official, figure, head in (
-        ("cases", "mean_case_rank", "Mean rank within the cases"),
+        ("cases", "mean_case_rank", "wins by cases, with mean rank within the cases 1."),
         ("wins", "significant_wins", "Significant wins"),
         ("both", "rank_sum", ""),
     ):
