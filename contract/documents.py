@@ -86,7 +86,7 @@ Word = Annotated[Text, AfterValidator(_check_lower_case)]
 class Document(BaseModel):
     """Base class of all documents and their parts: immutable, without unknown keys, without conversion of types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class PlatformDocument(Document):

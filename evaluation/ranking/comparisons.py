@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from typing import Any, Final, TypeAlias
@@ -81,16 +82,17 @@ def _list_pairs(
 ) -> list[TeamPair]:
     """Return the entries of all ordered pairs; `gains` tells why a p is NaN."""
     names = list(results.teams)
+    values_of = {name: values.tolist() for name, values in {**figures, "p": p}.items()}
     places = list(permutations(range(len(names)), 2))
-    tested = [place for place in places if not np.isnan(p[place])]
+    tested = [(a, b) for a, b in places if not math.isnan(values_of["p"][a][b])]
     corrected = dict(zip(tested, holm(np.array([p[place] for place in tested])).tolist(), strict=True))
     entries = []
     for place in places:
-        optional: dict[str, Any] = {name: _to_finite(values[place]) for name, values in figures.items()}
+        a, b = place
+        optional: dict[str, Any] = {name: _to_finite(values[a][b]) for name, values in values_of.items()}
         if gains is not None and place not in corrected:
             optional["without_p"] = _explain_missing_p(gains, place)
-        team, than = (names[index] for index in place)
-        entries.append(TeamPair(team=team, than=than, p=_to_finite(p[place]), p_holm=corrected.get(place), **optional))
+        entries.append(TeamPair(team=names[a], than=names[b], p_holm=corrected.get(place), **optional))
     return entries
 
 
@@ -104,7 +106,7 @@ def _explain_missing_p(gains: PairedGains, place: tuple[int, int]) -> str:
 
 def _to_finite(value: float) -> float | None:
     # The sum with zero turns -0.0 into 0.0.
-    return float(value) + 0.0 if np.isfinite(value) else None
+    return value + 0.0 if math.isfinite(value) else None
 
 
 def orient(metric: MetricProfile, values: Floats) -> Floats:

@@ -76,19 +76,21 @@ def _compute_scheme_stability(
     ties = profile.ranking.ties
     ranks = rank_by_scheme(replicates, profile.metrics, scheme, ties).ranks
     whole = rank_by_scheme(values, profile.metrics, scheme, ties).ranks
-    counts = {team: _count_ranks(ranks[:, place]) for place, team in enumerate(teams)}
+    low, high = np.percentile(ranks, _TAILS, axis=0, method="inverted_cdf")
+    counts = {
+        team: _count_ranks(ranks[:, place], float(low[place]), float(high[place])) for place, team in enumerate(teams)
+    }
     return SchemeStability(teams=counts, kendall_tau=_summarise_taus(ranks, whole))
 
 
-def _count_ranks(ranks: Floats) -> RankCounts:
-    """Count how often one team took each rank."""
+def _count_ranks(ranks: Floats, low: float, high: float) -> RankCounts:
+    """Count how often one team took each rank; `low` and `high` are the ends of its interval."""
     taken, counts = np.unique(ranks, return_counts=True)
-    low, high = np.percentile(ranks, _TAILS, method="inverted_cdf")
     return RankCounts(
         times_at_rank={f"{rank:g}": int(count) for rank, count in zip(taken, counts, strict=True)},
         mean=float(ranks.mean()),
-        ci95_low=float(low),
-        ci95_high=float(high),
+        ci95_low=low,
+        ci95_high=high,
     )
 
 

@@ -102,10 +102,12 @@ def _read_objects(model: type[RowPart], rows: Sequence[Mapping[str, Any]]) -> di
     for name, field in model.model_fields.items():
         if field.exclude:
             continue
-        if field.is_required():
+        try:
             values = [row[name] for row in rows]
             n_keys += len(rows)
-        else:
+        except KeyError:
+            if field.is_required():
+                raise
             default = field.get_default(call_default_factory=True)
             values = [row.get(name, default) for row in rows]
             n_keys += sum(name in row for row in rows)
@@ -150,11 +152,12 @@ def _read_parts(
     if len(present) < len(values) and not is_optional:
         raise TypeError("null in place of an object")
     _check_types(present, dict)
-    columns: dict[str, Sequence[Any]] = {name: [None if value is None else True for value in values]}
-    for key, column in _read_objects(part, present).items():
-        rest = iter(column)
-        columns[f"{name}.{key}"] = [None if value is None else next(rest) for value in values]
-    return columns
+    columns: dict[str, Sequence[Any]] = {name: [True] * len(present)}
+    columns |= {f"{name}.{key}": column for key, column in _read_objects(part, present).items()}
+    if len(present) == len(values):
+        return columns
+    rest_of = {key: iter(column) for key, column in columns.items()}
+    return {key: [None if value is None else next(rest) for value in values] for key, rest in rest_of.items()}
 
 
 def _check_types(values: Sequence[Any], expected: type) -> None:

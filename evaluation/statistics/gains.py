@@ -148,8 +148,9 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
     usable = np.isinf(left_out).sum(axis=1) == 0
     filled = np.where(counted & usable[:, None], left_out, 0.0)
     influence = np.where(counted, filled - (filled.sum(axis=1) / cases)[:, None], 0.0)
-    variance = (influence**2).sum(axis=1)
-    spread = (influence**4).sum(axis=1) - variance**2 / cases
+    squares = influence**2
+    variance = squares.sum(axis=1)
+    spread = (squares**2).sum(axis=1) - variance**2 / cases
     most: Floats = np.maximum(cases - 1.0, 1.0)
     freedom: Floats = most.copy()
     np.divide(2 * variance**2, spread, out=freedom, where=usable & (spread * most > 2 * variance**2))

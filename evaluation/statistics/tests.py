@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -57,24 +56,42 @@ def rank_values(values: Floats, ties: str) -> Floats:
     be infinite, but not NaN.
     """
     order = np.argsort(values, axis=-1, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=-1)
-    starts_group = np.ones(values.shape, dtype=np.bool_)
-    starts_group[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    places = np.arange(values.shape[-1])
-    first = np.maximum.accumulate(np.where(starts_group, places, 0), axis=-1)
-    ends_group = np.ones(values.shape, dtype=np.bool_)
-    ends_group[..., :-1] = starts_group[..., 1:]
-    last = np.where(ends_group, places, places.size)[..., ::-1]
-    last = np.minimum.accumulate(last, axis=-1)[..., ::-1]
+    groups = _group_ties(np.take_along_axis(values, order, axis=-1))
     ranks_of = {
-        "min": first + 1.0,
-        "max": last + 1.0,
-        "average": (first + last) / 2 + 1.0,
-        "dense": np.cumsum(starts_group, axis=-1).astype(np.float64),
+        "min": groups.first + 1.0,
+        "max": groups.last + 1.0,
+        "average": (groups.first + groups.last) / 2 + 1.0,
+        "dense": np.cumsum(groups.starts, axis=-1).astype(np.float64),
     }
     ranks: Floats = np.empty(values.shape)
     np.put_along_axis(ranks, order, ranks_of[ties], axis=-1)
     return ranks
+
+
+@dataclass(frozen=True)
+class _TieGroups:
+    """Groups of equal values along the last axis of rising values; all arrays have the shape of the values.
+
+    Attributes:
+        starts: Whether the value is the first of its group.
+        first: Place of the first value of the group.
+        last: Place of the last value of the group.
+    """
+
+    starts: Booleans
+    first: Integers
+    last: Integers
+
+
+def _group_ties(rising: Floats) -> _TieGroups:
+    starts = np.ones(rising.shape, dtype=np.bool_)
+    starts[..., 1:] = rising[..., 1:] != rising[..., :-1]
+    places = np.arange(rising.shape[-1])
+    first = np.maximum.accumulate(np.where(starts, places, 0), axis=-1)
+    ends = np.ones(rising.shape, dtype=np.bool_)
+    ends[..., :-1] = starts[..., 1:]
+    last = np.where(ends, places, places.size)[..., ::-1]
+    return _TieGroups(starts, first, np.minimum.accumulate(last, axis=-1)[..., ::-1])
 
 
 def rank_within_cases(goodness: Floats, ties: str = "min") -> Floats:
@@ -109,30 +126,45 @@ def signed_rank_test(goodness: Floats) -> PairwiseTest:
     """
     shape = (len(goodness), len(goodness))
     difference, p = np.zeros(shape), np.ones(shape)
-    for a, b in combinations(range(len(goodness)), 2):
-        difference[a, b], p[a, b], p[b, a] = _test_signed_ranks(goodness[a], goodness[b])
-        difference[b, a] = -difference[a, b]
+    for team in range(len(goodness) - 1):
+        later = slice(team + 1, len(goodness))
+        difference[team, later], p[team, later], p[later, team] = _test_signed_ranks(goodness[team], goodness[later])
+        difference[later, team] = -difference[team, later]
     return PairwiseTest(difference, p)
 
 
-def _test_signed_ranks(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, float]:
-    """Return the rank-biserial correlation, and the p of a over b and of b over a."""
+def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats, Floats]:
+    """Test one team against other teams.
+
+    Args:
+        goodness: Values of the team, shape (cases,).
+        others: Values of the other teams, shape (teams, cases).
+
+    Returns:
+        The rank-biserial correlations, the p of the team over each other team, and the p of each other team over it.
+    """
     from scipy.special import ndtr
 
-    counted = ~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b)
-    gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
-    gap = gap[gap != 0]
-    if gap.size == 0:
-        return 0.0, 1.0, 1.0
-    ranks = rank_values(np.abs(gap), "average")
-    difference = float((np.sign(gap) * ranks).sum() / ranks.sum())
-    if gap.size <= _MAX_EXACT_PAIRS:
-        return difference, _exact_p(ranks, gap > 0), _exact_p(ranks, gap < 0)
-    _, ties = np.unique(ranks, return_counts=True)
-    n = gap.size
-    variance = n * (n + 1) * (2 * n + 1) / 24 - (ties**3 - ties).sum() / 48
-    z = (ranks[gap > 0].sum() - n * (n + 1) / 4) / np.sqrt(variance)
-    return difference, max(float(ndtr(-z)), MIN_P), max(float(ndtr(z)), MIN_P)
+    counted = ~(np.isnan(goodness) | np.isnan(others)) & (goodness != others)
+    gaps = np.round(np.subtract(goodness, others, out=np.zeros(others.shape), where=counted), DECIMALS)
+    order = np.argsort(np.abs(gaps), axis=1, kind="stable")
+    gaps = np.take_along_axis(gaps, order, axis=1)
+    groups = _group_ties(np.abs(gaps))
+    # The cases that do not count have a gap of 0 and come first.
+    n = np.count_nonzero(gaps, axis=1)
+    ranks = np.where(gaps != 0, (groups.first + groups.last) / 2 + 1.0 - (others.shape[1] - n)[:, None], 0.0)
+    in_favour = np.where(gaps > 0, ranks, 0.0).sum(axis=1)
+    total = n * (n + 1) / 2
+    ties = np.where(gaps != 0, (groups.last - groups.first + 1.0) ** 2 - 1.0, 0.0).sum(axis=1)
+    variance = n * (n + 1) * (2 * n + 1) / 24 - ties / 48
+    z = np.divide(in_favour - total / 2, np.sqrt(variance), out=np.zeros(len(others)), where=n > 0)
+    difference = np.divide(2 * in_favour - total, total, out=np.zeros(len(others)), where=n > 0)
+    p = np.where(n > 0, np.maximum(ndtr([-z, z]), MIN_P), 1.0)
+    for team in np.flatnonzero((n > 0) & (n <= _MAX_EXACT_PAIRS)):
+        differs = gaps[team] != 0
+        p[0, team] = _exact_p(ranks[team, differs], gaps[team, differs] > 0)
+        p[1, team] = _exact_p(ranks[team, differs], gaps[team, differs] < 0)
+    return difference, p[0], p[1]
 
 
 def signed_rank_statistic(goodness_a: Floats, goodness_b: Floats) -> WeightedMetric:
@@ -191,11 +223,13 @@ def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
         Tau of each replicate, shape (replicates,).
     """
     first, second = np.triu_indices(reference.size, k=1)
-    orders = np.sign(rankings[:, first] - rankings[:, second])
-    reference_order = np.sign(reference[first] - reference[second])
-    untied = np.sqrt((orders**2).sum(axis=1) * (reference_order**2).sum())
+    # Ranks and their sums are exact in single precision, which takes half the time.
+    ranks_of_teams = np.ascontiguousarray(rankings.T, dtype=np.float32)
+    orders = np.sign(ranks_of_teams[first] - ranks_of_teams[second])
+    reference_order = np.sign(reference[first] - reference[second]).astype(np.float32)
+    untied = np.sqrt(np.count_nonzero(orders, axis=0) * np.count_nonzero(reference_order))
     undefined: Floats = np.full(len(rankings), np.nan)
-    taus: Floats = np.divide(orders @ reference_order, untied, out=undefined, where=untied > 0)
+    taus: Floats = np.divide(reference_order @ orders, untied, out=undefined, where=untied > 0)
     return taus
 
 

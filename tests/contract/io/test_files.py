@@ -16,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, make_write_error
 from contract.io import files
@@ -239,8 +241,8 @@ def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
     def is_release(folder: Path) -> bool:
         return (folder / "Task 1").is_dir()
 
-    for given in (tmp_path, tmp_path / "release" / "Task 1"):
-        assert suggest_folder(given, is_release) == f", but {tmp_path}/release is one"
+    for folder in (tmp_path, tmp_path / "release" / "Task 1"):
+        assert suggest_folder(folder, is_release) == f", but {tmp_path}/release is one"
     assert suggest_folder(tmp_path / "release" / "Task 1", Path.is_file) == ""
     assert suggest_folder(tmp_path / "absent", is_release) == ""
 
@@ -337,3 +339,58 @@ def test_numbers_beyond_a_double_are_refused_wherever_they_stand():
         "a": 1e300,
         "b": 0,
     }
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON_VALUES, st.booleans(), st.sampled_from([None, 2]))
+def test_a_large_file_is_read_as_a_small_one(value, ensure_ascii, indent):
+    """The faster parser gives the same document, or leaves the decision to the other one."""
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+    try:
+        content = files.parse_large_json(text)
+    except ValueError:
+        return
+    assert content == files.parse_json(text, "x") == value
+    assert json.dumps(content) == json.dumps(value)  # -0.0 and 1.0 as such
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 2}',
+        '{"a": {"b": 1, "b": 1}}',
+        '[{"a": 1, "a" : ":"}]',
+        r'{"a": "\u003a", "b": 1, "b": 2}',
+        r'{"a": "\u003A", "b": 1, "b": 2}',
+        '{"a": 1e999}',
+        "[-1e999]",
+        "[" + "9" * 400 + "]",
+        "[" + "9" * 5000 + "]",
+        '{"a": NaN}',
+        "[Infinity]",
+        "[1,]",
+        "{'a': 1}",
+        "",
+        "[" * 100_000,
+    ],
+)
+def test_the_faster_parser_leaves_faults_to_the_other_one(text, tmp_path):
+    with pytest.raises(ValueError, match=r"."):
+        files.parse_large_json(text)
+    path = tmp_path / "large.json"
+    path.write_text(text + " " * files._LARGE_TEXT)
+    with pytest.raises(InputError):
+        files.read_json(path)
+
+
+def test_a_large_file_with_texts_of_any_kind_is_read(tmp_path):
+    value = {"a: b": ["::", "\u003a", "\\u003a", "ä", "\U0001f600"], "c": {"d": -0.0, "e": 1e-320, "f": 2**70}}
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps(value) + " " * files._LARGE_TEXT)
+    assert files.read_json(path) == value
