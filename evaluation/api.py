@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     out_of_competition: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
     methods: Path | str | None = None,
+    without_cases: Sequence[str] = (),
 ) -> Leaderboard:
     """Rank teams from their evaluations, as `hecktor rank` does.
 
@@ -159,6 +160,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
             `study observers`, or a pair of such a result and the reason.
         mean: Also show the mean of all ranked teams as a row without a rank.
         methods: CSV file with a column `team` and descriptors of the team's method.
+        without_cases: Cases to leave out of all figures.
 
     Raises:
         HecktorError: There are no results, impossible results, or results that cannot be compared; the message names
@@ -180,6 +182,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
             without_rows=without_rows,
             mean=mean,
             methods=None if methods is None else Path(methods),
+            without_cases=without_cases,
         )
     )
 

@@ -33,7 +33,7 @@ from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
 from evaluation.inputs.ground_truth import Reference, check_case_names
 from evaluation.inputs.mask_files import compute_max_unpacked_bytes, is_archive, unpack_masks
-from evaluation.inputs.plain_files import find_table, read_bounding_boxes
+from evaluation.inputs.plain_files import check_table_columns, find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
 from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.options import EvaluationRequest, find_boxes
@@ -231,7 +231,8 @@ def read_submissions(
     table = predictions
     findings: tuple[Finding, ...] = ()
     if table is not None and task.has_several_answers:
-        table, findings = find_table(table, task.algorithm.head_specs)
+        table = find_table(table, task.algorithm.head_specs)
+        findings = check_table_columns(table, task.algorithm.head_specs)
     submissions: dict[str, Submission] = {}
     for name, profile in task.answers.items():
         cases = references[name].targets.keys()

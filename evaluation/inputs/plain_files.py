@@ -308,10 +308,13 @@ def _parse_box(row: Mapping[str, str], where: str) -> BoundingBox:
     return BoundingBox(low, high)
 
 
-def find_table(folder: Path, answers: Sequence[AnswerSpec]) -> tuple[Path, tuple[Finding, ...]]:
-    """Find the table with the risks and classes of `answers`, and a finding if the table has further columns."""
-    columns = [ID_COLUMN, *(answer.columns["class" if answer.kind == "class" else "time"] for answer in answers)]
-    expected = f"one CSV file with the columns {', '.join(columns)}"
+def find_table(folder: Path, answers: Sequence[AnswerSpec]) -> Path:
+    """Find the table with the risks and classes of `answers`.
+
+    Raises:
+        PredictionError: The folder does not hold exactly one table.
+    """
+    expected = f"one CSV file with the columns {', '.join(_list_table_columns(answers))}"
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
         raise PredictionError(folder.name, f"found {what}", f"a folder with the masks and {expected}")
@@ -320,15 +323,30 @@ def find_table(folder: Path, answers: Sequence[AnswerSpec]) -> tuple[Path, tuple
     if len(paths) != 1:
         names = " and ".join(path.name for path in paths[:5]) or "no table"
         raise PredictionError("predictions", f"found {names}", expected)
-    header = read_table(paths[0], PredictionError, ()).header
+    return paths[0]
+
+
+def _list_table_columns(answers: Sequence[AnswerSpec]) -> list[str]:
+    """List the usual columns of a table with these answers."""
+    return [ID_COLUMN, *(answer.columns["class" if answer.kind == "class" else "time"] for answer in answers)]
+
+
+def check_table_columns(path: Path, answers: Sequence[AnswerSpec]) -> tuple[Finding, ...]:
+    """Return a finding if the table of several answers has further columns.
+
+    Raises:
+        PredictionError: A column may hold any of the answers.
+    """
+    header = read_table(path, PredictionError, ()).header
+    columns = ", ".join(_list_table_columns(answers))
     for name in header:
         if normalise_key(name) == normalise_key(PREDICTION_COLUMN):
-            raise PredictionError(paths[0].name, f"column {name} in a table of several answers", expected)
+            expected = f"one CSV file with the columns {columns}"
+            raise PredictionError(path.name, f"column {name} in a table of several answers", expected)
     further = _find_further_columns(header, answers)
     if not further:
-        return paths[0], ()
-    problem = f"columns {', '.join(further)[:200]}"
-    return paths[0], (Finding(paths[0].name, problem, f"only {', '.join(columns)}", "they are ignored"),)
+        return ()
+    return (Finding(path.name, f"columns {', '.join(further)[:200]}", f"only {columns}", "they are ignored"),)
 
 
 def _find_further_columns(header: Sequence[str], answers: Sequence[AnswerSpec]) -> list[str]:

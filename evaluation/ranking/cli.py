@@ -44,7 +44,7 @@ def _rank(options: argparse.Namespace) -> int:
     teams = _name_results(options.metrics, options.names)
     if not (teams or options.runs or options.table):
         raise HecktorError("metrics", "no metrics.json is given", "one of each team, or --runs, or --table")
-    if options.cases and options.without_case:
+    if options.cases and options.without_cases:
         raise HecktorError("--cases", "together with --without-case", "one of the two")
     file_of = dict(teams)
     unknown = [team for team, _ in options.rows_of if team not in file_of]
@@ -73,6 +73,7 @@ def _rank(options: argparse.Namespace) -> int:
         write_text(path, text)
     sys.stdout.writelines(f"{line}\n" for line in format_runs(board))
     sys.stdout.write(f"{format_board(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
+    sys.stdout.writelines(f"written: {path}\n" for path in rows_of_teams)
     return 0
 
 
@@ -150,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--without-rows", action="store_true", help=without_rows)
     without_case = "leave a case out of all figures; may be repeated"
-    add("--without-case", metavar="CASE", help=without_case, **repeated)
+    add("--without-case", metavar="CASE", dest="without_cases", help=without_case, **repeated)
     rows_of = "also write a team's own rows for this team, without outcomes, as CSV; may be repeated"
     add("--rows-of", type=parse_name_path, metavar="TEAM=FILE", help=rows_of, **repeated)
     add_edition_option(parser, "the edition of the results")

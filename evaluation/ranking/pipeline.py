@@ -44,7 +44,7 @@ class RankingRequest:
         out_of_competition: Entries that are shown without a rank.
         table: CSV file of printed values, in place of teams, runs and entries out of competition.
         methods: CSV file of descriptors of the teams' methods, which are shown next to the scores.
-        without_case: Cases that are left out of every figure.
+        without_cases: Cases that are left out of every figure.
 
     The other fields are the arguments of `evaluation.rank`.
     """
@@ -62,7 +62,7 @@ class RankingRequest:
     seed: int | None = None
     without_rows: bool = False
     mean: bool = False
-    without_case: Sequence[str] = ()
+    without_cases: Sequence[str] = ()
 
 
 class Role(Enum):
@@ -117,7 +117,7 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
     sources = [(entry.key, entry.content) for entry in entries if entry.role is not Role.OBSERVERS]
     loaded = load_teams(sources, task=request.task, edition=request.edition, without_rows=request.without_rows)
     loaded = replace(loaded, profile=with_ranking(loaded.profile, request.official, request.ties, "rank"))
-    loaded = leave_out_cases(loaded, request.without_case)
+    loaded = leave_out_cases(loaded, request.without_cases)
     runs_of = {
         team: _order_runs(
             loaded, [entry for entry in entries if entry.team == team and entry.role is Role.RUN], request
@@ -145,10 +145,10 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
         },
         "identical_answers": identical_answers(shown.answers),
     }
-    if request.without_case:
+    if request.without_cases:
         # The files state figures of all cases, and a report would check the leaderboard against them.
         added["files"] = {}
-        added["provenance"] = {**board.provenance, WITHOUT_CASES: sorted(set(request.without_case))}
+        added["provenance"] = {**board.provenance, WITHOUT_CASES: sorted(set(request.without_cases))}
     return board.model_copy(update=added)
 
 
@@ -192,7 +192,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
         "--runs": request.runs,
         "--out-of-competition": request.out_of_competition,
         "--without-rows": request.without_rows,
-        "--without-case": request.without_case,
+        "--without-case": request.without_cases,
         "--seed": request.seed is not None,
         "--bootstraps": request.bootstraps != DEFAULT_RANKINGS,
     }

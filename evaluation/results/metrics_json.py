@@ -238,7 +238,7 @@ def _check_format(content: Any, where: str) -> None:
     origin = content.get("provenance") if isinstance(content, dict) else None
     stated = origin.get("format") if isinstance(origin, dict) else None
     if isinstance(stated, int) and stated != METRICS_FORMAT:
-        raise HecktorError(where, f"metrics.json of format {stated}", f"format {METRICS_FORMAT}; evaluate again")
+        raise HecktorError(where, f"format {stated}", f"format {METRICS_FORMAT}; evaluate again")
 
 
 def source_of(where: str, team: str) -> str:

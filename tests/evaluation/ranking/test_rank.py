@@ -122,7 +122,7 @@ def test_another_task_is_refused(files, tmp_path):
         ("[]", r"metrics\.json: found \[\]"),
         ("{", "not valid JSON"),
         (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}"),
-        (json.dumps(metrics_of((1, 1, 1), format=9)), r"metrics\.json of format 9, expected format 2; evaluate again"),
+        (json.dumps(metrics_of((1, 1, 1), format=9)), r"metrics\.json: format 9, expected format 2; evaluate again"),
         (json.dumps(metrics_of((True, 1, 1))), r"\.value: found true"),
     ],
 )

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+import evaluation
 from contract.errors import HecktorError
 from evaluation.api import evaluate
 from evaluation.ranking.cli import main
@@ -46,6 +47,10 @@ def test_a_board_without_cases_equals_that_of_a_smaller_cohort(tmp_path):
     assert found["provenance"].pop("without_cases") == ["P2", "P5"]
     assert {**found, "files": {}} == {**expected, "files": {}}
     assert found["files"] == {}
+    teams = {path.name: path / "metrics.json" for path in sorted(whole.iterdir())}
+    board = evaluation.rank(teams, bootstraps=50, without_cases=["P5", "P2"]).to_dict()
+    assert board.pop("provenance") == {**found["provenance"], "without_cases": ["P2", "P5"]}
+    assert board == {key: value for key, value in found.items() if key != "provenance"}
 
 
 def test_an_unknown_case_and_all_cases_are_errors(tmp_path):
@@ -69,7 +74,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_a_participant_receives_nothing_of_the_reference(valid_metrics, tmp_path, kind):
+def test_a_participant_receives_nothing_of_the_reference(valid_metrics, tmp_path, capsys, kind):
     """The columns are these and no others, and the lines have the values of the stored rows."""
     content = valid_metrics(kind)
     (tmp_path / "A").mkdir()
@@ -77,6 +82,7 @@ def test_a_participant_receives_nothing_of_the_reference(valid_metrics, tmp_path
     rows = tmp_path / "rows.csv"
     task = content["provenance"]["task"]
     main([str(tmp_path / "A"), "--task", task, "--output", str(tmp_path / "board"), "--rows-of", f"A={rows}"])
+    assert f"written: {rows}\n" in capsys.readouterr().out
     with rows.open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert set(lines[0]) == ROWS[kind]
