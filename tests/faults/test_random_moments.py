@@ -36,7 +36,7 @@ BEGINNINGS: Final = {
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.answers:image_features 3",
     "head": "algorithm.pipeline:compute_answers 3",
-    "write": "contract.io.files:_give_name 3",
+    "write": "contract.io.files:_rename_partial 3",
 }
 
 

@@ -27,12 +27,12 @@ STAGES: Final = {
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.answers:image_features 3",
     "head": "algorithm.pipeline:compute_answers 3",
-    "write": "contract.io.files:_give_name 3",
+    "write": "contract.io.files:_rename_partial 3",
 }
 # Fallbacks of four answers come first, and once more beside the threshold's mask; each time four files.
 STAGES_OF_FOUR: Final = STAGES | {
     "restore": "algorithm.region.grids:restore_labels 4",
-    "write": "contract.io.files:_give_name 17",
+    "write": "contract.io.files:_rename_partial 17",
 }
 NO_ANSWER: Final = ("read", "localise")
 BY_THRESHOLD: Final = ("load", "first pass")
@@ -132,7 +132,7 @@ SAY_AND_WAIT: Final = "print('paused', flush=True) or time.sleep(600)"
 
 def test_sigkill_when_the_answer_just_has_its_name(run: Runs) -> None:
     ended = (
-        run(RFS, f"after contract.io.files:_give_name 1 {SAY_AND_WAIT}", options=CLINICAL)
+        run(RFS, f"after contract.io.files:_rename_partial 1 {SAY_AND_WAIT}", options=CLINICAL)
         .at_pause()
         .send(signal.SIGKILL)
     )
