@@ -117,3 +117,19 @@ def test_each_public_class_name_stands_once() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_one_module_of_the_algorithm_imports_nnunet() -> None:
+    """What a new version of nnU-Net changes for an image is found there."""
+    foreign = frozenset({"nnunetv2", "dynamic_network_architectures", "batchgenerators", "batchgeneratorsv2"})
+    users = {
+        name
+        for name, path in modules().items()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        )
+        if module.partition(".")[0] in foreign
+    }
+    assert {name for name in users if not name.startswith("baseline.")} == {"algorithm.network.nnunet"}

@@ -117,7 +117,8 @@ def _is_within(value: Any, low: int, high: int) -> bool:
 def _unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
     """One of nnU-Net's own networks."""
     import torch
-    from dynamic_network_architectures.architectures import unet
+
+    from algorithm.network.nnunet import find_unet
 
     architecture = configuration["architecture"]
     arguments = dict(architecture["arch_kwargs"])
@@ -126,7 +127,7 @@ def _unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_su
             raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
         arguments[key] = None if name is None else getattr(torch.nn, name.rsplit(".", 1)[-1])
     _check_unet_patch(configuration["patch_size"], arguments)
-    network: nn.Module = getattr(unet, _class_name(architecture))(
+    network: nn.Module = find_unet(_class_name(architecture))(
         input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments
     )
     return network

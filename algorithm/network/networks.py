@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -15,6 +14,7 @@ from torch import nn
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.custom import CustomNetwork
 from algorithm.network.devices import first_line
+from algorithm.network.nnunet import compute_gaussian
 from algorithm.network.package import HOOK, ModelPackage, is_custom
 from algorithm.network.preprocessing import check_resampling
 from contract.errors import ModelPackageError

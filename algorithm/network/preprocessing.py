@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from nnunetv2.preprocessing.normalization import default_normalization_schemes
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Restore
 from algorithm.network.custom import custom_normaliser
+from algorithm.network.nnunet import find_normalisation, find_resampling
 from algorithm.network.package import CUSTOM_FUNCTION, ModelPackage
 from algorithm.region.grids import (
     crop_to_box,
@@ -89,8 +89,7 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
         own, known = OWN_SCALE[scheme], scale
         return lambda channel: own(channel, known)
     properties = package.intensities[str(number)] if package.intensities else {}
-    nnunets = getattr(default_normalization_schemes, scheme)
-    plain = nnunets(use_mask_for_norm=False, intensityproperties=properties)
+    plain = find_normalisation(scheme)(use_mask_for_norm=False, intensityproperties=properties)
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)
 
 
@@ -178,7 +177,7 @@ class ScanPart:
         """The channels (channel, z, y, x) on `grid`, normalised before they are resampled."""
         data = np.stack([self._normalised(number) for number in range(len(self._package.channel_sources))])
         spacings = self.part.array_spacing_mm, self._package.spacing_mm[::-1]
-        resampled = _function(self._package, "data")(data, self.grid.array_shape, *spacings)
+        resampled = find_resampling(self._package.configuration, "data")(data, self.grid.array_shape, *spacings)
         return np.asarray(resampled, dtype=np.float32)
 
     def restore(self, logits: _Float, ct: Geometry) -> npt.NDArray[np.uint8]:
@@ -186,7 +185,9 @@ class ScanPart:
         result = np.zeros(ct.array_shape, dtype=np.uint8)
         if logits.argmax(0).any():
             spacings = self._package.spacing_mm[::-1], self.part.array_spacing_mm
-            resampled = _function(self._package, "probabilities")(logits, self.part.array_shape, *spacings)
+            resampled = find_resampling(self._package.configuration, "probabilities")(
+                logits, self.part.array_shape, *spacings
+            )
             upright = reorient(Volume(result, ct))
             z, y, x = find_first_voxel(self.part, upright.geometry)
             upright.array[slices((x, y, z), self.part.size)] = resampled.argmax(0)
@@ -203,21 +204,13 @@ def check_resampling(package: ModelPackage) -> None:
     """Call both functions once. Raises `ModelPackageError` for options that nnU-Net cannot compute with."""
     for kind in ("data", "probabilities"):
         try:
-            _function(package, kind)(np.zeros((1, 2, 2, 2), np.float32), (3, 3, 3), (2.0,) * 3, (1.0,) * 3)
+            find_resampling(package.configuration, kind)(
+                np.zeros((1, 2, 2, 2), np.float32), (3, 3, 3), (2.0,) * 3, (1.0,) * 3
+            )
         except _NOT_COMPUTED as problem:
             key = f"resampling_fn_{kind}_kwargs"
             found = f"{key} {package.configuration.get(key)!r} ({type(problem).__name__}: {problem})"
             raise ModelPackageError("plans.json", found, "options of nnU-Net's function") from None
-
-
-def _function(package: ModelPackage, kind: str) -> Callable[..., Any]:
-    """nnU-Net's resampling of `data` or `probabilities` with the plans' options."""
-    # Loads scikit-image and pandas: half a second and 50 MB that packages with another resampling do not need.
-    from nnunetv2.utilities.plans_handling.plans_handler import ConfigurationManager
-
-    manager = ConfigurationManager({f"resampling_fn_{kind}_kwargs": {}, **package.configuration})
-    function: Callable[..., Any] = getattr(manager, f"resampling_fn_{kind}")
-    return function
 
 
 def _stored(volume: Volume) -> _Reader:

@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from nnunetv2.inference.sliding_window_prediction import compute_gaussian, compute_steps_for_sliding_window
 from torch import nn
 from torch.nn import functional
 
 from algorithm.deadline import Deadline
+from algorithm.network.nnunet import compute_gaussian, compute_steps_for_sliding_window
 from algorithm.network.package import ModelPackage
 
 # Tiles overlap by half a patch.

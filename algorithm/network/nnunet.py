@@ -1,0 +1,47 @@
+"""The functions of nnU-Net that inference calls; no other module of the algorithm imports nnU-Net.
+
+Nothing here changes nnU-Net: the patches that training needs are in `baseline/network/patches.py`, which no image has.
+`tests/algorithm/network/test_nnunet_calls.py` checks what inference relies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nnunetv2.inference.sliding_window_prediction import compute_gaussian, compute_steps_for_sliding_window
+from nnunetv2.preprocessing.normalization import default_normalization_schemes
+
+__all__ = [
+    "compute_gaussian",
+    "compute_steps_for_sliding_window",
+    "find_normalisation",
+    "find_resampling",
+    "find_unet",
+]
+
+
+def find_unet(name: str) -> Callable[..., Any]:
+    """Return the class of one of nnU-Net's networks; raise `AttributeError` for an unknown name."""
+    # nnU-Net keeps its networks in a distribution of its own.
+    from dynamic_network_architectures.architectures import unet
+
+    network: Callable[..., Any] = getattr(unet, name)
+    return network
+
+
+def find_normalisation(name: str) -> Callable[..., Any]:
+    """Return the class of a normalisation scheme of nnU-Net's plans."""
+    scheme: Callable[..., Any] = getattr(default_normalization_schemes, name)
+    return scheme
+
+
+def find_resampling(configuration: Mapping[str, Any], kind: str) -> Callable[..., Any]:
+    """Return nnU-Net's resampling of `data` or `probabilities` with the options of a configuration of its plans."""
+    # Loads scikit-image and pandas: half a second and 50 MB that packages with another resampling do not need.
+    from nnunetv2.utilities.plans_handling.plans_handler import ConfigurationManager
+
+    # Plans without options leave the key out, which nnU-Net's property requires.
+    manager = ConfigurationManager({f"resampling_fn_{kind}_kwargs": {}, **configuration})
+    resampling: Callable[..., Any] = getattr(manager, f"resampling_fn_{kind}")
+    return resampling
