@@ -26,7 +26,7 @@ from contract.options import (
 )
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import EvaluationRequest, add_bootstrap_options, add_workers_option, find_task
-from evaluation.results.documents import remove_earlier
+from evaluation.results.documents import remove_earlier_metrics
 
 if TYPE_CHECKING:
     from evaluation.editions.profile import TaskProfile
@@ -91,7 +91,7 @@ def _evaluate(options: argparse.Namespace, task: TaskProfile) -> None:
 
 def _evaluate_submission(options: argparse.Namespace, task: TaskProfile) -> Mapping[str, Any]:
     """Evaluate one submission, print the aggregates, and return the content of metrics.json. Raises `HecktorError`."""
-    remove_earlier(options.output, task.algorithm.name)
+    remove_earlier_metrics(options.output, task.algorithm.name)
     if options.predictions is None:
         require_folders(options, "--input")
     _require_files(options)

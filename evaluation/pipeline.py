@@ -38,7 +38,7 @@ from evaluation.inputs.submission import NothingMatchedError, Submission, read_s
 from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.options import EvaluationRequest, find_boxes
 from evaluation.results import metrics_json
-from evaluation.results.documents import IN_BOX, MetricsJson, remove_earlier
+from evaluation.results.documents import IN_BOX, MetricsJson, remove_earlier_metrics
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, join_answers, measure_answer
 from evaluation.rows import CaseRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
@@ -112,7 +112,7 @@ def evaluate_submissions(requests: Mapping[str, EvaluationRequest]) -> TeamRepor
     errors: dict[str, HecktorError] = {}
     for team, team_request in requests.items():
         with _record_error(team, errors):
-            remove_earlier(team_request.output_dir, task.algorithm.name)
+            remove_earlier_metrics(team_request.output_dir, task.algorithm.name)
     boxes = find_boxes(task, request.ground_truth, request.bounding_boxes)
     cohort = _Cohort(task, read_references(profile, task, request.ground_truth, boxes), boxes)
     reports: dict[str, MetricsJson] = {}
@@ -308,15 +308,15 @@ def build_report(
     """
     cohort = join_answers(answers, task.metrics)
     estimates = _estimate(task, cohort, request.seed, request.bootstraps)
-    warnings = [*map(str, findings), *metrics_json.warnings(cohort, estimates.by_metric, task.metrics)]
+    warnings = [*map(str, findings), *metrics_json.list_warnings(cohort, estimates.by_metric, task.metrics)]
     if request.rows:
-        warnings += map(str, metrics_json.findings(cohort))
+        warnings += map(str, metrics_json.list_findings(cohort))
     report = MetricsJson(
-        aggregates=metrics_json.aggregates(estimates.by_metric, with_half_width=True),
-        centres=metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
-        cases=metrics_json.case_counts(cohort),
+        aggregates=metrics_json.make_aggregates(estimates.by_metric, with_half_width=True),
+        centres=metrics_json.compute_group_blocks(cohort.cases, cohort.centres, cohort.metrics),
+        cases=metrics_json.count_cases(cohort),
         warnings=warnings,
-        provenance=metrics_json.provenance(
+        provenance=metrics_json.make_provenance(
             task,
             cohort,
             {} if boxes is None else {IN_BOX: _compute_checksum(boxes)},

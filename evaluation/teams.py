@@ -15,7 +15,7 @@ from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
 from evaluation.options import EvaluationRequest
 from evaluation.pipeline import TeamReports, evaluate_submissions
-from evaluation.results.documents import remove_earlier
+from evaluation.results.documents import remove_earlier_metrics
 from evaluation.results.teams import check_folder_names
 
 _TEAM_SUFFIXES: Final = (*TABLE_SUFFIXES, ".zip")
@@ -41,7 +41,7 @@ def evaluate_team_folder(request: EvaluationRequest, task: TaskProfile, folder: 
     for name in {*errors, *(Path(error).stem for error in errors)} - entries.paths.keys():
         if request.output_dir is not None:
             with suppress(HecktorError):  # A metrics.json of another task must stay.
-                remove_earlier(request.output_dir / name, task.algorithm.name)
+                remove_earlier_metrics(request.output_dir / name, task.algorithm.name)
     requests = {}
     for team, path in entries.paths.items():
         try:

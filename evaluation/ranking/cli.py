@@ -16,8 +16,8 @@ from contract.platform import METRICS_JSON, compose, is_system_name
 from evaluation.editions.document import TIE_RULES
 from evaluation.options import parse_name_path, parse_name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.results.board import LEADERBOARD_JSON, files_beside
-from evaluation.results.documents import check_owner, task_of
+from evaluation.results.board import LEADERBOARD_JSON, make_paths_relative
+from evaluation.results.documents import check_owner, read_task
 
 if TYPE_CHECKING:
     from evaluation.ranking.out_of_competition import OutOfCompetitionSource
@@ -61,7 +61,7 @@ def _rank(options: argparse.Namespace) -> int:
     board = rank_results(RankingRequest(teams, **fields))
     check_owner(options.output / LEADERBOARD_JSON, board.task)
     contents = {CASES_CSV: format_cases(board.files)} if options.cases else {}
-    board = board.model_copy(update={"files": files_beside(options.output, board.files)})
+    board = board.model_copy(update={"files": make_paths_relative(options.output, board.files)})
     contents |= {LEADERBOARD_JSON: format_json(board.to_dict()), LEADERBOARD_CSV: format_board_csv(board)}
     if options.latex:
         contents[LEADERBOARD_TEX] = format_board_latex(board)
@@ -86,7 +86,7 @@ def _remove_earlier(output: Path, paths: Sequence[Path]) -> None:
         OutputError: The leaderboard belongs to another task.
     """
     files = [file for path in paths for file in (path, path / METRICS_JSON, *sorted(path.glob(f"*/{METRICS_JSON}")))]
-    task = next((task for task in (task_of(file) for file in files if file.is_file()) if task), "")
+    task = next((task for task in (read_task(file) for file in files if file.is_file()) if task), "")
     if task and (output / LEADERBOARD_JSON).is_file():
         check_owner(output / LEADERBOARD_JSON, task)
         for name in (LEADERBOARD_JSON, LEADERBOARD_CSV, LEADERBOARD_TEX, CASES_CSV):

@@ -140,7 +140,9 @@ def build_leaderboard(
         metrics={name: metric.title for name, metric in profile.metrics.items()},
         teams=[_make_entry(ranked, place, ranks) for place in ranks.order],
         out_of_competition=place_entries([*out_of_competition, *mean_of_teams], ranked, bootstraps, seed),
-        incomplete=[IncompleteTeam(team=team, without=results.absent_metrics(team)) for team in results.incomplete],
+        incomplete=[
+            IncompleteTeam(team=team, without=results.list_absent_metrics(team)) for team in results.incomplete
+        ],
         **_compute_uncertainty(ranked, figures, bootstraps),
         provenance={**about, **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition})},
         runs={},
@@ -210,7 +212,7 @@ def _make_entry(ranked: TaskResults, place: int, ranks: TeamRanks) -> RankedEntr
     team = list(ranked.teams)[place]
     aggregates = ranked.teams[team].aggregates
     metrics = {
-        name: RankedFigures.of(*aggregates[name].figures, rank=_to_number(ranks.metric_ranks[name][place]))
+        name: RankedFigures.from_values(*aggregates[name].figures, rank=_to_number(ranks.metric_ranks[name][place]))
         for name in ranked.profile.metrics
     }
     rankings = {

@@ -17,7 +17,7 @@ from contract.errors import HecktorError
 from evaluation.editions.document import list_row_schemes
 from evaluation.ranking.figures import RankingFigures, collect_figures
 from evaluation.ranking.rank import collect_values, rank_by_scheme
-from evaluation.results.board import OutOfCompetitionEntry, file_in_folder
+from evaluation.results.board import OutOfCompetitionEntry, describe_file
 from evaluation.results.documents import MetricFigures, MetricsJson, ObserversDocument, check_document
 from evaluation.results.task import TaskResults
 from evaluation.results.validation import check_ranges
@@ -38,7 +38,7 @@ class OutOfCompetitionSource:
     @property
     def where(self) -> str:
         """The file in messages."""
-        return file_in_folder(self.source) if isinstance(self.source, Path) else self.team
+        return describe_file(self.source) if isinstance(self.source, Path) else self.team
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def make_mean_entry(ranked: TaskResults, figures: RankingFigures) -> UnrankedEnt
         ends: tuple[float | None, float | None] = (None, None)
         if figures.draws is not None:
             ends = percentile_interval(np.mean([figures.draws[team, name] for team in ranked.teams], axis=0))
-        means[name] = MetricFigures.of(float(np.mean(figures.values[name])), *ends)
+        means[name] = MetricFigures.from_values(float(np.mean(figures.values[name])), *ends)
     count = len(ranked.teams)
     return UnrankedEntry(MEAN_OF_TEAMS, f"{count} ranked team{'s' * (count > 1)}", means)
 
@@ -134,7 +134,7 @@ def place_entries(
             reason=entry.reason,
             **({"without_rows": True} if entry.without_rows else {}),
             metrics={
-                name: MetricFigures.of(*entry.figures[name].figures if name in entry.figures else (None,))
+                name: MetricFigures.from_values(*entry.figures[name].figures if name in entry.figures else (None,))
                 for name in ranked.profile.metrics
             },
             place=count_teams_above(entry, ranked, bootstraps, seed),

@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from contract.io.files import format_csv
 from evaluation.results.board import Leaderboard, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures
-from evaluation.results.metrics_json import half_width_of, read_metrics
+from evaluation.results.metrics_json import half_width, read_metrics
 from evaluation.rows.mask import flatten_row
 
 _MAX_DECIMALS: Final = 6
@@ -24,7 +24,7 @@ _LATEX: Final = str.maketrans(
 
 def choose_decimals(board: Leaderboard, metric: str) -> int | None:
     """Return the number of decimals that gives half the metric's median interval two digits; None without intervals."""
-    widths = [half_width_of(*entry.metrics[metric].figures[1:]) for entry in board.in_places]
+    widths = [half_width(*entry.metrics[metric].figures[1:]) for entry in board.ordered_entries]
     known = [width for width in widths if width]
     return min(_MAX_DECIMALS, max(0, 1 - math.floor(math.log10(median(known))))) if known else None
 
@@ -44,7 +44,7 @@ def format_board_latex(board: Leaderboard) -> str:
     metrics = board.metrics
     decimals = {name: choose_decimals(board, name) for name in metrics}
     lines = [["Rank", "Team", *(title.translate(_LATEX) for title in metrics.values())]]
-    for entry in board.in_places:
+    for entry in board.ordered_entries:
         rank = f"{entry.rank:g}" if isinstance(entry, RankedEntry) else "--"
         cells = [rank, entry.team.translate(_LATEX)]
         for name in metrics:

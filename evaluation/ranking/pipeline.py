@@ -28,10 +28,10 @@ from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.stored_rows import WITHOUT_CASES, leave_out_cases
 from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns
 from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures
-from evaluation.results.metrics_json import parse_metrics, source_of
+from evaluation.results.metrics_json import describe_source, parse_metrics
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import Source, check_folder_names, check_team_names, load_teams
-from evaluation.results.validation import identical_answers
+from evaluation.results.validation import find_identical_answers
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
         "files": {
             entry.team: str(entry.path.absolute()) for entry in (*teams, *outside, *best_runs) if entry.path is not None
         },
-        "identical_answers": identical_answers(shown.answers),
+        "identical_answers": find_identical_answers(shown.answers),
     }
     if request.without_cases:
         # The files state figures of all cases, and a report would check the leaderboard against them.
@@ -175,7 +175,7 @@ def _read_out_of_competition(source: OutOfCompetitionSource) -> Entry:
         content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=source.where)
     if is_observers_document(content):
         return Entry(Role.OBSERVERS, source.team, source.team, content, path, outside=source)
-    metrics = parse_metrics(content, source.where), source_of(source.where, source.team)
+    metrics = parse_metrics(content, source.where), describe_source(source.where, source.team)
     return Entry(Role.OUT_OF_COMPETITION, source.team, source.team, metrics, path, outside=source)
 
 
@@ -244,7 +244,7 @@ def _summarise_runs(loaded: TaskResults, runs: Sequence[Entry]) -> TeamRuns:
 
 def _remove_half_widths(figures: Mapping[str, MetricFigures]) -> dict[str, MetricFigures]:
     """Return the figures without half of their intervals, which only the platform needs."""
-    return {name: MetricFigures.of(*metric.figures) for name, metric in figures.items()}
+    return {name: MetricFigures.from_values(*metric.figures) for name, metric in figures.items()}
 
 
 def summarise_values(values: Sequence[float | None], *, higher_is_better: bool) -> dict[BestMedianWorst, float | None]:

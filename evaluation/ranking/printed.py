@@ -70,7 +70,7 @@ def _read_name(row: Mapping[str, str], where: str) -> str:
 def _make_metrics(row: Mapping[str, str], profile: TaskProfile, where: str) -> MetricsJson:
     """Return the values of a row as the results of a team without rows."""
     values = {metric: _parse_value(row[metric], f"{where}: {metric}") for metric in profile.metrics}
-    figures = {metric: MetricFigures.of(value) for metric, value in values.items()}
+    figures = {metric: MetricFigures.from_values(value) for metric, value in values.items()}
     check_ranges(figures, profile, where)
     origin = Provenance(
         format=METRICS_FORMAT,

@@ -16,8 +16,14 @@ from evaluation.editions.profile import AnswerProfile, TaskProfile
 from evaluation.metrics.masks import LABELS
 from evaluation.metrics.surface import SURFACE_METRICS
 from evaluation.results.documents import MetricsJson
-from evaluation.results.metrics_json import aggregates, case_set_digest, read_metrics
-from evaluation.results.scored import MeasuredAnswer, cases_of, measure_answer, metrics_over, weighted_sums
+from evaluation.results.metrics_json import compute_case_digest, make_aggregates, read_metrics
+from evaluation.results.scored import (
+    MeasuredAnswer,
+    join_metrics,
+    list_counted_cases,
+    measure_answer,
+    select_weighted_sums,
+)
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import find_profile
 from evaluation.rows.mask import flatten_row
@@ -65,13 +71,13 @@ def _compute_metrics_again(
     metrics: MetricsJson, answers: Mapping[str, MeasuredAnswer], profile: TaskProfile, cases: Collection[str]
 ) -> MetricsJson:
     """Return a team's results with the ranked metrics of the selected rows, and without the rows of `cases`."""
-    remaining = cases_of(answers.values())
-    measured = metrics_over(remaining, answers.values(), weighted_sums(profile.metrics))
+    remaining = list_counted_cases(answers.values())
+    measured = join_metrics(remaining, answers.values(), select_weighted_sums(profile.metrics))
     ranked = {name: measured[name] for name in profile.metrics if name in measured}
     stated = metrics.provenance
     estimates = estimate(ranked, len(remaining), stated.bootstraps, np.random.default_rng(stated.seed)).by_metric
-    figures = aggregates({name: estimates.get(name, Estimate(None, None, None)) for name in profile.metrics})
-    digest = case_set_digest(case for answer in answers.values() for case in answer.table.cases)
+    figures = make_aggregates({name: estimates.get(name, Estimate(None, None, None)) for name in profile.metrics})
+    digest = compute_case_digest(case for answer in answers.values() for case in answer.table.cases)
     return metrics.model_copy(
         update={
             "aggregates": figures,

@@ -29,7 +29,7 @@ def format_board(board: Leaderboard) -> str:
     titles = [*metrics.values(), *(f"by {name}" for name in schemes)]
     widths = [max(20, len(title)) for title in titles]
     lines = [f"{'rank':>4}  {'team':<{team_width}}  " + "  ".join(f"{title:>20}" for title in titles)]
-    for entry in board.in_places:
+    for entry in board.ordered_entries:
         cells = [_format_value(entry.metrics[name].figure()) for name in metrics]
         if isinstance(entry, RankedEntry):
             cells += [f"{entry.rankings[name].rank:g}" for name in schemes]
@@ -130,7 +130,7 @@ def format_board_csv(board: Leaderboard) -> str:
     `without_rows` is written if a team has no rows, so that its values could not be checked. `method_...` are the
     descriptors of the methods. With entries out of competition a last column gives their reasons; they have no rank.
     """
-    entries = board.in_places
+    entries = board.ordered_entries
     decimals = {name: choose_decimals(board, name) for name in board.metrics}
     has_unchecked = any(entry.without_rows for entry in entries)
     lines = []

@@ -21,7 +21,7 @@ _TASK: Final = "task"
 _LONGEST_NAME: Final = 200
 
 
-def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
+def list_leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
     """List the numbered folders `task1`, `task2`, ... that hold a leaderboard.json, or the folder `results` itself.
 
     Raises HecktorError: no leaderboard.
@@ -37,18 +37,18 @@ def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
     return [one for one in found if one[0] is not None] or found
 
 
-def file_in_folder(path: Path) -> str:
+def describe_file(path: Path) -> str:
     """Return the file and its folder, for messages: the files of all teams have one name."""
     return f"{path.parent.resolve().name}/{path.name}"
 
 
-def metrics_path(folder: Path, team: str, files: Mapping[str, str]) -> Path | None:
+def find_metrics_file(folder: Path, team: str, files: Mapping[str, str]) -> Path | None:
     """Find a team's metrics.json: at the path that the leaderboard in `folder` states, or in the team's folder."""
     places = [_without_links(folder / files[team])] if team in files else []
     return next((path for path in [*places, folder / team / platform.METRICS_JSON] if path.is_file()), None)
 
 
-def files_beside(board_folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+def make_paths_relative(board_folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """Return paths relative to the leaderboard's folder, so that both can be moved together."""
     return {team: os.path.relpath(_without_links(Path(path)), board_folder.resolve()) for team, path in files.items()}
 
@@ -62,7 +62,7 @@ Rank = Annotated[int | float, Field(ge=1)]
 Number = int | float
 
 
-def team_name(name: str) -> str:
+def check_team_name(name: str) -> str:
     """The name of a team, which is also that of its folder. Raises ValueError if it leads to another or is no text."""
     if name in (".", "..") or set(name) & set("/\\\0"):
         raise ValueError("a name without / and \\, which does not lead to another folder")
@@ -71,7 +71,7 @@ def team_name(name: str) -> str:
     return name
 
 
-TeamName = Annotated[str, AfterValidator(team_name)]
+TeamName = Annotated[str, AfterValidator(check_team_name)]
 
 
 class RankedFigures(MetricFigures):
@@ -249,7 +249,7 @@ class Leaderboard(Document):
         return {entry.team: entry.rank for entry in self.teams}
 
     @property
-    def in_places(self) -> list[RankedEntry | OutOfCompetitionEntry]:
+    def ordered_entries(self) -> list[RankedEntry | OutOfCompetitionEntry]:
         """Teams in official order, with the entries out of competition in their places."""
         entries: list[RankedEntry | OutOfCompetitionEntry] = list(self.teams)
         # From the last place on, so that an insertion moves no later place.
@@ -303,7 +303,7 @@ def read_board(path: Path) -> Leaderboard:
 
     Raises HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
     """
-    where = file_in_folder(path)
+    where = describe_file(path)
     board: dict[str, Any] = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
     document = check_document(board, Leaderboard, where)
     try:

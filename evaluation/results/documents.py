@@ -44,7 +44,7 @@ class MetricFigures(Document):
         return self
 
     @classmethod
-    def of(cls, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Self:
+    def from_values(cls, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Self:
         """Make the figures, which may be infinite."""
         # The sum with zero turns -0.0 into 0.0.
         plain = [None if figure is None else figure + 0.0 for figure in (value, low, high)]
@@ -190,7 +190,7 @@ def check_owner(earlier: Path, task: str) -> None:
         raise OutputError(earlier.name, f"found that of {owner}", expected)
 
 
-def remove_earlier(output_dir: Path | None, task: str) -> None:
+def remove_earlier_metrics(output_dir: Path | None, task: str) -> None:
     """Remove an earlier metrics.json of the task, which would look like the result of a run that fails.
 
     Raises OutputError: it is of another task or of another program, and so not to be lost.
@@ -214,7 +214,7 @@ def _owner_of(path: Path) -> str:
     return _task_in(content) or "another program"
 
 
-def task_of(path: Path) -> str:
+def read_task(path: Path) -> str:
     """Return the task of a metrics.json or leaderboard.json; empty for an unreadable or other file."""
     try:
         return _task_in(read_json(path, max_bytes=MAX_METRICS_BYTES))

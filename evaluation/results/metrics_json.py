@@ -17,7 +17,7 @@ from contract.patient import format_names
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.results.board import file_in_folder
+from evaluation.results.board import describe_file
 from evaluation.results.documents import (
     MAX_METRICS_BYTES,
     METRICS_FORMAT,
@@ -30,7 +30,7 @@ from evaluation.results.documents import (
     Provenance,
     check_document,
 )
-from evaluation.results.scored import ScoredAnswer, ScoredCohort, weighted_sums
+from evaluation.results.scored import ScoredAnswer, ScoredCohort, select_weighted_sums
 from evaluation.statistics.bootstrap import Estimate
 
 _NO_DATA: Final = "undefined: the cohort holds no data for it"
@@ -38,23 +38,23 @@ _AS_MISSING: Final = "each counts as a missing one"
 _INFINITE: Final = "infinite: in at least half of the cases one mask is empty or there is no prediction"
 
 
-def aggregates(estimates: Mapping[str, Estimate], *, with_half_width: bool = False) -> dict[str, MetricFigures]:
+def make_aggregates(estimates: Mapping[str, Estimate], *, with_half_width: bool = False) -> dict[str, MetricFigures]:
     """Return the figures of every metric; the half width of its interval is for the platform's leaderboards."""
     figures = {}
     for name, one in estimates.items():
-        more = {"ci95_half_width": half_width_of(one.ci95_low, one.ci95_high)} if with_half_width else {}
-        figures[name] = MetricFigures.of(one.value, one.ci95_low, one.ci95_high, **more)
+        more = {"ci95_half_width": half_width(one.ci95_low, one.ci95_high)} if with_half_width else {}
+        figures[name] = MetricFigures.from_values(one.value, one.ci95_low, one.ci95_high, **more)
     return figures
 
 
-def half_width_of(low: float | None, high: float | None) -> float | None:
+def half_width(low: float | None, high: float | None) -> float | None:
     """Return half the length of an interval, None without a finite one; 6 digits, since rounded ends differ by few."""
     if low is None or high is None or not math.isfinite(high - low):
         return None
     return round((high - low) / 2, 6)
 
 
-def group_blocks(
+def compute_group_blocks(
     cases: Sequence[str], group_of: Mapping[str, str], metrics: Mapping[str, WeightedMetric]
 ) -> dict[str, CentreBlock]:
     """Compute every metric on each group's cases, null if it is not finite, and the names of these cases.
@@ -72,7 +72,9 @@ def group_blocks(
     return blocks
 
 
-def warnings(cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Mapping[str, MetricProfile]) -> list[str]:
+def list_warnings(
+    cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Mapping[str, MetricProfile]
+) -> list[str]:
     """Write one line for each ranked metric that is undefined or infinite, and the warnings of each answer.
 
     `estimates` holds each metric that the result shows.
@@ -96,7 +98,7 @@ def warnings(cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Ma
     return lines
 
 
-def findings(cohort: ScoredCohort) -> list[Finding]:
+def list_findings(cohort: ScoredCohort) -> list[Finding]:
     """List answers that no case has, masks on other grids, references that are incomplete, cases without a centre."""
     lines = [
         Finding(one.profile.answer.name, f"no usable answer to any of {len(one.rows)} cases", action=_AS_MISSING)
@@ -118,16 +120,16 @@ def findings(cohort: ScoredCohort) -> list[Finding]:
 
 def _describe_incomplete(answer: ScoredAnswer) -> list[Finding]:
     """Name the cases with a part of the target in the reference, such as RFS without Relapse."""
-    cases_of: dict[str, list[str]] = {}
+    list_counted_cases: dict[str, list[str]] = {}
     for case, what in sorted(answer.reference.incomplete.items()):
-        cases_of.setdefault(what, []).append(case)
+        list_counted_cases.setdefault(what, []).append(case)
     return [
         Finding(f"reference of {answer.profile.answer.name}", f"{what} for {format_names(cases)}", "both", "not scored")
-        for what, cases in cases_of.items()
+        for what, cases in list_counted_cases.items()
     ]
 
 
-def case_counts(cohort: ScoredCohort) -> CaseCounts:
+def count_cases(cohort: ScoredCohort) -> CaseCounts:
     """Count the cases that count, and list the names of those that are missing, failed, skipped, unknown or duplicate.
 
     With several answers a case is missing if it has none of them; a single absent answer stands under `failed`, with
@@ -175,10 +177,12 @@ def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str] | int]:
     return {why: list(cases) for why, cases in reasons.items() if cases}
 
 
-def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str], **draws: Any) -> Provenance:
+def make_provenance(
+    task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str], **draws: Any
+) -> Provenance:
     """Record the version, task, edition, rules, ranked metrics, checksum of the cases, and draws of an evaluation."""
     more: dict[str, Any] = {} if task.own_edition is None else {"own_edition": task.own_edition}
-    if sums := weighted_sums(task.metrics):
+    if sums := select_weighted_sums(task.metrics):
         more["weighted_sums"] = sums
     return Provenance(
         format=METRICS_FORMAT,
@@ -187,13 +191,13 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
         edition=task.edition,
         options={**task.options, **more_options},
         ranked_metrics=list(task.ranking.official_metrics),
-        case_set_sha256=case_set_digest(case for answer in cohort.answers for case in answer.reference.targets),
+        case_set_sha256=compute_case_digest(case for answer in cohort.answers for case in answer.reference.targets),
         **more,
         **draws,
     )
 
 
-def case_set_digest(cases: Iterable[str]) -> str:
+def compute_case_digest(cases: Iterable[str]) -> str:
     """Return the digest of the names of a set of cases."""
     return hashlib.sha256("\n".join(sorted(set(cases))).encode(errors="replace")).hexdigest()
 
@@ -217,8 +221,8 @@ def read_metrics(path: Path, team: str) -> MetricsJson:
 
     Raises HecktorError: no such file, or not a metrics.json of this project; the message names the file.
     """
-    where = file_in_folder(path)
-    content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=source_of(where, team))
+    where = describe_file(path)
+    content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=describe_source(where, team))
     return parse_metrics(content, where)
 
 
@@ -241,7 +245,7 @@ def _check_format(content: Any, where: str) -> None:
         raise HecktorError(where, f"format {stated}", f"format {METRICS_FORMAT}; evaluate again")
 
 
-def source_of(where: str, team: str) -> str:
+def describe_source(where: str, team: str) -> str:
     """Return the file and the team, without naming either twice."""
     return where if team in where else team if where in team else f"{where} ({team})"
 

@@ -37,12 +37,12 @@ def measure_answer(profile: AnswerProfile, table: RowTable) -> MeasuredAnswer:
     return MeasuredAnswer(profile, table, counted, profile.scorer.measure(counted))
 
 
-def cases_of(answers: Iterable[MeasuredAnswer]) -> tuple[str, ...]:
+def list_counted_cases(answers: Iterable[MeasuredAnswer]) -> tuple[str, ...]:
     """Return the cases that count for any answer, sorted."""
     return tuple(sorted({case for answer in answers for case in answer.counted.cases}))
 
 
-def weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, float]]:
+def select_weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, float]]:
     """Return the weights of the terms of each ranked metric that is a weighted sum."""
     return {name: dict(metric.terms) for name, metric in ranked.items() if metric.terms}
 
@@ -123,11 +123,11 @@ class ScoredCohort:
 
 def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
     """Join the answers over the union of the cases that count; `ranked` defines the weighted sums."""
-    cases = cases_of(answers)
-    return ScoredCohort(tuple(answers), cases, metrics_over(cases, answers, weighted_sums(ranked)))
+    cases = list_counted_cases(answers)
+    return ScoredCohort(tuple(answers), cases, join_metrics(cases, answers, select_weighted_sums(ranked)))
 
 
-def metrics_over(
+def join_metrics(
     cases: Sequence[str], answers: Iterable[MeasuredAnswer], sums: Mapping[str, Mapping[str, float]]
 ) -> dict[str, WeightedMetric]:
     """Return the metrics of all answers, under their prefixes, as functions of the weights of these cases.

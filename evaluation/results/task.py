@@ -14,7 +14,7 @@ from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.results.board import Leaderboard
 from evaluation.results.documents import MetricsJson
-from evaluation.results.scored import MeasuredAnswer, cases_of, metrics_over, weighted_sums
+from evaluation.results.scored import MeasuredAnswer, join_metrics, list_counted_cases, select_weighted_sums
 from evaluation.rows.mask import flatten_row
 
 
@@ -73,7 +73,7 @@ class TaskResults:
         return [name for name in known if name in deciding] or ([official] if official in known else known)
 
     @property
-    def is_alone(self) -> bool:
+    def is_unchecked(self) -> bool:
         """Return whether the leaderboard has no metrics.json to check its values against."""
         return not any(one.cases.used for one in self.teams.values())
 
@@ -85,14 +85,14 @@ class TaskResults:
     @property
     def ranked(self) -> list[str]:
         """The teams with a value for every ranked metric."""
-        return [team for team in self.teams if not self.absent_metrics(team)]
+        return [team for team in self.teams if not self.list_absent_metrics(team)]
 
     @property
     def incomplete(self) -> list[str]:
         """The teams that lack a ranked metric."""
-        return [team for team in self.teams if self.absent_metrics(team)]
+        return [team for team in self.teams if self.list_absent_metrics(team)]
 
-    def absent_metrics(self, team: str) -> list[str]:
+    def list_absent_metrics(self, team: str) -> list[str]:
         """Return the ranked metrics for which a team has no value."""
         return [name for name in self.profile.metrics if self.value(team, name) is None]
 
@@ -116,7 +116,7 @@ class TaskResults:
         """The cases that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
         their evaluation.
         """
-        return cases_of(answer for of_team in self.answers.values() for answer in of_team.values())
+        return list_counted_cases(answer for of_team in self.answers.values() for answer in of_team.values())
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, WeightedMetric]]:
@@ -124,8 +124,8 @@ class TaskResults:
 
         Cases that do not count for a team weigh nothing.
         """
-        sums = weighted_sums(self.profile.metrics)
-        return {team: metrics_over(self.cases, of_team.values(), sums) for team, of_team in self.answers.items()}
+        sums = select_weighted_sums(self.profile.metrics)
+        return {team: join_metrics(self.cases, of_team.values(), sums) for team, of_team in self.answers.items()}
 
     @cached_property
     def scored_cases(self) -> set[str]:

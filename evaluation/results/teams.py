@@ -11,16 +11,16 @@ from contract.errors import HecktorError
 from contract.patient import format_names
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, build_profile, load_profile
 from evaluation.metrics.rules import SURFACES_OF
-from evaluation.results.board import file_in_folder, team_name
+from evaluation.results.board import check_team_name, describe_file
 from evaluation.results.documents import MetricFigures, MetricsJson
-from evaluation.results.metrics_json import parse_metrics, read_metrics, source_of
+from evaluation.results.metrics_json import describe_source, parse_metrics, read_metrics
 from evaluation.results.task import TaskResults
 from evaluation.results.validation import (
     check_ranges,
     check_same_reference,
-    is_stated,
-    validate,
-    weighted_sum,
+    compute_weighted_sum,
+    states_metric,
+    validate_metrics,
     with_stated_rules,
 )
 
@@ -57,14 +57,14 @@ def load_teams(
     read = {name: _read(source, name) for name, source in pairs}
     first, where = next(iter(read.values()))
     profile = find_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
-    results = comparable_teams(profile.task(task or first.provenance.task), read, same_rules=edition is not None)
+    results = validate_teams(profile.task(task or first.provenance.task), read, same_rules=edition is not None)
     lacking = [source for one, source in read.values() if not one.results]
     if lacking and not without_rows:
         raise HecktorError(lacking[0], "no per-case rows", "rows to check its values, or --without-rows")
     return results
 
 
-def comparable_teams(
+def validate_teams(
     profile: TaskProfile, read: Mapping[str, tuple[MetricsJson, str]], *, same_rules: bool = False
 ) -> TaskResults:
     """Validate the results of teams and check that they can be compared. Raises as `load_teams`.
@@ -83,13 +83,13 @@ def comparable_teams(
     with_rows = next(((one.provenance.options, source) for one, source in read.values() if one.results), None)
     profile = with_stated_rules(profile, *with_rows) if with_rows else profile
     for metrics, source in read.values():
-        others = {name for name, metric in profile.metrics.items() if not is_stated(metrics, name, metric)}
+        others = {name for name, metric in profile.metrics.items() if not states_metric(metrics, name, metric)}
         figures = {name: one for name, one in metrics.aggregates.items() if name not in others}
         check_ranges(figures, profile, source)
     teams, answers = {}, {}
     for team, (metrics, source) in read.items():
         if metrics.results:
-            teams[team], answers[team] = validate(metrics, profile, source)
+            teams[team], answers[team] = validate_metrics(metrics, profile, source)
         else:
             teams[team] = _with_own_sums(metrics, profile)
     check_same_reference(answers)
@@ -127,9 +127,9 @@ def _with_own_sums(metrics: MetricsJson, profile: TaskProfile) -> MetricsJson:
     """
     values = {name: one.figure() for name, one in metrics.aggregates.items()}
     others = {
-        name: MetricFigures.of(weighted_sum(values, metric.terms))
+        name: MetricFigures.from_values(compute_weighted_sum(values, metric.terms))
         for name, metric in profile.metrics.items()
-        if metric.terms and not is_stated(metrics, name, metric)
+        if metric.terms and not states_metric(metrics, name, metric)
     }
     return metrics.model_copy(update={"aggregates": {**metrics.aggregates, **others}})
 
@@ -145,14 +145,14 @@ def check_folder_names(names: Iterable[str]) -> None:
     """Raise HecktorError for a name that cannot be that of a team and its folder."""
     for name in names:
         try:
-            team_name(name)
+            check_team_name(name)
         except ValueError as expected:
             raise HecktorError("team", f"found {name!r}", str(expected)) from None
 
 
 def _read(source: Source, name: str) -> tuple[MetricsJson, str]:
     if isinstance(source, Path):
-        return read_metrics(source, name), source_of(file_in_folder(source), name)
+        return read_metrics(source, name), describe_source(describe_file(source), name)
     return source if isinstance(source, tuple) else (parse_metrics(source, name), name)
 
 

@@ -17,8 +17,14 @@ from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Rules
 from evaluation.results.board import IdenticalAnswers
 from evaluation.results.documents import MetricFigures, MetricsJson, Provenance
-from evaluation.results.metrics_json import aggregates, case_set_digest
-from evaluation.results.scored import MeasuredAnswer, cases_of, measure_answer, metrics_over, weighted_sums
+from evaluation.results.metrics_json import compute_case_digest, make_aggregates
+from evaluation.results.scored import (
+    MeasuredAnswer,
+    join_metrics,
+    list_counted_cases,
+    measure_answer,
+    select_weighted_sums,
+)
 from evaluation.rows.scorer import compute_cohort_value
 from evaluation.rows.table import RowTable
 from evaluation.statistics.bootstrap import Estimate, estimate
@@ -29,7 +35,7 @@ TOLERANCE: Final = 1e-9
 _MOST_BOOTSTRAPS: Final = 10_000
 
 
-def is_stated(metrics: MetricsJson, name: str, metric: MetricProfile) -> bool:
+def states_metric(metrics: MetricsJson, name: str, metric: MetricProfile) -> bool:
     """Return whether a team's file states this ranked metric, a weighted sum with these weights."""
     sums = metrics.provenance.weighted_sums
     return name in metrics.aggregates and (not metric.terms or sums.get(name) == metric.terms)
@@ -71,7 +77,9 @@ def _rules(answer: AnswerProfile, options: Any, source: str) -> Rules:
     return parse_rules(stated, answer.answer.kind, f"{source}: provenance.options")
 
 
-def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[MetricsJson, dict[str, MeasuredAnswer]]:
+def validate_metrics(
+    metrics: MetricsJson, profile: TaskProfile, source: str
+) -> tuple[MetricsJson, dict[str, MeasuredAnswer]]:
     """Return a team's metrics.json with figures computed again from its rows, and these rows.
 
     `profile` has the rules that the file, `source`, states. Raises HecktorError: a row that cannot be, other cases than
@@ -82,24 +90,26 @@ def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[M
         name: measure_answer(answer, _read_table(metrics, name, profile, source))
         for name, answer in profile.answers.items()
     }
-    digest = case_set_digest(case for answer in answers.values() for case in answer.table.cases)
+    digest = compute_case_digest(case for answer in answers.values() for case in answer.table.cases)
     if digest != metrics.provenance.case_set_sha256:
         raise HecktorError(source, "rows of other cases than case_set_sha256", "one row for each case")
-    cases = cases_of(answers.values())
-    measured = metrics_over(cases, answers.values(), weighted_sums(profile.metrics))
+    cases = list_counted_cases(answers.values())
+    measured = join_metrics(cases, answers.values(), select_weighted_sums(profile.metrics))
     whole = {name: compute_cohort_value(metric, len(cases)) for name, metric in measured.items()}
     values = {name: None if math.isnan(value) else value for name, value in whole.items()}
-    found = values | {name: weighted_sum(values, terms) for name, terms in metrics.provenance.weighted_sums.items()}
+    found = values | {
+        name: compute_weighted_sum(values, terms) for name, terms in metrics.provenance.weighted_sums.items()
+    }
     names = {*find_metrics(profile.answers, source), *found}
     stated = {name: one.figure() for name, one in metrics.aggregates.items() if name in names}
     check_figures(stated, found, source, "its rows give")
     # Of the rows to the last digit; sums in another order differ by rounding.
     exact = {
-        name: MetricFigures.of(values.get(name, one.figure()), *one.figures[1:])
+        name: MetricFigures.from_values(values.get(name, one.figure()), *one.figures[1:])
         for name, one in metrics.aggregates.items()
     }
     ranked = {name: measured[name] for name in profile.metrics if name in measured}
-    others = [name for name, metric in profile.metrics.items() if not is_stated(metrics, name, metric)]
+    others = [name for name, metric in profile.metrics.items() if not states_metric(metrics, name, metric)]
     figures = {**exact, **_own_figures(metrics.provenance, others, ranked, len(cases))}
     return metrics.model_copy(update={"aggregates": figures}), answers
 
@@ -115,7 +125,7 @@ def _own_figures(
         return {}
     bootstraps = min(provenance.bootstraps, _MOST_BOOTSTRAPS)
     found = estimate(ranked, n_cases, bootstraps, np.random.default_rng(provenance.seed)).by_metric
-    return aggregates({name: found.get(name, Estimate(None, None, None)) for name in names})
+    return make_aggregates({name: found.get(name, Estimate(None, None, None)) for name in names})
 
 
 def _read_table(metrics: MetricsJson, name: str, profile: TaskProfile, source: str) -> RowTable:
@@ -127,7 +137,7 @@ def _read_table(metrics: MetricsJson, name: str, profile: TaskProfile, source: s
     return profile.answers[name].scorer.read_table(metrics.rows_of(name, several=several), source)
 
 
-def weighted_sum(values: Mapping[str, float | None], terms: Mapping[str, float]) -> float | None:
+def compute_weighted_sum(values: Mapping[str, float | None], terms: Mapping[str, float]) -> float | None:
     """Return the sum of some of these values by their weights, None if a value is undefined."""
     known = [weight * value for name, weight in terms.items() if (value := values.get(name)) is not None]
     return sum(known) if len(known) == len(terms) else None
@@ -178,7 +188,7 @@ class _TeamsWithTable:
     teams: list[str]
 
 
-def identical_answers(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> list[IdenticalAnswers]:
+def find_identical_answers(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> list[IdenticalAnswers]:
     """Find teams that give equal answers to all of the cases that any of them answers, such as a copied submission.
 
     Two masks are equal if everything that is counted in them is. Teams without rows are left out.

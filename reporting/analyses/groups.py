@@ -13,8 +13,8 @@ from contract.errors import HecktorError
 from contract.patient import format_names
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.results.documents import CentreBlock
-from evaluation.results.metrics_json import group_blocks
-from evaluation.results.scored import cases_of, metrics_over, weighted_sums
+from evaluation.results.metrics_json import compute_group_blocks
+from evaluation.results.scored import join_metrics, list_counted_cases, select_weighted_sums
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.sources import list_entries
@@ -125,11 +125,11 @@ def _check_groups(table: str, column: str, groups: set[str]) -> None:
 
 def create_grouping(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
     """Group the cases by a column and compute the metrics of each group for every team that has rows."""
-    sums = weighted_sums(results.profile.metrics)
+    sums = select_weighted_sums(results.profile.metrics)
     blocks = {}
     for team, answers in results.answers.items():
-        cases = cases_of(answers.values())
-        blocks[team] = group_blocks(cases, of_case, metrics_over(cases, answers.values(), sums))
+        cases = list_counted_cases(answers.values())
+        blocks[team] = compute_group_blocks(cases, of_case, join_metrics(cases, answers.values(), sums))
     return Grouping(column, of_case, blocks)
 
 

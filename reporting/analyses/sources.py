@@ -24,9 +24,9 @@ from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.board import (
     LEADERBOARD_JSON,
     Leaderboard,
-    file_in_folder,
-    leaderboard_folders,
-    metrics_path,
+    describe_file,
+    find_metrics_file,
+    list_leaderboard_folders,
     read_board,
 )
 from evaluation.results.documents import (
@@ -37,10 +37,10 @@ from evaluation.results.documents import (
     MetricsJson,
     Provenance,
 )
-from evaluation.results.metrics_json import read_metrics, source_of
+from evaluation.results.metrics_json import describe_source, read_metrics
 from evaluation.results.task import TaskResults
-from evaluation.results.teams import OWN_EDITION, comparable_teams, find_profile
-from evaluation.results.validation import check_figures, identical_answers
+from evaluation.results.teams import OWN_EDITION, find_profile, validate_teams
+from evaluation.results.validation import check_figures, find_identical_answers
 from reporting.analyses.scans import PatientFiles, read_scans
 
 SCANS_CSV: Final = "baselines.csv"
@@ -56,8 +56,8 @@ def load_results_profile(results_dir: Path | None, name: str | None) -> Evaluati
     """
     if results_dir is None:
         return load_profile(name or DEFAULT_EDITION)
-    path = leaderboard_folders(results_dir)[0][1] / LEADERBOARD_JSON
-    board, where = read_board(path), file_in_folder(path)
+    path = list_leaderboard_folders(results_dir)[0][1] / LEADERBOARD_JSON
+    board, where = read_board(path), describe_file(path)
     own = board.provenance.get(OWN_EDITION)
     profile = find_profile(board.edition, own, name, where)
     if profile.edition.name != board.edition:
@@ -72,14 +72,14 @@ def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: b
     the leaderboard. A leaderboard names its task, so that two folders may hold the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival. If no team has a metrics.json, the
     leaderboard is not checked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `same_rules` has the meaning
-    that it has in `comparable_teams`.
+    that it has in `validate_teams`.
 
     Raises:
         HecktorError: There is no leaderboard, a file cannot be read, a team has no valid metrics, or its values differ
             from the ranked values.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
-    folders = leaderboard_folders(results_dir)
+    folders = list_leaderboard_folders(results_dir)
     return add_scans([_read_task(folder, place, profile, same_rules) for place, folder in folders], scans)
 
 
@@ -123,7 +123,7 @@ def _read_task(folder: Path, place: int | None, profile: EvaluationProfile, same
     rules = profile.task(board.task)
     if place is not None:
         rules = replace(rules, algorithm=rules.algorithm.with_number(place))
-    paths = {name: path for name in board.names if (path := metrics_path(folder, name, board.files))}
+    paths = {name: path for name in board.names if (path := find_metrics_file(folder, name, board.files))}
     if not paths:
         return _create_results(board, rules)
     names = [*board.order, *(entry.team for entry in board.incomplete)]
@@ -131,15 +131,15 @@ def _read_task(folder: Path, place: int | None, profile: EvaluationProfile, same
         if name not in paths:
             wanted = board.files.get(name, f"{name}/{platform.METRICS_JSON} beside it")
             raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
-    sources = {name: source_of(file_in_folder(path), name) for name, path in paths.items()}
+    sources = {name: describe_source(describe_file(path), name) for name, path in paths.items()}
     read = {name: (read_metrics(paths[name], name), source) for name, source in sources.items()}
-    loaded = comparable_teams(rules, read, same_rules=same_rules)
-    for entry in (entry for entry in board.in_places if entry.team in paths):
+    loaded = validate_teams(rules, read, same_rules=same_rules)
+    for entry in (entry for entry in board.ordered_entries if entry.team in paths):
         ranked = {name: figures.figure() for name, figures in entry.metrics.items()}
         stored = {name: loaded.value(entry.team, name) for name in loaded.teams[entry.team].aggregates}
         # Different figures may belong to another team.
         check_figures(ranked, stored, where, f"{sources[entry.team]} gives", of=f" of {entry.team}")
-    board = board.model_copy(update={"identical_answers": identical_answers(loaded.answers)})
+    board = board.model_copy(update={"identical_answers": find_identical_answers(loaded.answers)})
     return replace(
         loaded,
         teams={name: loaded.teams[name] for name in names},
@@ -155,7 +155,7 @@ def _create_results(board: Leaderboard, profile: TaskProfile) -> TaskResults:
     origin = Provenance(format=METRICS_FORMAT, version=version, task=board.task, edition=board.edition, options={})
     teams = {}
     for entry in board.teams:
-        figures = {name: MetricFigures.of(*metric.figures) for name, metric in entry.metrics.items()}
+        figures = {name: MetricFigures.from_values(*metric.figures) for name, metric in entry.metrics.items()}
         teams[entry.team] = MetricsJson(aggregates=figures, cases=CaseCounts(), warnings=[], provenance=origin)
     return TaskResults(profile, teams, leaderboard=board)
 

@@ -13,7 +13,7 @@ from contract.errors import HecktorError
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, require_files, require_folders, whole_number
 from evaluation.options import add_workers_option, join_team_folders, parse_team_folders
-from evaluation.results.board import leaderboard_folders
+from evaluation.results.board import list_leaderboard_folders
 from reporting.report.files import find_page_path, get_pictures_folder, remove_earlier_page
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _write_report(options: argparse.Namespace, page: Path) -> int:
     require_files(options, "--groups")
     masks = join_team_folders("--masks", options.masks)
     _check_options(options, masks)
-    leaderboard_folders(options.results)  # refuses any other folder
+    list_leaderboard_folders(options.results)  # refuses any other folder
     # These modules load scipy and SimpleITK, which `--help` and a wrong folder do not need.
     from contract.io.files import write_text
     from reporting.analyses.groups import add_groups
@@ -50,7 +50,7 @@ def _write_report(options: argparse.Namespace, page: Path) -> int:
 
     profile = load_results_profile(options.results, options.edition)
     results = add_groups(find_results(options.results, profile, same_rules=options.edition is not None), options.groups)
-    sys.stderr.writelines(f"warning: task {task.task.number}: {NOT_CHECKED}\n" for task in results if task.is_alone)
+    sys.stderr.writelines(f"warning: task {task.task.number}: {NOT_CHECKED}\n" for task in results if task.is_unchecked)
     colours = assign_colours(list_teams(results))
     analyses = _compute_analyses(results, options.compare)
     requests, picture_notes = _plan_pictures(options, profile, results, masks)

@@ -228,7 +228,7 @@ def render_leaderboard(results: TaskResults, colours: Mapping[str, str]) -> str:
     table = _BoardTable(results, colours)
     columns = table.list_columns()
     rows = []
-    for entry in board.in_places:
+    for entry in board.ordered_entries:
         if isinstance(entry, RankedEntry):
             rows.append(table.make_ranked_row(entry))
         else:

@@ -92,7 +92,7 @@ def _write_footer(content: PageContent) -> str:
     """Write edition, date, version, number of scored cases and citation."""
     versions = dict.fromkeys(metrics.provenance.version for task in content.results for metrics in task.teams.values())
     known_versions = [version for version in versions if version]
-    checked = [task for task in content.results if not task.is_alone]
+    checked = [task for task in content.results if not task.is_unchecked]
     scored = [f"task {task.task.number}: {next(iter(task.teams.values())).cases.used}" for task in checked]
     facts = [
         content.edition,
@@ -212,7 +212,7 @@ def _list_warnings(results: TaskResults, *, with_cases: bool) -> list[str]:
     patients = frozenset() if with_cases else _collect_patients(results)
     warnings = {team: _hide_names(metrics.warnings, patients) for team, metrics in results.teams.items()}
     shared = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()
-    lines = [NOT_CHECKED] if results.is_alone else []
+    lines = [NOT_CHECKED] if results.is_unchecked else []
     lines += [f"all teams: {text}" for text in sorted(shared)]
     for team, metrics in results.teams.items():
         lines += [f"{team}: {text}" for text in warnings[team] if text not in shared]

@@ -16,7 +16,7 @@ from contract.io.files import format_csv, format_json, write_files, write_text
 from contract.options import add_edition_and_task_options, select_algorithm
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures
-from evaluation.results.metrics_json import aggregates
+from evaluation.results.metrics_json import make_aggregates
 from evaluation.statistics.bootstrap import Estimate
 
 
@@ -120,7 +120,7 @@ def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: i
 
 def dump_figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
     """Return the figures of every metric with the keys of metrics.json."""
-    return {name: figures.model_dump(exclude_unset=True) for name, figures in aggregates(estimates).items()}
+    return {name: figures.model_dump(exclude_unset=True) for name, figures in make_aggregates(estimates).items()}
 
 
 def format_interval(figures: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ def metrics_of(
     origin = {"format": 2, "task": "segmentation", "edition": "hecktor2025", "options": {}} | parts.pop(
         "provenance", {}
     )
-    aggregates = {name: MetricFigures.of(*of) for name, of in (figures or {}).items()}
+    aggregates = {name: MetricFigures.from_values(*of) for name, of in (figures or {}).items()}
     given = {"cases": {"used": len(named)}, "warnings": [], "results": named, **parts, "provenance": origin}
     return MetricsJson(aggregates=aggregates, **given)
 

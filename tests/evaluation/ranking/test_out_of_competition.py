@@ -47,7 +47,7 @@ def rank(number, files, output, *more):
 
 
 def figures(**values):
-    return {name: MetricFigures.of(value) for name, value in values.items()}
+    return {name: MetricFigures.from_values(value) for name, value in values.items()}
 
 
 def of_2025(*values):
@@ -233,7 +233,7 @@ def observed(tmp_path, edition, **changes):
 
 def test_agreement_of_annotators_is_shown_for_metrics_of_the_same_meaning(tmp_path):
     """The study's median DSC is not the mean DSC that ranks; HD95 has one definition."""
-    same = MetricFigures.of(0.8, 0.7, 0.9)
+    same = MetricFigures.from_values(0.8, 0.7, 0.9)
     assert observed(tmp_path, "hecktor2022") == dict.fromkeys(("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), same)
     assert observed(tmp_path, "hecktor2025") == {"gtvn_dsc_agg": same}
     assert observed(tmp_path, "hecktor2021")["gtvp_hd95_median_mm"] == same

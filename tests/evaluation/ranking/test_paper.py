@@ -46,10 +46,10 @@ def test_half_an_interval_has_two_digits(entries, decimals):
 
 
 def test_a_value_with_its_interval():
-    assert format_figures(MetricFigures.of(0.960123, 0.942049, 0.978049), 3) == "0.960 (0.942-0.978)"
-    assert format_figures(MetricFigures.of(0.123456789), None) == "0.123457"
-    assert format_figures(MetricFigures.of(3.0, 2.0, math.inf), 1) == "3.0 (2.0-inf)"
-    assert format_figures(MetricFigures.of(None), 3) == ""
+    assert format_figures(MetricFigures.from_values(0.960123, 0.942049, 0.978049), 3) == "0.960 (0.942-0.978)"
+    assert format_figures(MetricFigures.from_values(0.123456789), None) == "0.123457"
+    assert format_figures(MetricFigures.from_values(3.0, 2.0, math.inf), 1) == "3.0 (2.0-inf)"
+    assert format_figures(MetricFigures.from_values(None), 3) == ""
 
 
 def test_the_leaderboard_in_latex():
@@ -80,7 +80,7 @@ def test_zero_has_no_sign():
     board = board_of({"m": "M"}, entries)
     texts = [format_board(board), format_board_csv(board), format_board_latex(board)]
     texts += [
-        format_figures(MetricFigures.of(-0.0), None),
+        format_figures(MetricFigures.from_values(-0.0), None),
         str(round_figure(-0.0)),
         str(make_value_cell(-0.0001, -0.0, 0.1)),
     ]

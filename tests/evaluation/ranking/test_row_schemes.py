@@ -270,7 +270,7 @@ def test_the_place_of_an_entry_out_of_competition():
     """D ranks 1 in each case and so above all; E without rows, and one without a value, stand below all teams."""
     teams = results_of(MEAN, {"A": A, "B": B, "C": C})
     best = results_of(MEAN, {"D": [1.0] * 4})
-    figures = {DSC: MetricFigures.of(1.0)}
+    figures = {DSC: MetricFigures.from_values(1.0)}
     assert count_teams_above(UnrankedEntry("D", "", figures, results=best), teams) == 0
     assert count_teams_above(UnrankedEntry("E", "", figures), teams) == 3
     assert count_teams_above(UnrankedEntry("F", "", {}), teams) == 3

@@ -9,9 +9,9 @@ import pytest
 
 from evaluation.api import evaluate
 from evaluation.ranking.table import format_identical_answers
-from evaluation.results.metrics_json import half_width_of
+from evaluation.results.metrics_json import half_width
 from evaluation.results.teams import load_teams
-from evaluation.results.validation import identical_answers
+from evaluation.results.validation import find_identical_answers
 from evaluation.statistics.bootstrap import draw_replicates
 from evaluation.statistics.intervals import percentile_interval
 from tests.evaluation.built import board_of
@@ -59,7 +59,7 @@ def test_identical_answers_are_named(tmp_path):
     """`copy` answers as `a` does, `other` as `b`, which lacks one of the risks of `a`; no other team is like `c`."""
     contents = {"a": (), "b": (3,), "copy": (), "c": (3, 7), "other": (3,)}
     teams = {name: evaluated(tmp_path / name, skipped) for name, skipped in contents.items()}
-    same = identical_answers(load_teams(teams).answers)
+    same = find_identical_answers(load_teams(teams).answers)
     assert [one.model_dump() for one in same] == [
         {"teams": ["a", "copy"], "answer": "rfs", "cases": 20},
         {"teams": ["b", "other"], "answer": "rfs", "cases": 19},
@@ -82,5 +82,5 @@ def test_teams_that_skip_different_cases_share_draws_over_the_union(tmp_path):
 
 def test_half_of_an_interval_for_a_leaderboard() -> None:
     """(0.9 - 0.2) / 2 = 0.35, without the noise of 0.9 - 0.2; no number without two finite ends."""
-    assert half_width_of(0.2, 0.9) == 0.35
-    assert [half_width_of(None, 0.9), half_width_of(0.2, math.inf), half_width_of(None, None)] == [None] * 3
+    assert half_width(0.2, 0.9) == 0.35
+    assert [half_width(None, 0.9), half_width(0.2, math.inf), half_width(None, None)] == [None] * 3

@@ -14,7 +14,7 @@ from contract.editions import Algorithm, AnswerSpec
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.leaderboard import build_leaderboard
 from evaluation.results.task import TaskResults
-from evaluation.results.teams import comparable_teams
+from evaluation.results.teams import validate_teams
 from reporting.analyses.tables import AnswerRows, collect_rows
 from tests.evaluation.built import board_of, metrics_of, results_of
 from tests.evaluation.challenge import SimulatedTeam, simulated_metrics, simulated_patients
@@ -54,7 +54,7 @@ def _challenge(
         team = SimulatedTeam(f"team {place}", place / 2, float(place in lost), probabilities=True)
         content = simulated_metrics(chosen, patients, team, 20, rng)
         metrics[team.name] = content, team.name
-    loaded = comparable_teams(replace(chosen, algorithm=chosen.algorithm.with_number(number)), metrics)
+    loaded = validate_teams(replace(chosen, algorithm=chosen.algorithm.with_number(number)), metrics)
     board = build_leaderboard(loaded, bootstraps=20)
     order = {name: loaded.teams[name] for name in board.names}
     return replace(loaded, teams=order, leaderboard=board)
