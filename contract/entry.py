@@ -58,18 +58,18 @@ def read_image_task() -> list[str]:
 def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command's `main` and end the process with its status, 1 after an error or a bug.
 
-    A stdout or stderr that is closed, full or broken ends no work; a full stdout changes the status at the end. A bug
-    goes to `sys.excepthook`. Functions registered with `atexit` still run. The rest of Python's shutdown is skipped:
-    after an early end a thread may still compute, and the libraries would wait for it or crash.
+    A stdout or stderr that is closed, full or broken does not end the command; a full stdout changes the status at the
+    end. A bug goes to `sys.excepthook`. Functions registered with `atexit` still run. The rest of Python's shutdown is
+    skipped: after an early end a thread may still compute, and the libraries would wait for it or crash.
     """
     mark_last_resort()
     stdout = _Lenient(sys.stdout)
     sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, _Lenient(sys.stderr))
     try:
         status = run_main(main, argv)
-    except SystemExit as end:  # of argparse
+    except SystemExit as end:  # from argparse
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except Exception:  # noqa: BLE001  a bug: its trace, and the end below
+    except Exception:  # noqa: BLE001 - a bug, whose trace is printed
         sys.excepthook(*sys.exc_info())
         status = 1
     atexit._run_exitfuncs()
@@ -82,10 +82,13 @@ def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str]
 
 
 class _Lenient:
-    """A stream whose errors are kept in `problem` instead of raised; None is a stream that was closed at the start."""
+    """A stream that stores its last error in `problem` instead of raising it.
+
+    Without a stream, which was closed when the process started, everything written is discarded.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
-        # Never closed: it lasts as long as the process.
+        # The file is not closed, because it is used until the process ends.
         self._stream = Path(os.devnull).open("w") if stream is None else stream  # noqa: SIM115
         self.problem: OSError | None = None
 
@@ -107,10 +110,10 @@ class _Lenient:
 
 
 class MarkedFormatter(logging.Formatter):
-    """Prints each message on one line, with WARNING_MARK before each warning that does not begin with its own mark."""
+    """Formatter of one line for each message, with WARNING_MARK before warnings that do not begin with a mark."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
-        record.message = replace_unprintable(record.message)  # names from packages, files and images have a part in it
+        record.message = replace_unprintable(record.message)  # It may hold names from packages, files and images.
         if record.levelno == logging.WARNING and not record.message.startswith(_MARKED):
             record.message = f"{WARNING_MARK} {record.message}"
         return super().formatMessage(record)

@@ -140,7 +140,7 @@ def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") ->
 
     Args:
         parser: The parser.
-        known_from: The file from which the command reads the edition if the option is absent. Then the default is None.
+        known_from: Name of the file whose edition is used if the option is absent. Then the default is None.
     """
     parser.add_argument(
         "--edition",

@@ -174,7 +174,7 @@ class Manifest(Document):
         networks_from: The package whose networks were reused.
         out_of_fold: Metric and setting of each head.
         cross_validation: Metrics of each head's cross-validations.
-        code: The sha256 of each folder of user code with which the package was made, by the folder's name.
+        code: The sha256 of each folder of user code that was used to make the package, by the folder's name.
         files: Checksum and size of every other file.
     """
 

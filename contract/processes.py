@@ -1,10 +1,10 @@
-"""Worker processes that end with their parent, and the CPUs that they may use.
+"""Run work in processes that end with their parent, and count the CPUs that a program may use.
 
 `ProcessPoolExecutor` passes work through queues that threads of the program serve. If one of these threads cannot start
 or ends, for example because memory is short, the program waits for ever. `map_in_processes` has one pipe per process
 and needs no thread, lock or semaphore in the program: it waits for the pipes and for the ends of the processes.
 
-Libraries count the host's cores and ignore the CPU quota of a container, see `count_usable_cpus`.
+Libraries count the host's cores and ignore the CPU quota of a container, so `count_usable_cpus` reads the quota.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Result = TypeVar("Result")
 
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 MORE_RESOURCES: Final = "more memory or processes (ulimit -v, ulimit -u)"
-# From the start of a process until it has imported the work: imports from a network drive take a minute.
+# Time from the start of a process until it has imported the work. Imports from a network drive take a minute.
 MAX_START_S: Final = 300
 # A process that does not end by itself within this time after its last item is killed.
 MAX_END_S: Final = 10
-# A process that ends at its start is replaced if it is the first one in a row.
+# Processes in a row that may end at their start. Each of them is replaced.
 _MAX_FAILED_STARTS: Final = 1
 
 
 @dataclass(frozen=True)
 class WorkerDeath:
-    """Result of an item whose process ended before it returned one."""
+    """Result of an item whose process ended before it returned a result."""
 
     reason: str
 
@@ -123,7 +123,7 @@ def map_in_processes(
                     _check_starts(failed_starts, message.reason)
                     result: Any = message
                 else:
-                    result = _result_of(message)
+                    result = _unpack_result(message)
                     worker.is_ready, failed_starts = True, 0
                     if waiting:
                         worker.send(*waiting.pop())
@@ -142,8 +142,8 @@ def _check_starts(failed_starts: int, reason: str) -> None:
         raise HecktorError("worker processes", f"each ends at its start ({reason})", MORE_RESOURCES)
 
 
-def _result_of(message: _Message) -> Any:
-    """Return the result, None of a process that is ready; raise the error of another message."""
+def _unpack_result(message: _Message) -> Any:
+    """Return the result of an item, or None if the process is only ready; raise the exception of other messages."""
     if isinstance(message, _CannotStart):
         raise HecktorError("worker processes", message.reason, MORE_RESOURCES)
     if isinstance(message, _Raised):
@@ -161,11 +161,11 @@ class _Worker:
     """
 
     def __init__(self, begin: Callable[[], object] | None, work: Callable[[Any], object]) -> None:
-        """Start the process. Raises HecktorError if the system allows no further one."""
+        """Start the process; raise `HecktorError` if the system allows no further process."""
         self.index: int | None = None
         self.is_ready = False
         self._start_deadline_s = time.monotonic() + MAX_START_S
-        # Ctrl-C goes to all processes of a terminal; a new one inherits what is blocked, and leaves it to its parent.
+        # Ctrl-C goes to all processes of a terminal. A new process inherits the block, so only the parent acts.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -191,11 +191,11 @@ class _Worker:
 
     @property
     def seconds_to_start(self) -> float | None:
-        """Time that is left for the imports, None once they are done."""
+        """Time that is left for the imports; None after they are complete."""
         return None if self.is_ready else max(0.0, self._start_deadline_s - time.monotonic())
 
     def send(self, index: int, item: object) -> None:
-        """Send an item; if the process has died, `receive` says so."""
+        """Send an item; if the process has died, `receive` reports it."""
         self.index = index
         self._send(item)
 
@@ -204,7 +204,7 @@ class _Worker:
             self.connection.send(content)
 
     def receive(self) -> _Message | WorkerDeath:
-        """Return the message that has arrived, or why none will."""
+        """Return the message that has arrived, or the reason why no message will arrive."""
         self.index = None
         if self.seconds_to_start == 0:
             return WorkerDeath(f"no import within {MAX_START_S} s")
@@ -224,7 +224,8 @@ class _Worker:
             self.process.kill()
 
 
-# Processes that an interrupted or forgotten iterator has not ended: without their end, that of the program would wait.
+# Processes that an interrupted or forgotten iterator has not ended. They are killed at the end of the program, which
+# would wait for them.
 _LIVE: Final[set[_Worker]] = set()
 
 
@@ -237,12 +238,12 @@ def _kill_all() -> None:
 def _wait_for_messages(workers: Sequence[_Worker]) -> list[_Worker]:
     """Wait until a process has sent a message, has ended or has not started in time; return these workers."""
     limits_s = [seconds for worker in workers if (seconds := worker.seconds_to_start) is not None]
-    signs = [sign for worker in workers for sign in (worker.connection, worker.process.sentinel)]
-    seen = wait(signs, min(limits_s, default=None))
+    handles = [handle for worker in workers for handle in (worker.connection, worker.process.sentinel)]
+    ready = wait(handles, min(limits_s, default=None))
     return [
         worker
         for worker in workers
-        if worker.connection in seen or worker.process.sentinel in seen or worker.seconds_to_start == 0
+        if worker.connection in ready or worker.process.sentinel in ready or worker.seconds_to_start == 0
     ]
 
 
@@ -274,15 +275,15 @@ def _serve(connection: Connection) -> None:
         with suppress(OSError):
             connection.send(_CannotStart(f"cannot start ({type(problem).__name__}: {problem})"))
         return
-    with suppress(EOFError, OSError):  # the parent needs no further result
+    with suppress(EOFError, OSError):  # The parent needs no further result.
         connection.send(_Ready())
         while True:
             content = connection.recv_bytes()
-            connection.send_bytes(_work_on(work, content))
+            connection.send_bytes(_process_item(work, content))
 
 
-def _work_on(work: Callable[[Any], object], content: bytes) -> bytes:
-    """Return the pickled message about one pickled item."""
+def _process_item(work: Callable[[Any], object], content: bytes) -> bytes:
+    """Apply `work` to one pickled item and return the pickled message for the parent."""
     try:
         return pickle.dumps(_Returned(work(pickle.loads(content))))  # noqa: S301 - from the parent
     except BaseException as problem:  # noqa: BLE001 - the parent raises it
@@ -300,23 +301,23 @@ def _end_with_parent() -> None:
     """Start a thread that ends this process when its parent has ended: the process may be busy for a long time."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
+        threading.Thread(target=_wait_and_exit, args=(parent.join,), daemon=True).start()
 
 
-def _end_after(wait_for: Callable[[], object]) -> None:
-    wait_for()
+def _wait_and_exit(wait_for_parent: Callable[[], object]) -> None:
+    wait_for_parent()
     os._exit(1)
 
 
 def count_usable_cpus() -> int:
-    """CPUs by affinity and by the control group's quota (version 2 or 1), rounded up; at least 1."""
+    """Count the CPUs by affinity and by the control group's quota (version 2 or 1), rounded up; at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota(CGROUP_ROOT)
+    quota = _read_quota(CGROUP_ROOT)
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 
 
-def _quota(root: Path) -> float | None:
-    """CPU seconds per second that the control group grants, None without a limit."""
+def _read_quota(root: Path) -> float | None:
+    """Read the CPU seconds per second that the control group grants; None without a limit."""
     version_2, version_1 = root / "cpu.max", root / "cpu" / "cpu.cfs_quota_us"
     if version_2.is_file():
         granted, period = version_2.read_text().split()

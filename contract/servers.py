@@ -1,4 +1,4 @@
-"""HTTP servers: requests of callers that need not be well-behaved, and the platform's `invoke` mode.
+"""HTTP servers: reading of requests from untrusted callers, and the platform's `invoke` mode.
 
 In the `invoke` mode the platform starts a container once and calls it for one case after another. For an evaluation
 image a case is a submission.
@@ -44,9 +44,9 @@ _MIN_RETURNED_BYTES: Final = 1 << 20
 
 
 class RequestHandler(BaseHTTPRequestHandler):
-    """Handler that reads one request within `timeout` seconds in all, so that a slow caller does not keep a thread.
+    """Handler that reads one request within `timeout` seconds in total, so that a slow caller does not keep a thread.
 
-    A method calls `read_address` before it answers.
+    The method of a subclass that answers a request calls `read_address` first.
     """
 
     timeout: ClassVar[float]
@@ -128,7 +128,7 @@ class CaseServer(ThreadingHTTPServer):
         self.server_port = int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Log one line for a lost connection; its case is answered all the same."""
+        """Log one line for a lost connection; its case is still answered."""
         problem = sys.exc_info()[1]
         LOGGER.warning("a connection was lost (%s)", type(problem).__name__)
 
@@ -183,7 +183,7 @@ class _CaseHandler(RequestHandler):
     # Only for reading a request; a case may take longer.
     timeout = 10
 
-    def _route(self) -> None:
+    def _answer_request(self) -> None:
         address = self.read_address()
         if address is None:
             return
@@ -203,7 +203,7 @@ class _CaseHandler(RequestHandler):
             finally:
                 self.server.case_lock.release()
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _route  # noqa: N815
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _answer_request  # noqa: N815
 
     def _send(self, reply: Reply, headers: Mapping[str, str] | None = None) -> None:
         content = f"{reply.text}\n".encode()
@@ -216,7 +216,7 @@ class _CaseHandler(RequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class names it
-        """Log nothing: the platform keeps only 500 lines, and health checks alone would fill them."""
+        """Log nothing: the platform keeps only 500 lines, which health checks would fill."""
 
 
 def run_server(
@@ -224,8 +224,8 @@ def run_server(
 ) -> None:
     """Listen, load, accept cases, and return after SIGTERM or SIGINT, once the current case is answered.
 
-    Both signals are blocked and waited for, which also works in the first process of a container; a signal during
-    `load` takes effect after it.
+    Both signals are blocked and waited for, which also works in the first process of a container. A signal during
+    `load` takes effect after `load`.
 
     Args:
         answer: Function that answers a case, see `CaseServer`.

@@ -222,8 +222,9 @@ def _has_patients(folder: Path, scans: Collection[str]) -> bool:
 def _find_tables(images: Path, edition: Edition) -> tuple[Path, ...]:
     """Find the CSV files that may be the table of the patients in the folder `images`.
 
-    These are the files with the column of IDs and all outcomes; if there are none, those with any outcome; then those
-    with any clinical variable; then all CSV files in the folder, so that their problems are reported.
+    The first of these sets that is not empty is returned: the files with the column of IDs and all outcomes, with this
+    column and any outcome, with this column and any clinical variable, and all CSV files in the folder. The last set
+    is returned so that the problems of its files are reported.
     """
     places = [images, images.parent]
     if images.parent.name == images.name:
