@@ -46,7 +46,9 @@ KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCH
 # nnU-Net's resampling functions, and the keys of a configuration that name them.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
-_ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
+# Key of nnU-Net's plans: for each axis of the network its axis of the image (z, y, x).
+TRANSPOSE: Final = "transpose_forward"
+_AXES: Final = (0, 1, 2)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
 # Expected of a package whose networks see different images.
@@ -87,9 +89,13 @@ class ModelPackage:
         return [numbers[fold] for numbers in by_configuration.values()]
 
     def patch_of(self, fold: int) -> tuple[int, int, int]:
-        """Voxels (z, y, x) that one fold's network sees at once."""
-        z, y, x = (int(n) for n in self.configuration_of(fold)["patch_size"])
-        return (z, y, x)
+        """Return the voxels that one fold's network sees at once, along the network's own axes."""
+        first, second, third = (int(n) for n in self.configuration_of(fold)["patch_size"])
+        return (first, second, third)
+
+    def axes_of(self, fold: int) -> tuple[int, int, int]:
+        """Return, for each axis of one fold's network, the axis of the image (z, y, x)."""
+        return read_axes(self.configuration_of(fold), self.plans)
 
     @property
     def channel_sources(self) -> tuple[int, ...]:
@@ -117,8 +123,8 @@ class ModelPackage:
 
     @property
     def spacing_mm(self) -> tuple[float, float, float]:
-        """Voxel spacing of the networks' grid in (x, y, z); the plans hold it in (z, y, x)."""
-        z, y, x = (float(v) for v in self.configuration["spacing"])
+        """Return the voxel spacing of the networks' grid in (x, y, z)."""
+        z, y, x = _untranspose(self.configuration["spacing"], read_axes(self.configuration, self.plans))
         return (x, y, z)
 
     def head(self, name: str) -> Head:
@@ -213,10 +219,29 @@ def _read_plans(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Any]
     _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     for name in dict.fromkeys((manifest.configuration, *manifest.configurations)):
         _check_configuration(plans, name, manifest.channels)
-    if plans.get("transpose_forward", _ORDER) != _ORDER:
-        order = plans["transpose_forward"]
-        raise ModelPackageError(PLANS, f"transpose_forward {order!r}", f"{_ORDER}, as `hecktor package` turns it")
+        read_axes(plans["configurations"][name], plans)
     return plans
+
+
+def read_axes(configuration: Mapping[str, Any], plans: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return, for each axis of a configuration's network, the axis of the image (z, y, x).
+
+    nnU-Net puts the axis of the largest spacing first. Plans of several trainings name the axes by configuration.
+
+    Raises:
+        ModelPackageError: The axes are not 0, 1 and 2 in some order.
+    """
+    axes = configuration.get(TRANSPOSE, plans.get(TRANSPOSE, _AXES))
+    if not isinstance(axes, Sequence) or sorted(map(str, axes)) != ["0", "1", "2"]:
+        raise ModelPackageError(PLANS, f"{TRANSPOSE} {axes!r}", "0, 1 and 2 in some order")
+    first, second, third = (int(axis) for axis in axes)
+    return (first, second, third)
+
+
+def _untranspose(values: Sequence[float], axes: tuple[int, int, int]) -> tuple[float, float, float]:
+    """Return values along the network's axes as values along (z, y, x)."""
+    z, y, x = (float(values[axes.index(axis)]) for axis in _AXES)
+    return (z, y, x)
 
 
 def _check_resampling(configuration: Mapping[str, Any]) -> None:
@@ -243,7 +268,7 @@ def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str,
     one = plans["configurations"][name]
     schemes, intensities = list(one["normalization_schemes"]), one.get(INTENSITIES, plans[INTENSITIES])
     seen = {
-        "spacing": one["spacing"],
+        "spacing": list(_untranspose(one["spacing"], read_axes(one, plans))),
         "channels": list(one.get("channels", range(len(manifest.channels)))),
         "normalization_schemes": schemes,
         INTENSITIES: [

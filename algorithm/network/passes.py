@@ -87,7 +87,8 @@ class _Member:
 
     Attributes:
         name: Name of its configuration.
-        patch: Voxels (z, y, x) that its networks see at once.
+        patch: Voxels that its networks see at once, along the networks' axes.
+        axes: For each axis of the networks the axis of the image (z, y, x).
         backends: The backend in use, and those that remain if it fails.
         backend: Description of the backend of its last pass, empty before the first one.
         longest_s: Seconds of its longest pass.
@@ -97,6 +98,7 @@ class _Member:
 
     name: str
     patch: tuple[int, int, int]
+    axes: tuple[int, int, int]
     backends: tuple[Backend, ...]
     backend: str = ""
     longest_s: float = 0.0
@@ -130,7 +132,7 @@ class Passes:
         for fold, name in enumerate(package.manifest.configurations):
             if name not in members:
                 of_member = backends(self.device, size, package.uses_half_precision(fold))
-                members[name] = _Member(name, package.patch_of(fold), of_member)
+                members[name] = _Member(name, package.patch_of(fold), package.axes_of(fold), of_member)
         self._members = [members[name] for name in package.manifest.configurations]  # by fold
         self._waiting = deque(enumerate(self.passes, start=1))
         self._reason = ""
@@ -258,10 +260,12 @@ class Passes:
         ready_s = self.deadline.clock()
         network = self.networks.get(step.fold, backend.device)
         self._tensor = tensor = tensor.to(backend.sums)
-        result = slide(tensor, step.axes, network, member.patch, backend, self.deadline)
+        transposed = tensor.permute(0, *(1 + axis for axis in member.axes))
+        mirrored = tuple(member.axes.index(axis) for axis in step.axes)
+        result = slide(transposed, mirrored, network, member.patch, backend, self.deadline)
         member.longest_s = max(member.longest_s, self.deadline.clock() - ready_s)
         member.full_precision_tiles += result.full_precision_tiles
-        return result.logits
+        return result.logits.transpose(0, *(1 + member.axes.index(axis) for axis in range(3)))
 
 
 def describe_duration(seconds: float) -> str:

@@ -174,10 +174,10 @@ def slide(
     """Compute one pass over the whole grid, mirrored along `axes`.
 
     Args:
-        data: Normalised channels (channel, z, y, x) on `backend.sums`.
-        axes: Mirrored axes of (z, y, x).
+        data: Normalised channels on `backend.sums`; the axes after the channel are those of the network.
+        axes: Mirrored axes of the network, 0, 1 or 2.
         network: Network on `backend.device`.
-        patch: Voxels (z, y, x) that the network sees at once.
+        patch: Voxels that the network sees at once.
         backend: Devices of network and sums.
         deadline: May stop the pass after any tile.
 

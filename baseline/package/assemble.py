@@ -12,7 +12,7 @@ from algorithm.heads.feature_hook import folders_of
 from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
-from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
+from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS, read_axes
 from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.own_features import load_fitted_hooks
@@ -20,7 +20,7 @@ from baseline.package.card import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import CustomMember, EnsembleMember, custom_member
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, read_trained_plans
-from baseline.package.order import TrainedOrder, axes_of, read_trained_order, reorder_plans, transpose_axes
+from baseline.package.trained_order import TrainedOrder, read_trained_order, reorder_plans
 from baseline.postprocessing.record import pack_rules
 from baseline.preparation import edition_of
 from baseline.release.cases import head_answers
@@ -123,6 +123,12 @@ class _Trained:
                 yield f"{file} of {self.results.name} is taken as it is: {self.first.name} does not record its own"
 
 
+def _find_mirrored_axes(trained: _Trained) -> set[int]:
+    """Return the axes of the image (z, y, x) along which a training was mirrored."""
+    axes = read_axes(trained.configuration, trained.plans)
+    return {axes[axis] for axis in trained.first.mirror_axes}
+
+
 def package_training(request: PackageRequest) -> WrittenPackage:
     """Check the results, convert them, and write and verify the package."""
     edition = _edition(request).select_for_training(request.task)
@@ -139,7 +145,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     resampling = _resampling(trained, request.normalised_over)
     code.check_used()
     training = [one.as_json(request.checkpoint) for one in trained]
-    mirror_axes = [set(transpose_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
+    mirror_axes = [_find_mirrored_axes(one) for one in trained]
     members: list[EnsembleMember | CustomMember] = [one.member(request.trust_checkpoint) for one in trained]
     names = [one.results.name for one in trained]
     if custom is not None:

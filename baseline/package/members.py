@@ -15,18 +15,10 @@ from torch import nn
 
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import own_tensors
-from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_custom
+from algorithm.network.package import INTENSITIES, PLANS, TRANSPOSE, ModelPackage, is_custom, read_axes
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.declaration import NetworkDeclaration, declaration_of
-from baseline.package.order import (
-    IDENTITY,
-    OWN_ORDER,
-    TrainedOrder,
-    axes_of,
-    reorder_weights,
-    transpose_configuration,
-    transpose_tensor,
-)
+from baseline.package.trained_order import OWN_ORDER, TrainedOrder, reorder_weights
 from contract import labels
 from contract.code import Code, split_reference
 from contract.errors import HecktorError, ModelPackageError
@@ -97,24 +89,28 @@ def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
 
 
 def _merged_plans(members: Sequence[EnsembleMember | CustomMember]) -> tuple[dict[str, Any], list[str]]:
-    """The members' plans merged, with axes (z, y, x), and the name of each member's configuration."""
+    """Merge the members' plans; return them and the name of each member's configuration, which names its axes."""
     first = next((one.plans for one in members if isinstance(one, EnsembleMember)), _NO_PLANS)
     configurations: dict[str, Any] = {}
     names = []
     for member in members:
         if isinstance(member, CustomMember):
-            own_name, turned = member.reference, member.configuration
+            own_name, configuration = member.reference, member.configuration
         else:
             own_name = member.configuration
-            turned = transpose_configuration(member.plans["configurations"][own_name], axes_of(member.plans))
+            configuration = dict(member.plans["configurations"][own_name])
+            axes = read_axes(configuration, member.plans)
+            if axes != (0, 1, 2):
+                configuration[TRANSPOSE] = list(axes)
             if member.plans[INTENSITIES] != first[INTENSITIES]:
-                turned = {**turned, INTENSITIES: member.plans[INTENSITIES]}
+                configuration[INTENSITIES] = member.plans[INTENSITIES]
         # Different plans may use one name for different configurations.
         others = (f"{own_name}_{number}" for number in itertools.count(2))
         candidates = itertools.chain([own_name], others)
-        names.append(next(name for name in candidates if configurations.setdefault(name, turned) == turned))
-    order = {"transpose_forward": list(IDENTITY), "transpose_backward": list(IDENTITY)}
-    return {**{key: first[key] for key in _PLAN_KEYS}, **order, "configurations": configurations}, names
+        names.append(
+            next(name for name in candidates if configurations.setdefault(name, configuration) == configuration)
+        )
+    return {**{key: first[key] for key in _PLAN_KEYS}, "configurations": configurations}, names
 
 
 def _write_folds(
@@ -151,10 +147,8 @@ def _untrained(configuration: Mapping[str, Any], channels: int) -> nn.Module:
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:
-    axes = axes_of(member.plans)
-    trained = {name: transpose_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
-    _check_fit(checkpoint.name, trained, network)
-    trained = reorder_weights(trained, network, member.order)
+    _check_fit(checkpoint.name, checkpoint.weights, network)
+    trained = reorder_weights(checkpoint.weights, network, member.order)
     # A checkpoint holds a shared tensor under each of its names; only the first one is written.
     weights = {name: _compact(trained[name]).contiguous().clone() for name, _ in own_tensors(network)}
     for name, tensor in weights.items():

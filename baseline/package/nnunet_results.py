@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from algorithm.network.package import INTENSITIES
 from baseline.network.checkpoint import Checkpoint
-from baseline.package.order import channel_names, lesion_numbers
+from baseline.package.trained_order import channel_names, lesion_numbers
 from baseline.release.cases import read_cases
 from baseline.work import NNUNET_RESULTS, WorkFolders, require_nnunet_results
 from contract.errors import InputError, ModelPackageError

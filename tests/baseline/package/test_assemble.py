@@ -19,7 +19,7 @@ from algorithm.network.package import load_package
 from contract.archives import unpack
 from contract.errors import run_main
 from contract.packages import PostprocessingRules
-from tests.baseline.package.nnunet_results import CPU, DATASET, SPACING, TRANSPOSE, our_logits, package
+from tests.baseline.package.nnunet_results import CPU, DATASET, TRANSPOSE, our_logits, package
 from tests.baseline.postprocessing.patients import record_json
 
 HEAD = {"kind": "linear", "scale": "test", "intercepts": [0.5], "threshold": 0.0, "terms": []}
@@ -88,13 +88,12 @@ def test_axes_and_mirrors_are_those_of_the_patient(
     assert "note: ZScoreNormalization: normalised over the whole scan" in capsys.readouterr().out
     model = load_package(tmp_path / "model")
     assert model.spacing_mm == (4.5, 18.0, 6.0)
-    assert model.configuration["spacing"] == SPACING
+    assert model.configuration["spacing"] == [18.0, 6.0, 4.5]
     assert model.manifest.mirror_axes == [1, 2]
     assert model.manifest.resampling == "nnunet"
     assert model.manifest.average == "logits"
-    assert model.plans["transpose_forward"] == [0, 1, 2]
-    patch = plans["configurations"]["3d_fullres"]["patch_size"]
-    assert model.configuration["patch_size"] == [patch[1], patch[0], patch[2]]
+    assert model.axes_of(0) == tuple(TRANSPOSE)
+    assert list(model.patch_of(0)) == plans["configurations"]["3d_fullres"]["patch_size"]
 
 
 def test_images_that_prepare_made_are_not_resampled_again(trained: dict[str, Path], tmp_path: Path) -> None:

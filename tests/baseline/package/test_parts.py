@@ -12,18 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import nn
 
+from algorithm.network.package import read_axes
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.assemble import pack_heads
-from baseline.package.order import axes_of, transpose_axes, transpose_configuration, transpose_tensor
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.baseline.prepared import EDITION
 
-ORDERS = st.permutations([0, 1, 2]).map(tuple)
 TERM = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 61.0, "sd": 9.0, "weights": [0.2]}
 
 
@@ -239,46 +235,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
 # Axes
 
 
-@given(ORDERS, st.integers(0, 2**31))
-def test_a_turned_convolution_answers_the_image_itself(axes: tuple[int, ...], seed: int) -> None:
-    """Kernel, stride and padding differ along each axis: turned, they do to the image what they did to its transpose."""
-    torch.manual_seed(seed)
-    kernel, stride = (1, 3, 5), (1, 2, 3)
-    image = torch.randn(1, 2, 6, 7, 8)
-    forward = (0, 1, *(2 + axis for axis in axes))
-    there = nn.Conv3d(2, 3, kernel, stride, tuple(k // 2 for k in kernel))
-    back = [axes.index(axis) for axis in range(3)]
-    turned_kernel, turned_stride = (tuple(values[i] for i in back) for values in (kernel, stride))
-    here = nn.Conv3d(2, 3, turned_kernel, turned_stride, tuple(k // 2 for k in turned_kernel))
-    with torch.no_grad():
-        here.weight.copy_(transpose_tensor(there.weight, axes))
-        here.bias.copy_(there.bias)
-        expected = there(image.permute(forward)).permute(0, 1, *(2 + i for i in back))
-        torch.testing.assert_close(here(image), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_turned_by_hand() -> None:
-    """Axes (2, 0, 1): the network's first axis is x, its second z, its third y."""
-    axes = axes_of({"transpose_forward": [2, 0, 1]})
-    configuration = {
-        "spacing": [5.0, 1.0, 2.0],
-        "patch_size": [8, 32, 16],
-        "architecture": {
-            "network_class_name": "PlainConvUNet",
-            "arch_kwargs": {"kernel_sizes": [[1, 3, 5], 3], "strides": [[1, 2, 4], [2, 1, 1]]},
-        },
-    }
-    turned = transpose_configuration(configuration, axes)
-    assert turned["spacing"] == [1.0, 2.0, 5.0]
-    assert turned["patch_size"] == [32, 16, 8]
-    assert turned["architecture"]["arch_kwargs"] == {"kernel_sizes": [[3, 5, 1], 3], "strides": [[2, 4, 1], [1, 1, 2]]}
-    assert configuration["spacing"] == [5.0, 1.0, 2.0]
-    assert transpose_axes((0,), axes) == (2,)
-    assert transpose_axes((1, 2), axes) == (0, 1)
-    assert transpose_axes((), axes) == ()
-
-
 @pytest.mark.parametrize("axes", [[0, 1], [0, 1, 1], [1, 2, 3], "012 ", None, 3], ids=str)
 def test_orders_that_are_none(axes: object) -> None:
     with pytest.raises(ModelPackageError, match=r"^plans\.json: transpose_forward .*"):
-        axes_of({"transpose_forward": axes})
+        read_axes({"transpose_forward": axes}, {})

@@ -1,12 +1,8 @@
-"""Order of a training's axes, channels and labels, and networks rearranged to the algorithm's own.
+"""Order of a training's channels and labels, and networks rearranged to the edition's order.
 
 Permuting the input channels of the first convolution and the outputs of the segmentation heads gives a network that
 takes the edition's channels in their order (CT, PET) and returns background, GTVp and GTVn. The configuration of a
 network with only some of the channels names them.
-
-nnU-Net may also permute the axes: `transpose_forward` puts the axis of the largest spacing first. A convolutional
-network gives the same result for (z, y, x) if kernels, strides and patch are permuted too, so plans and weights are
-turned once instead of every image.
 """
 
 from __future__ import annotations
@@ -25,9 +21,6 @@ from contract import labels
 from contract.errors import ModelPackageError
 from contract.labels import LESIONS
 from contract.packages import CHANNELS
-
-IDENTITY: Final = (0, 1, 2)
-_SPATIAL: Final = ("spacing", "patch_size", "median_image_size_in_voxels")
 
 
 @dataclass(frozen=True)
@@ -190,43 +183,3 @@ def _numbers(
         if chosen.get(name) != number:
             raise ModelPackageError(f"--{kind}s", found, f"{name}={number}, as in dataset.json")
     return dict(chosen)
-
-
-def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:
-    """`transpose_forward`: for each axis of the network's grid its axis of (z, y, x)."""
-    axes = plans.get("transpose_forward", IDENTITY)
-    if not isinstance(axes, Sequence) or sorted(map(str, axes)) != ["0", "1", "2"]:
-        raise ModelPackageError("plans.json", f"transpose_forward {axes!r}", "0, 1 and 2 in some order")
-    return tuple(int(axis) for axis in axes)
-
-
-def transpose_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:
-    """The configuration with spacing, patch, kernels and strides in (z, y, x)."""
-    architecture, arguments = configuration["architecture"], configuration["architecture"]["arch_kwargs"]
-    spatial = {key: _turned(configuration[key], axes) for key in _SPATIAL if key in configuration}
-    kernels = backbone_of(architecture).kernels
-    stages = {key: _turned_stages(arguments[key], axes) for key in kernels if key in arguments}
-    return {**configuration, **spatial, "architecture": {**architecture, "arch_kwargs": {**arguments, **stages}}}
-
-
-def transpose_tensor(tensor: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-    """A kernel (out, in, axes of the network's grid) as (out, in, z, y, x); other tensors unchanged."""
-    if tensor.ndim != 5:
-        return tensor
-    return tensor.permute(0, 1, *(2 + axes.index(axis) for axis in IDENTITY))
-
-
-def transpose_axes(of_network: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes of the network's grid as axes of (z, y, x), ascending."""
-    return tuple(sorted(axes[axis] for axis in of_network))
-
-
-def _turned(values: Sequence[Any], axes: tuple[int, ...]) -> list[Any]:
-    return [values[axes.index(axis)] for axis in IDENTITY]
-
-
-def _turned_stages(stages: Any, axes: tuple[int, ...]) -> Any:
-    """Turn each stage of a list; a single number applies to all axes and stays."""
-    if not isinstance(stages, Sequence):
-        return stages
-    return [_turned(stage, axes) if isinstance(stage, Sequence) else stage for stage in stages]

@@ -14,7 +14,7 @@ from algorithm.network import tiles
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import load_weights
 from algorithm.network.package import INTENSITIES, load_package
-from baseline.package.order import TrainedOrder, read_trained_order, reorder_plans
+from baseline.package.trained_order import TrainedOrder, read_trained_order, reorder_plans
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_dataset, edit_training, our_logits, package
