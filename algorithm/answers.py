@@ -17,7 +17,7 @@ from algorithm.heads.cube import absent_cube
 from algorithm.heads.documents import Faults, Features, Head, SinglePatient
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.features.structure import components
-from algorithm.heads.head_hook import without_user_code
+from algorithm.heads.head_hook import disable_user_code
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.values import derive_stage, find_possible_classes, head_answer
 from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, MaskSource, Segmentation
@@ -234,10 +234,10 @@ def _measure_user_features(run: RunContext, segmentation: CaseSegmentation, imag
 def _measure_hook(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
     """Measure the features of one hook; if its code fails, note the error and return no features."""
     try:
-        return _measure_fitted_hook(run, hook, images) if hook.folds else hook.measured(images, run.deadline)
+        return _measure_fitted_hook(run, hook, images) if hook.folds else hook.measure_features(images, run.deadline)
     except (RuntimeError, MemoryError, ModelPackageError) as problem:
-        found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
-        run.notices.note(Finding(hook.title, found, action="the heads use their training medians"))
+        actual = "too little memory" if isinstance(problem, MemoryError) else str(problem)
+        run.notices.note(Finding(hook.title, actual, action="the heads use their training medians"))
         return {}
 
 
@@ -248,13 +248,13 @@ def _measure_fitted_hook(run: RunContext, hook: FeatureHook, images: FeatureImag
     device = run.loaded.device
     with as_inference(device, limited=run.request.limits_card):
         try:
-            return hook.measured(images, run.deadline, str(device))
+            return hook.measure_features(images, run.deadline, str(device))
         except (RuntimeError, MemoryError) as problem:
             if device.type == "cpu":
                 raise
-            found = f"{device} failed ({first_line(problem)})"
-        run.notices.note(Finding(hook.title, found, action="going on with the CPU"))
-        return hook.measured(images, run.deadline)
+            actual = f"{device} failed ({first_line(problem)})"
+        run.notices.note(Finding(hook.title, actual, action="going on with the CPU"))
+        return hook.measure_features(images, run.deadline)
 
 
 def _find_possible_classes(
@@ -315,7 +315,7 @@ def _ask_head(
     """
     head = run.find_head(spec)
     if not with_user_code:
-        head = without_user_code(head)
+        head = disable_user_code(head)
     excluded = [value for value in spec.classes if value not in possible]
     faults: Faults = []
     result = head_answer(spec, head, patient.features, patient.cubes, excluded=excluded, faults=faults)

@@ -40,7 +40,7 @@ class PredictArguments:
     mask_path: Path | None
 
 
-def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> PredictArguments:
+def check_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> PredictArguments:
     """Remove earlier answers, then check the paths: a run that is refused leaves no earlier answer in its place.
 
     Raises:
@@ -53,42 +53,42 @@ def checked(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> P
     mask_path = arguments.output if is_mask_file(arguments.output) else None
     output_dir = arguments.output if mask_path is None else None
     _check_outputs(arguments, mask_path)
-    edition = _known_edition(arguments)
+    edition = _find_edition(arguments)
     _remove_earlier(arguments, edition)
     _require_paths(arguments)
-    edition = edition or chosen_edition(arguments.edition, arguments.model)  # raises what is wrong with the package
-    algorithm = _algorithm(parser, arguments, edition, mask_path)
-    source = _source(parser, arguments, algorithm)
+    edition = edition or chosen_edition(arguments.edition, arguments.model)  # raises the error of the package
+    algorithm = _find_task(parser, arguments, edition, mask_path)
+    source = _find_case(parser, arguments, algorithm)
     return PredictArguments(edition, algorithm, source, output_dir, mask_path)
 
 
 def _default_output(parser: argparse.ArgumentParser) -> Path:
-    """The platform's output folder, which exists in containers alone; elsewhere a folder must be named."""
+    """Return the platform's output folder, which exists only in containers; elsewhere a folder must be named."""
     if not platform.OUTPUT_DIR.is_dir():
         parser.error(f"--output not given, and there is no {platform.OUTPUT_DIR}: name a folder for the answers")
     return platform.OUTPUT_DIR
 
 
 def _check_outputs(arguments: argparse.Namespace, mask_path: Path | None) -> None:
-    """Refuse outputs that are inputs, and files beside the answers that lie among them."""
-    inputs = [*_inputs(arguments)]
+    """Refuse outputs that are inputs, and extra files that lie among the answers."""
+    inputs = [*_list_inputs(arguments)]
     if mask_path is not None:
         check_outside("--output", mask_path, inputs)
     roots = (arguments.output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR)
-    for option, path in _files_beside(arguments):
+    for option, path in _list_extra_files(arguments):
         check_outside(option, path, roots)
 
 
-def _files_beside(arguments: argparse.Namespace) -> Iterator[tuple[str, Path]]:
-    """The files to write next to the answers, each with its option."""
+def _list_extra_files(arguments: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """Iterate over the options and paths of the files next to the answers."""
     if arguments.probabilities is not None:
         yield from (("--probabilities", arguments.probabilities / name) for name in PROBABILITY_FILES)
     if arguments.record is not None:
         yield "--record", arguments.record
 
 
-def _inputs(arguments: argparse.Namespace) -> Iterator[Path]:
-    """The files or the folder of the case, whether they exist or not."""
+def _list_inputs(arguments: argparse.Namespace) -> Iterator[Path]:
+    """Return the files or the folder of the case, whether they exist or not."""
     if arguments.ct is None:
         yield arguments.input or platform.INPUT_DIR
     else:
@@ -98,25 +98,25 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Path]:
     yield from (path for path in (arguments.pet, arguments.ehr, arguments.contours) if path is not None)
 
 
-def _known_edition(arguments: argparse.Namespace) -> Edition | None:
-    """The edition of `--edition` or of the package; None if neither can be read."""
+def _find_edition(arguments: argparse.Namespace) -> Edition | None:
+    """Return the edition of `--edition` or of the package; None if neither can be read."""
     with suppress(HecktorError):
         return chosen_edition(arguments.edition, arguments.model)
     return None
 
 
 def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None) -> None:
-    """Remove the files that an earlier run of the task wrote; if the edition is unknown, those of every edition."""
-    for option, path in _files_beside(arguments):
+    """Remove the files that an earlier run of the task wrote; if the edition is unknown, the files of every edition."""
+    for option, path in _list_extra_files(arguments):
         remove_earlier(option, path)
     if is_mask_file(arguments.output):
         remove_answers([arguments.output])
         return
     paths: list[Path] = []
-    for one in [edition] if edition is not None else [load_edition(name) for name in list_editions()]:
+    for candidate in [edition] if edition is not None else [load_edition(name) for name in list_editions()]:
         with suppress(HecktorError):  # a task that this edition does not have
-            paths += answer_paths(one.find_algorithm(arguments.task), arguments.output).values()
-    inputs = [path.resolve() for path in _inputs(arguments)]
+            paths += answer_paths(candidate.find_algorithm(arguments.task), arguments.output).values()
+    inputs = [path.resolve() for path in _list_inputs(arguments)]
     remove_answers([path for path in paths if path.resolve() not in inputs], arguments.output)
 
 
@@ -128,13 +128,13 @@ def _require_paths(arguments: argparse.Namespace) -> None:
         require_folders(arguments, "--input")
 
 
-def _algorithm(
+def _find_task(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, edition: Edition, mask_path: Path | None
 ) -> Algorithm:
-    """The named task, reduced to its mask if the output is a mask file."""
+    """Return the named task, reduced to its mask if the output is a mask file."""
     task = arguments.task
     if mask_path is not None and task is None:
-        task = next((one.name for one in edition.algorithms if one.mask_spec is not None), None)
+        task = next((algorithm.name for algorithm in edition.algorithms if algorithm.mask_spec is not None), None)
     plain = arguments.ct is not None and task is None
     hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
     hint += make_edition_hint(edition, arguments.edition, arguments.model)
@@ -146,8 +146,10 @@ def _algorithm(
     return algorithm.model_copy(update={"answers": (algorithm.mask_spec,)})
 
 
-def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm) -> Path | CaseFiles:
-    """The case's folder, or its plain files. Raises `InputError`."""
+def _find_case(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm
+) -> Path | CaseFiles:
+    """Return the case's folder, or its plain files. Raises `InputError`."""
     if arguments.ct is None:
         if arguments.pet is not None or arguments.ehr is not None:
             parser.error("--pet and --ehr need --ct")

@@ -30,23 +30,23 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0, *, on_platform
     SIGTERM and Ctrl-C end the case with the best answers so far.
 
     Args:
-        argv: Arguments; None takes those of the process.
+        argv: Arguments; None takes the arguments of the process.
         spent_s: Seconds of the time limit that are used already.
         on_platform: Whether the task's time limit holds if there is no `--time-limit`.
 
     Raises:
         HecktorError: The user can correct the error.
     """
-    parser = _parser()
+    parser = _build_parser()
     arguments = parser.parse_args(argv)
     if arguments.ct is not None and (arguments.ct.is_dir() or arguments.ct.suffix.lower() == ".csv"):
         return _answer_many_cases(arguments)
     if arguments.resume:
         raise HecktorError("--resume", "found with one case", "a folder or a table of cases as --ct")
-    from algorithm.arguments import checked  # imports NumPy
+    from algorithm.arguments import check_arguments  # imports NumPy
 
     with lock_output(arguments.output or platform.OUTPUT_DIR):
-        checked_arguments = checked(parser, arguments)
+        checked_arguments = check_arguments(parser, arguments)
         if on_platform and arguments.time_limit is None:
             arguments.time_limit = checked_arguments.algorithm.time_limit_s
         from algorithm.command import run  # imports SimpleITK and scipy
@@ -82,7 +82,7 @@ def _read_arguments(argv: Sequence[str] | None) -> list[str]:
     return [*read_image_arguments(), *(sys.argv[1:] if argv is None else argv)]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor predict", description="Run one patient through the algorithm.")
     add_edition_and_task_options(parser, f"that of --model, else {DEFAULT_EDITION}")
     _add_files(parser)
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    """Add the case, the output, the model package and what is written beside the output."""
+    """Add the case, the output, the model package and the extra files."""
     parser.add_argument(
         "--input",
         type=Path,

@@ -46,10 +46,10 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, count_usable_cpus()))
     if arguments.edition is None and arguments.model is not None:
         LOGGER.info("edition %s: that of the package %s", asked.edition.name, Path(arguments.model).name)
-    request = _request(arguments, asked, spent_s)
+    request = _make_request(arguments, asked, spent_s)
     _check_options(arguments, request)
     start_s = time.monotonic()
-    with open_package(_package(arguments, request)) as model_dir:
+    with open_package(_find_package(arguments, request)) as model_dir:
         request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
         if arguments.serve:
             serve(request, model_dir, platform.INVOKE_PORT if arguments.port is None else arguments.port)
@@ -94,8 +94,8 @@ def serve(request: PredictRequest, model_dir: Path, port: int = platform.INVOKE_
     run_server(answer_case, termination.request, load, port)
 
 
-def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
-    """The package that answers. Raises `HecktorError`."""
+def _find_package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
+    """Find the package that answers. Raises `HecktorError`."""
     if arguments.model is not None and not request.uses_package:
         raise HecktorError("--model", f"found with method {request.method.name!r}", "a method that uses a package")
     if request.code and not request.uses_package:
@@ -109,7 +109,7 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
     return find_shipped_package(request.edition.name if request.uses_package else DEFAULT_EDITION)
 
 
-def _request(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) -> PredictRequest:
+def _make_request(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) -> PredictRequest:
     algorithm = asked.algorithm
     return PredictRequest(
         edition=asked.edition,

@@ -43,18 +43,18 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> None:
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
-    """The prediction with its run record, which is written if requested; a failure to write it is logged."""
-    lesions = _lesions(answers)
-    record = _record(run, answers, lesions)
+    """Return the prediction with its run record, which is written if requested; a failure to write it is logged."""
+    lesions = _count_lesions(answers)
+    record = _make_record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
     if segmentation is not None and segmentation.apply_postprocessing is not None:
         LOGGER.info("postprocessing: %s", segmentation.apply_postprocessing.summary())
     for line in answers.notes:
         LOGGER.info("%s", line)
-    for line in _fallback_lines(run, answers):
+    for line in _list_fallback_lines(run, answers):
         LOGGER.warning("*** FALLBACK *** %s", line)
     _log_answers(run, record)
-    _write_beside(run, answers, record)
+    _write_extra_files(run, answers, record)
     kinds = {declared.name: declared.kind for declared in run.request.algorithm.head_specs}
     return Prediction(
         answers.mask,
@@ -65,7 +65,7 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     )
 
 
-def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> None:
+def _write_extra_files(run: RunContext, answers: CaseAnswers, record: RunRecord) -> None:
     """Write the probabilities and the record if requested; a failure is only logged, since the answers are valid."""
     request, segmented = run.request, answers.segmented
     try:
@@ -78,10 +78,10 @@ def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> N
                 paths = [request.probabilities_dir / name for name in PROBABILITY_FILES]
                 write_probabilities(paths, segmented.segmentation, answers.geometry)
     except OutputError as problem:
-        LOGGER.warning("not written beside the answers: %s", problem)
+        LOGGER.warning("not written next to the answers: %s", problem)
 
 
-def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
+def _list_fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
     mask = run.request.algorithm.mask_spec
     for name, fallback in answers.fallbacks.items():
         if mask is None or name != mask.name:
@@ -94,9 +94,11 @@ def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
 
 
 def _log_answers(run: RunContext, record: RunRecord) -> None:
-    """One line for the lesions, and one for each risk, with the direction in which it is written, and each class."""
+    """Log the lesions, each risk with its direction, and each class."""
     if record.lesions:
-        LOGGER.info("lesions: %s", ", ".join(f"{name} {_shown(one)}" for name, one in record.lesions.items()))
+        LOGGER.info(
+            "lesions: %s", ", ".join(f"{name} {_describe_lesions(lesions)}" for name, lesions in record.lesions.items())
+        )
     for declared in run.request.algorithm.head_specs:
         value = record.answers[declared.name]
         if declared.kind == "risk" and value is not None:
@@ -111,17 +113,17 @@ def _log_answers(run: RunContext, record: RunRecord) -> None:
             LOGGER.info("%s: %s%s", declared.name, value, of_second)
 
 
-def _size(grid: Geometry) -> dict[str, Any]:
+def _describe_grid(grid: Geometry) -> dict[str, Any]:
     return {"size": list(grid.size), "spacing_mm": list(grid.spacing_mm)}
 
 
-def _shown(lesions: Mapping[str, float]) -> str:
+def _describe_lesions(lesions: Mapping[str, float]) -> str:
     count = lesions["count"]
     return f"{lesions['volume_ml']:.1f} ml in {count} lesion{'' if count == 1 else 's'}" if count else "none"
 
 
-def _lesions(answers: CaseAnswers) -> dict[str, Any]:
-    """Volume and number of lesions of each label in the written mask, or in the segmentation if none is written."""
+def _count_lesions(answers: CaseAnswers) -> dict[str, Any]:
+    """Count the lesions of each label and measure their volume in the written mask, or else in the segmentation."""
     segmentation = answers.segmented.segmentation
     if answers.mask is not None:
         mask, grid = answers.mask, answers.geometry
@@ -134,12 +136,12 @@ def _lesions(answers: CaseAnswers) -> dict[str, Any]:
     for label in labels.FOREGROUND:
         box = boxes[label - 1]
         lesions = [] if box is None else components(mask[box] == label, grid)
-        volume_ml = round(float(sum(one.volume_ml for one in lesions)), 3)
+        volume_ml = round(float(sum(lesion.volume_ml for lesion in lesions)), 3)
         record[labels.NAMES[label]] = {"volume_ml": volume_ml, "count": len(lesions)}
     return record
 
 
-def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -> RunRecord:
+def _make_record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -> RunRecord:
     request, segmented = run.request, answers.segmented
     network = segmented.segmentation if segmented.by is MaskSource.NETWORK else None
     return RunRecord(
@@ -163,13 +165,15 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         fallback_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
         package=run.loaded.identity if request.uses_package else None,
         probabilities=answers.probabilities,
-        images={name: None if one is None else _size(one.geometry) for name, one in segmented.case.scans.items()},
+        images={
+            name: None if scan is None else _describe_grid(scan.geometry) for name, scan in segmented.case.scans.items()
+        },
         lesions=lesions,
-        expected_dsc={} if network is None or run.deadline.is_stopped() else _calibrated_dsc(run, network),
+        expected_dsc={} if network is None or run.deadline.is_stopped() else _calibrate_dsc(run, network),
     )
 
 
-def _calibrated_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, float | None]:
+def _calibrate_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, float | None]:
     """Compute the expected DSC of each label, calibrated where the package has a map."""
     maps = run.loaded.package.manifest.expected_dsc
     expected = expected_dsc(segmentation.logits)
@@ -180,7 +184,7 @@ def _calibrated_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, fl
 
 
 def reset_peaks() -> None:
-    """Reset the peaks of memory; if the system refuses, the peak remains that of the process."""
+    """Reset the peaks of memory; if the system refuses, the peaks since the start of the process remain."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     if (cuda := _cuda_in_use()) is not None:
@@ -189,12 +193,12 @@ def reset_peaks() -> None:
 
 
 def peak_memory_mib() -> float:
-    """The largest resident set of this process since `reset_peaks`, in MiB."""
+    """Return the largest resident set of this process since `reset_peaks`, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def gpu_peak_memory_mib() -> float | None:
-    """The largest memory reserved on the card since `reset_peaks`, in MiB; None if no card was used."""
+    """Return the largest memory reserved on the card since `reset_peaks`, in MiB; None if no card was used."""
     cuda = _cuda_in_use()
     return None if cuda is None else float(cuda.max_memory_reserved() / 2**20)
 

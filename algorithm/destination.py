@@ -20,7 +20,7 @@ _MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 
 def is_mask_file(output: Path) -> bool:
-    """True for the name of an image: only the mask is written, to this file. Raises `OutputError`."""
+    """Return whether the output is an image, so that only the mask is written. Raises `OutputError`."""
     suffix = None if output.is_dir() else find_image_suffix(output, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if suffix is not None and suffix not in _MASK_SUFFIXES:
         raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
@@ -28,7 +28,7 @@ def is_mask_file(output: Path) -> bool:
 
 
 def answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
-    """The file of each answer, by its name."""
+    """Return the file of each answer, by its name."""
     paths = {answer.name: answer.socket.path_under(output_dir) for answer in algorithm.answers}
     if (mask := algorithm.mask_spec) is not None:
         paths[mask.name] /= platform.MASK_FILE_NAME
@@ -36,7 +36,7 @@ def answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
 
 
 def remove_answers(paths: Iterable[Path], output_dir: Path | None = None) -> None:
-    """Remove the files that a task writes, which would look like this case's if it fails; those of other tasks stay.
+    """Remove the files that a task writes, which would look like this case's if it fails; files of other tasks stay.
 
     Of the folders below `output_dir`, those that are empty then go as well.
 
@@ -52,11 +52,11 @@ def remove_answers(paths: Iterable[Path], output_dir: Path | None = None) -> Non
 
 def _remove(path: Path) -> None:
     try:
-        if os.path.lexists(path):  # a read-only disk refuses to remove even what is not there
+        if os.path.lexists(path):  # a read-only disk refuses to remove even an absent file
             path.unlink()
     except OSError as problem:
-        found = f"an earlier answer that cannot be removed ({problem.strerror})"
-        raise OutputError(path.name, found, "a writable folder, or another --output") from None
+        actual = f"an earlier answer that cannot be removed ({problem.strerror})"
+        raise OutputError(path.name, actual, "a writable folder, or another --output") from None
 
 
 def remove_earlier(option: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Answer one case: attempts from coarse to final, each of which replaces the answers of the attempt before."""
+"""Answer one case: attempts from coarse to final, each replacing the answers of the attempt before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Attempt:
 
     Attributes:
         name: Name for the log.
-        segment: Returns the segmentation, or None if there is none that is better than the segmentation before.
+        segment: Returns the segmentation, or None if it is no better than the segmentation before.
         answer: Computes the answers from the segmentation.
     """
 
@@ -85,11 +85,11 @@ def answer_case(run: RunContext) -> None:
 def list_attempts(run: RunContext, segmenter: Segmenter) -> list[Attempt]:
     """List the attempts at a case, from coarse to final.
 
-    Before the first heads answer, declared values are written beside the first mask, in case the features or a head
+    Before the first heads answer, declared values are written with the first mask, in case the features or a head
     never end. User code runs once, after the same answers without it have been written.
     """
-    first, *others = segmenter.list_steps()
-    attempts = [Attempt(name, segment, compute_answers) for name, segment in others]
+    first, *later = segmenter.list_steps()
+    attempts = [Attempt(name, segment, compute_answers) for name, segment in later]
     if run.request.algorithm.always_answers:
         attempts = [
             Attempt(*first, declare_answers),
@@ -134,13 +134,13 @@ def check_package(run: RunContext) -> None:
         run.notices.note(finding)
     LOGGER.info("model package: %s", run.loaded.describe())
     if run.request.is_shipped:
-        found = f"none given and none in {platform.MODEL_DIR}"
+        actual = f"none given and none in {platform.MODEL_DIR}"
         action = f"the shipped package {run.loaded.identity.name} answers, which is for rehearsals only"
-        run.notices.note(Finding("model package", found, "the package of a submission", action))
+        run.notices.note(Finding("model package", actual, "the package of a submission", action))
 
 
 def make_empty_case(run: RunContext) -> CaseSegmentation:
-    """Return a case without a segmentation, of which only the header of the CT has been read."""
+    """Read only the header of the CT and return a case without a segmentation."""
     return CaseSegmentation(read_header_case(run.request.source, run.request.edition), MaskSource.HEADER)
 
 
@@ -177,6 +177,6 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
         if covered >= MIN_COVERED_SHARE:
             return case, region
         is_usable = covered >= MIN_USABLE_SHARE
-        found = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
-        run.notices.note(Finding("PET", found, action="no uptake beyond" if is_usable else CT_ALONE))
+        actual = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
+        run.notices.note(Finding("PET", actual, action="no uptake beyond" if is_usable else CT_ALONE))
         return case if is_usable else replace(case, pet=None), region

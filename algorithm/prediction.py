@@ -38,13 +38,13 @@ class PredictRequest:
         source: the platform's `/input` folder, plain files, or scans in memory.
         output_dir: the platform's `/output` folder; None writes no files there.
         device: "auto", "cpu" or "cuda".
-        time_limit_s: seconds for the case, of which `spent_s` are already used; None sets no limit.
+        time_limit_s: seconds for the case, `spent_s` included; None sets no limit.
         max_passes: limit on the passes of the network; None makes all that fit the time.
         probabilities_dir: folder for the probabilities (`algorithm.masks.probabilities`); None writes none.
         record_path: JSON file for the run record; None writes none.
-        mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
+        mask_path: image file for the mask, for an algorithm that answers only a mask, without an `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
-        code: folders of an entrant's code; none takes that of the image.
+        code: folders of user code; the code of the image is used if there are no folders.
         limits_card: take no more of a card than the platform's has, as the edition's limit demands.
         contours_path: mask of the lesions in place of those that the network would find; None without one.
     """
@@ -68,7 +68,7 @@ class PredictRequest:
 
     @property
     def uses_package(self) -> bool:
-        """True if the method needs a model package for this algorithm."""
+        """Return whether the method needs a model package for this algorithm."""
         return self.method.segmenter == "network" or bool(self.algorithm.head_specs)
 
 
@@ -104,12 +104,12 @@ class CaseAnswers:
 
     @property
     def geometry(self) -> Geometry:
-        """The CT's grid."""
+        """Return the CT's grid."""
         return self.segmented.case.scan.geometry
 
 
 class Stages:
-    """Seconds by stage, in the order in which the stages ended; a stage does not count the stages inside it."""
+    """Seconds by stage, ordered by the end of the stages; a stage does not count the stages inside it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -132,9 +132,10 @@ class Stages:
 class RunRecord:
     """The record of a case: its answers, what they come from, and what they took.
 
-    `answers` holds risks and classes by answer, None for a mask, and `probabilities` that of the second of two classes;
+    `answers` holds risks and classes by answer, None for a mask; `probabilities` the probability of the second of two
+    classes;
     `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and number of
-    lesions of each label in the written mask, or in the segmentation where no mask is written; `expected_dsc` that of
+    lesions of each label in the written mask, or else in the segmentation; `expected_dsc` the DSC of
     each label by the networks' probabilities, empty without them and after an early end. `fallbacks` names the
     answers given by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule",
     "training", "declaration"), and `fallback_why` the reason. `region` describes the region that was searched
@@ -168,7 +169,7 @@ class RunRecord:
     expected_dsc: Mapping[str, float | None] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The record as plain data, with its format version."""
+        """Return the record as plain data, with its format version."""
         content = asdict(self)
         return {"format_version": RECORD_VERSION, **content, "fallbacks": list(self.fallbacks)} | {
             "notices": [asdict(notice) for notice in self.notices],
@@ -176,7 +177,7 @@ class RunRecord:
         }
 
     def summary(self) -> str:
-        """One line: who answered, seconds of each stage, passes, peak memory, fallbacks and notices, time left."""
+        """Describe in one line who answered, seconds by stage, passes, memory, fallbacks, notices and left time."""
         parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
         if self.segmented_by == "network":
             parts.append(f"{self.passes_done} of {self.passes_planned} passes on {self.device}")
@@ -189,7 +190,7 @@ class RunRecord:
             parts.append(f"fallbacks for {' and '.join(self.fallbacks)}")
         if self.notices:
             parts.append(f"warnings: {len(self.notices)}")
-        # The usual method has the name of our baseline, but answers by whatever networks the package has.
+        # The usual method has the name of our baseline, but answers by any networks that the package has.
         by = [] if self.package is None else [f"package {self.package.name}"]
         by += [f"method {self.method}"] if self.package is None or self.method != BASELINE else []
         if self.time_limit_s is not None:
@@ -217,7 +218,7 @@ class Prediction:
     record: RunRecord
 
     def to_dict(self) -> dict[str, Any]:
-        """Answers and record as plain data, but for `mask`, which stays an array."""
+        """Answers and record as plain data, except `mask`, which stays an array."""
         return {
             "mask": self.mask,
             "risks": dict(self.risks),

@@ -23,7 +23,7 @@ from contract.packages import PackageIdentity, chosen_edition
 
 
 class Predictor:
-    """Answers cases with one model package, loaded once. Errors are those of `hecktor predict`."""
+    """Answers cases with one model package, loaded once. It raises the errors of `hecktor predict`."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class Predictor:
         Args:
             package: folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
                 package.
-            edition: name of an edition, or path of its JSON file; None takes that of the package, HECKTOR 2025
+            edition: name of an edition, or path of its JSON file; None takes the edition of the package, HECKTOR 2025
                 without one.
             task: task of the edition by name or number; None for the first one.
             device: "auto", "cpu" or "cuda".
             passes: largest number of passes of the network for each case; None makes all, or those that fit the time.
             time_limit_s: seconds for each case; None sets no limit.
-            code: folders of your own code that the package names, such as `my_model`.
+            code: folders of user code that the package names, such as `my_model`.
 
         Raises:
             HecktorError: edition, task, package or device is unknown or unusable.
         """
         self.edition = chosen_edition(edition, None if package is None else Path(package))
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.find_algorithm(task)
-        given = find_uploaded_package() if package is None else Path(package)
+        folder = find_uploaded_package() if package is None else Path(package)
         self._request = PredictRequest(
             edition=self.edition,
             algorithm=self.algorithm,
@@ -64,10 +64,10 @@ class Predictor:
             device=device,
             time_limit_s=time_limit_s,
             max_passes=passes,
-            is_shipped=given is None,
+            is_shipped=folder is None,
             code=tuple(map(Path, code)),
         )
-        self._loaded = LoadedPackage(given or find_shipped_package(self.edition.name), device, self._request.code)
+        self._loaded = LoadedPackage(folder or find_shipped_package(self.edition.name), device, self._request.code)
         self._loaded.check(self.edition, self.algorithm)
         self._loaded.load()
 
@@ -86,7 +86,7 @@ class Predictor:
         Args:
             ct: HU, in any format of `--ct`.
             pet: SUV; None takes CASE_0001 beside a CT with nnU-Net's name CASE_0000.
-            ehr: clinical variables, JSON; None answers the mask alone.
+            ehr: clinical variables, JSON; None answers only the mask.
 
         Raises:
             HecktorError: a file is absent or unusable, or the task has no mask and `ehr` is None.
@@ -128,6 +128,6 @@ class Predictor:
 
 def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:
     if array.shape != geometry.array_shape:
-        expected = f"{geometry.array_shape} (z, y, x) as of its geometry"
+        expected = f"{geometry.array_shape} (z, y, x) as in its geometry"
         raise InputError(name, f"an array of shape {array.shape}", expected)
     return Volume(array, geometry)

@@ -149,9 +149,9 @@ class Segmenter:
 
     def _make_image(self) -> CaseImage:
         """Return the case as the networks see it."""
-        from algorithm.network.preprocessing import case_image
+        from algorithm.network.preprocessing import make_case_image
 
-        return case_image(self._case, self._searched_region, self._run.loaded.package)
+        return make_case_image(self._case, self._searched_region, self._run.loaded.package)
 
     def _prepare_passes(self, image: CaseImage) -> Passes:
         """Return the passes over an image. Raises `NoPassFitsError` if no network can answer the case."""
@@ -166,11 +166,11 @@ class Segmenter:
 
     def _convert(self, progress: Progress, image: CaseImage) -> Segmentation:
         """Return the segmentation of the passes so far, postprocessed by the package's rules."""
-        ct, *others = image.scans
+        ct, *registered = image.scans
         segmentation = Segmentation(
             logits=progress.logits,
             ct=ct,
-            pet=others[0] if self._case.pet is not None and others[0].any() else None,
+            pet=registered[0] if self._case.pet is not None and registered[0].any() else None,
             grid=image.grid,
             passes_done=progress.done,
             passes_planned=progress.planned,
@@ -200,5 +200,5 @@ class Segmenter:
             return
         volume_ml = np.count_nonzero(hot) * threshold.grid.voxel_volume_mm3 / 1000
         suv_max = 0.0 if threshold.pet is None else float(threshold.pet[hot].max())
-        found = f"empty, though the PET shows {volume_ml:.1f} ml of uptake up to SUV {suv_max:.1f}"
-        self._run.notices.note(Finding("mask", found, "a lesion", PHYSIOLOGIC_UPTAKE))
+        actual = f"empty, though the PET shows {volume_ml:.1f} ml of uptake up to SUV {suv_max:.1f}"
+        self._run.notices.note(Finding("mask", actual, "a lesion", PHYSIOLOGIC_UPTAKE))

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from algorithm.heads.cube import CHANNELS
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.feature_hook import FOLDER, FeatureHook, folds_in, hooks_in
+from algorithm.heads.feature_hook import FOLDER, FeatureHook, find_hooks, folds_in
 from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import Sources, cache, key_of, keys_of, load_cached, map_items
 from baseline.heads.cubes import PatientCubes, cut_cubes, images_of
@@ -115,14 +115,14 @@ def _fit_fold(
         if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files alone
             expected = "files in the folder that it is given"
             raise ModelPackageError(f"features {hook.reference}: fit", "found no file", expected)
-    made = _called(hook, "made", hook.made, root / f"fold_{fold}", device)
+    instance = _called(hook, "made", hook.make_instance, root / f"fold_{fold}", device)
     margin = getattr(hook.hook, "margin", 0)
     inner = slice(margin, cubes.shape[-1] - margin)
     features = {}
     for n, case in enumerate(cases):
         if case.patient_id in held:
             cube = cubes[n, :CHANNELS, inner, inner, inner].astype(np.float32)
-            measure = partial(hook.of_cube, made, cube, rows[n], device)
+            measure = partial(hook.measure_cube, instance, cube, rows[n], device)
             features[case.patient_id] = _called(hook, "measure", measure)
     cache(_record(root, fold), key, features)
 
@@ -153,7 +153,7 @@ def outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFr
 
 def load_fitted_hooks(root: Path, heads: Iterable[Head], code: Code) -> list[FeatureHook]:
     """The hooks that measure features of these heads, with the fitted files in the folder `root`."""
-    hooks = hooks_in(root, heads, code)
+    hooks = find_hooks(root, heads, code)
     return [hook for hook in hooks if not hook.folds or (root / FOLDER / hook.name / _RESULT).is_file()]
 
 
@@ -289,6 +289,6 @@ def _sources(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -
 def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[FeatureHook]) -> tuple[str, dict[str, float | None]]:
     images = images_of(case, work)
     try:
-        return case.patient_id, {name: value for hook in hooks for name, value in hook.measured(images).items()}
+        return case.patient_id, {name: value for hook in hooks for name, value in hook.measure_features(images).items()}
     except HecktorError as problem:
         raise HecktorError(f"patient {case.patient_id}, {problem.what}", problem.found, problem.expected) from problem

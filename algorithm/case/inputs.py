@@ -30,7 +30,7 @@ class CaseFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All files of the case."""
+        """Return all files of the case."""
         return (self.ct, self.pet) if self.ehr is None else (self.ct, self.pet, self.ehr)
 
 

@@ -142,8 +142,8 @@ def _read_mr_folder(source: CaseSource, algorithm: Algorithm, notices: Notices) 
         InputError: An image is absent or unusable, or the case comes as plain files.
     """
     if not isinstance(source, Path):
-        found = f"plain files, or scans in memory, for task {algorithm.name}"
-        raise InputError("input", found, "a folder in the platform's layout, which names the images of MR")
+        actual = f"plain files, or scans in memory, for task {algorithm.name}"
+        raise InputError("input", actual, "a folder in the platform's layout, which names the images of MR")
     paths = {
         name: find_image(find_input(source, socket, notices))
         for name, socket in {algorithm.input_names[0]: algorithm.scan, **algorithm.registered_inputs}.items()
@@ -315,10 +315,10 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: 
     `suv_factor` is the factor from Bq/ml to SUV that the case gives. Raises `InputError` for a CT in place of the PET.
     """
     if is_ct(pet.array):
-        found = f"the values of a CT (air near -1000, lowest {float(np.nanmin(pet.array)):.6g})"
+        actual = f"the values of a CT (air near -1000, lowest {float(np.nanmin(pet.array)):.6g})"
         if is_ct(ct.array):
-            raise InputError(name, found, "uptake in SUV")
-        raise WrongScanError(name, found, "uptake in SUV; CT and PET are swapped")
+            raise InputError(name, actual, "uptake in SUV")
+        raise WrongScanError(name, actual, "uptake in SUV; CT and PET are swapped")
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
         array = pet.array.astype(np.float32, copy=False)
     array = _replace_nonfinite(Volume(array, pet.geometry), 0.0, name, "zero", notices).array

@@ -74,8 +74,8 @@ def convert_to_suv(pet: Volume, ct: Volume, name: str, factor: float | None = No
     findings = list[Finding]()
     tissues = measure_tissue_uptake(ct, pet)
     if factor is not None and (why := _find_reason_against(factor, highest, tissues)):
-        found = f"highest value {highest:.6g} with a factor of {factor:.3g} from Bq/ml to SUV"
-        findings.append(Finding(name, found, action=f"the factor is not applied: {why}"))
+        actual = f"highest value {highest:.6g} with a factor of {factor:.3g} from Bq/ml to SUV"
+        findings.append(Finding(name, actual, action=f"the factor is not applied: {why}"))
         factor = None
     if highest > LARGEST_PLAUSIBLE_SUV:
         scale, basis = _choose_scale(pet, tissues) if factor is None else (factor, "by the factor of the case")
@@ -83,10 +83,10 @@ def convert_to_suv(pet: Volume, ct: Volume, name: str, factor: float | None = No
         findings.append(Finding(name, f"highest value {highest:.6g}", "SUV", action))
         return Volume(pet.array * np.float32(scale), pet.geometry), findings
     if is_implausible_suv(tissues):
-        found = "median uptake of " + ", ".join(f"{tissue.name} {tissue.median:.3g}" for tissue in tissues)
+        actual = "median uptake of " + ", ".join(f"{tissue.name} {tissue.median:.3g}" for tissue in tissues)
         expected = "SUV of about " + ", ".join(f"{tissue.name} {tissue.expected_suv:g}" for tissue in tissues)
         unit = "possibly kBq/ml; " if tissues[0].ratio > 1 else ""
-        findings.append(Finding(name, found, expected, f"{unit}not scaled"))
+        findings.append(Finding(name, actual, expected, f"{unit}not scaled"))
     return pet, findings
 
 
@@ -177,7 +177,7 @@ def _choose_scale(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[float
 
 
 def _sample_nearest(pet: Volume, ct: Volume, index: _Array) -> _Array:
-    """Return values of the PET at indices (x, y, z) of the CT, by nearest neighbour; places outside are left out."""
+    """Return the values of the PET at indices (x, y, z) of the CT, by nearest neighbour; leave out places outside."""
     matrix = pet.geometry.physical_to_index_matrix() @ ct.geometry.index_to_physical_matrix()
     there = np.rint(index @ matrix[:3, :3].T + matrix[:3, 3]).astype(np.int64)
     x, y, z = there[((there >= 0) & (there < pet.geometry.size)).all(axis=1)].T

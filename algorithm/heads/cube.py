@@ -52,7 +52,7 @@ def tumour_cube(
 
 
 def absent_cube(voxels: int, _spacing_mm: float) -> Cube:
-    """The cube of one patient without a PET or a tumour, as of several: NaN."""
+    """Return the cube of one patient without a PET or a tumour, in the shape of several patients: NaN."""
     return np.full((1, CHANNELS, voxels, voxels, voxels), np.nan, np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Prediction heads as documents of three kinds: linear models, entrants' own (custom), and ensembles of both.
+"""Prediction heads as documents of three kinds: linear models, custom, and ensembles of both.
 
 A head gives each patient one score, such as a log partial hazard or a logit, or one score for each of its classes, of
 which only the order has a meaning.
@@ -33,20 +33,20 @@ Cubes = Callable[[int, float], npt.NDArray[np.float32]]
 # Faults of experts that an ensemble goes without.
 Faults = list[ModelPackageError]
 Transform = Literal["identity", "log1p"]
-# Standardised features are clipped to this many standard deviations, so that one extreme value cannot decide alone.
+# Standardised features are clipped to this many standard deviations, so that a single extreme value cannot decide.
 CLIP_SD: Final = 4.0
 # Score of a class without training patients, far below any other.
 NEVER: Final = -1e6
 
 
 class Patients(Protocol):
-    """Patients in one order, with features and images around their tumours; None where there are none."""
+    """Patients in one order, with features and images around their tumours; None where there are no images."""
 
     @property
     def cubes(self) -> Cubes | None: ...
 
     def values(self, features: Sequence[str]) -> Floats:
-        """Features as columns, shape (patients, features); NaN is missing."""
+        """Return features as columns, shape (patients, features); NaN is missing."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Term(Document):
     weights: Annotated[tuple[Number, ...], Field(min_length=1)]
 
     def standardise(self, values: Floats) -> Floats:
-        """Values of the feature, shape (n,), NaN where missing, in training standard deviations, clipped to +-4."""
+        """Express values of the feature, shape (n,), NaN if missing, in training standard deviations, clipped."""
         known = np.where(np.isfinite(values), values, self.fill)
         return np.clip((transform_values(known, self.transform) - self.mean) / self.sd, -CLIP_SD, CLIP_SD)
 
@@ -114,11 +114,11 @@ class _Head(Document):
         return self.model_dump(mode="json")
 
     def missing(self, _features: Features) -> tuple[Term, ...]:
-        """The terms whose feature is missing, so that their `fill` is used; each feature once."""
+        """Return the terms whose feature is missing, so that their `fill` is used; each feature once."""
         return ()
 
     def unavailable(self, _features: Features) -> tuple[str, ...]:
-        """Names of the experts that an ensemble leaves out."""
+        """Return the names of the experts that an ensemble leaves out."""
         return ()
 
 
@@ -143,7 +143,7 @@ class LinearHead(_Head):
         return self
 
     def scores(self, patients: Patients, _faults: Faults | None = None) -> Floats:
-        """The linear predictors, shape (patients,) or (patients, classes), always finite."""
+        """Return the linear predictors, shape (patients,) or (patients, classes), always finite."""
         values = patients.values([term.feature for term in self.terms])
         total = np.tile(np.array(self.intercepts), (len(values), 1))
         for term, column in zip(self.terms, values.T, strict=True):
@@ -152,7 +152,7 @@ class LinearHead(_Head):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features, each once."""
+        """Return the names of the features, each once."""
         return tuple(dict.fromkeys(term.feature for term in self.terms))
 
     def missing(self, features: Features) -> tuple[Term, ...]:
@@ -160,10 +160,10 @@ class LinearHead(_Head):
 
 
 class CustomHead(_Head):
-    """A class of an entrant's code with its files beside this document; `algorithm.heads.head_hook` calls it.
+    """A class of user code with its files next to this document; `algorithm.heads.head_hook` calls it.
 
-    One score, also that of the second of two `fitted` classes, is standardised by `mean` and `sd`. Of `classes`, those
-    that are not `fitted` never win.
+    A single score, also of the second of two `fitted` classes, is standardised by `mean` and `sd`. Classes that are not
+    `fitted` never win.
 
     Attributes:
         hook: the class, such as `my_model:Forest`.
@@ -189,7 +189,7 @@ class CustomHead(_Head):
         return self
 
     def bound(self, predict: Callable[[Patients], Floats] | None) -> Self:
-        """The head with the function that calls its code, None for none."""
+        """Return the head with the function that calls its code, None for none."""
         head = self.model_copy()
         head._predict = predict
         return head
@@ -243,25 +243,26 @@ class EnsembleHead(_Head):
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"a different name for each expert, not {repeated!r} twice")
         classes = experts[0].head.classes
-        if other := next((one for one in experts if one.head.classes != classes), None):
-            found, first = (", ".join(one) or "none" for one in (other.head.classes, classes))
-            raise ValueError(f"the classes of the first expert, {first}, in {other.name!r}: {found}")
+        odd = next((expert for expert in experts if expert.head.classes != classes), None)
+        if odd is not None:
+            actual, first = (", ".join(names) or "none" for names in (odd.head.classes, classes))
+            raise ValueError(f"the classes of the first expert, {first}, in {odd.name!r}: {actual}")
         return experts
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes of its experts; empty for one score."""
+        """Return the classes of its experts; empty for one score."""
         return self.experts[0].head.classes
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features, each once."""
+        """Return the names of the features, each once."""
         return tuple(dict.fromkeys(name for expert in self.experts for name in expert.head.features))
 
     def scores(self, patients: Patients, faults: Faults | None = None) -> Floats:
-        """Mean of (score - mean) / sd over each patient's available experts; shape (patients,) or (patients, classes).
+        """Return the mean of (score - mean) / sd over the available experts, shape (patients,) or (patients, classes).
 
-        An expert that fails, as an entrant's code may, is left out, and its fault is added to `faults`.
+        An expert that fails, as user code may, is left out, and its fault is added to `faults`.
 
         Raises:
             ModelPackageError: no expert is left for a patient, or one fails without `faults`.
@@ -285,19 +286,19 @@ class EnsembleHead(_Head):
         return np.asarray(total / (count[:, None] if self.classes else count), dtype=np.float64)
 
     def _available(self, patients: Patients) -> npt.NDArray[np.bool_]:
-        """True for experts with a known feature or without any, shape (experts, patients); for all if none has one."""
-        known = [np.isfinite(patients.values(one.head.features)) for one in self.experts]
-        used = np.array([one.any(1) if one.shape[1] else np.ones(len(one), np.bool_) for one in known])
+        """Return which experts, shape (experts, patients), have a known feature or need none; else all of them."""
+        known = [np.isfinite(patients.values(expert.head.features)) for expert in self.experts]
+        used = np.array([values.any(1) if values.shape[1] else np.ones(len(values), np.bool_) for values in known])
         return np.asarray(used | ~used.any(0))
 
     def unavailable(self, features: Features) -> tuple[str, ...]:
         used = self._available(SinglePatient(features))[:, 0]
-        return tuple(one.name for one, is_used in zip(self.experts, used, strict=True) if not is_used)
+        return tuple(expert.name for expert, is_used in zip(self.experts, used, strict=True) if not is_used)
 
     def missing(self, features: Features) -> tuple[Term, ...]:
         left_out = self.unavailable(features)
-        experts = [one for one in self.experts if one.name not in left_out]
-        return tuple({term.feature: term for one in experts for term in one.head.missing(features)}.values())
+        experts = [expert for expert in self.experts if expert.name not in left_out]
+        return tuple({term.feature: term for expert in experts for term in expert.head.missing(features)}.values())
 
 
 Head = Annotated[LinearHead | CustomHead | EnsembleHead, Field(discriminator="kind")]
@@ -305,15 +306,15 @@ _MODELS: Final = {"linear": LinearHead, "custom": CustomHead, "ensemble": Ensemb
 
 
 def read_head(content: Any, name: str) -> Head:
-    """A head from JSON; `name` is the file in messages.
+    """Return a head from JSON; `name` is the file in messages.
 
     Raises:
         ModelPackageError: no head.
     """
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in _MODELS:
-        found = f"found kind {kind!r:.40}" if isinstance(content, dict) else f"found {content!r:.40}"
-        raise ModelPackageError(name, found, "a head of kind linear, custom or ensemble")
+        actual = f"found kind {kind!r:.40}" if isinstance(content, dict) else f"found {content!r:.40}"
+        raise ModelPackageError(name, actual, "a head of kind linear, custom or ensemble")
     check_texts(content, name, ModelPackageError)
     model: Any = _MODELS[kind]
     head: Head = parse_document(content, model, name, error=ModelPackageError)

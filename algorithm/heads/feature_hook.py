@@ -1,6 +1,6 @@
 """Features by a hook: named numbers, measured by the same code in training and in inference.
 
-They are measured by a class in an entrant's code. It needs no import of ours (docs/own-model.md)::
+They are measured by a class in user code. It needs no import of ours (docs/own-model.md)::
 
     class Features:
         names = {"rim_suv": "SUV"}                     # name and unit of each feature
@@ -17,7 +17,7 @@ fitted once per training fold, constructed from the files that the fit wrote, an
         def __init__(self, folder, device): ...
         def measure(self, cube, clinical): ...
 
-A feature of an entrant enters the heads as `my_code:rim_suv`, so that its name cannot collide with that of another one.
+A custom feature enters the heads as `my_code:rim_suv`, so that names of several features cannot collide.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class FeatureImages:
         return self._cubes[size]
 
     def cubes(self, voxels: int, spacing_mm: float) -> Cube:
-        """The cube with a leading axis of one patient; NaN without a PET or a tumour."""
+        """Return the cube with a leading axis of one patient; NaN without a PET or a tumour."""
         cube = self.cube(voxels, spacing_mm)
         return absent_cube(voxels, spacing_mm) if cube is None else cube[None].copy()
 
 
 @dataclass(frozen=True)
 class FeatureHook:
-    """The class `Features` in one folder of an entrant's code.
+    """The class `Features` in one folder of user code.
 
     `folds` are the folders of its fitted files, one per fold; empty for a class that is not fitted.
     """
@@ -102,7 +102,7 @@ class FeatureHook:
     folds: tuple[Path, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Another process imports the class from its folder: by its name alone it would not be found there.
+        # Another process imports the class from its folder: its name is not enough to find it there.
         return {"code": self.code, "name": self.name, "folds": self.folds}
 
     @property
@@ -112,7 +112,7 @@ class FeatureHook:
 
     @property
     def reference(self) -> str:
-        """The class, such as `my_code:Features`."""
+        """Return the class, such as `my_code:Features`."""
         return f"{self.name}{_SEPARATOR}{FEATURES}"
 
     @property
@@ -122,7 +122,7 @@ class FeatureHook:
 
     @cached_property
     def hook(self) -> Any:
-        """The class. Raises `ModelPackageError` for a missing method or an impossible attribute."""
+        """Return the class. Raises `ModelPackageError` for a missing method or an impossible attribute."""
         hook = self.code.find(self.reference, _KIND)
         if not callable(getattr(hook, "measure", None)):
             raise ModelPackageError(f"{_KIND} {self.reference}", "no method measure", "measure")
@@ -144,10 +144,10 @@ class FeatureHook:
             raise ModelPackageError(f"{_KIND} {self.reference}", f"found names {names!r}", _NAMES)
         return {f"{self.prefix}{name}": unit for name, unit in names.items()}
 
-    def measured(
+    def measure_features(
         self, images: FeatureImages, deadline: Deadline | None = None, device: str = "cpu"
     ) -> dict[str, float | None]:
-        """The features of one patient by the names that heads use: the mean over the folds.
+        """Return the features of one patient by the names that heads use: the mean over the folds.
 
         The code gets copies, so it cannot change the images. Folds are left out when time runs short; without time for
         any fold the result is empty.
@@ -157,7 +157,7 @@ class FeatureHook:
             MemoryError, RuntimeError: raised by the code; RuntimeError only on a GPU, which may have failed.
         """
         if not self.folds:
-            return self._measured(self.made(None, device), images, device)
+            return self._measure(self.make_instance(None, device), images, device)
         rows, longest_s = list[dict[str, float | None]](), 0.0
         if deadline is not None and (deadline.is_stopped() or deadline.left_s() <= 0):
             LOGGER.warning("%s: left out, no time", self.title)
@@ -167,36 +167,38 @@ class FeatureHook:
                 LOGGER.warning("%s: no time for %d folds", self.title, len(self.folds) - len(rows))
                 break
             begun_s = 0.0 if deadline is None else deadline.elapsed_s()
-            rows.append(self._measured(self.made(fold, device), images, device))
+            rows.append(self._measure(self.make_instance(fold, device), images, device))
             longest_s = max(longest_s, 0.0 if deadline is None else deadline.elapsed_s() - begun_s)
         LOGGER.info("%s: %d of %d folds on %s", self.title, len(rows), len(self.folds), device)
         return {name: _mean([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
-    def made(self, fold: Path | None, device: str) -> Any:
-        """An object of the class; of a fitted class from the files of one fold. Raises as `measured`."""
+    def make_instance(self, fold: Path | None, device: str) -> Any:
+        """Return an object of the class; of a fitted class from the files of one fold. Raises as `measure_features`."""
         return self._call("made", device, self.hook, *(() if fold is None else (fold, device)))
 
-    def of_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
-        """The features measured on one patient's cube. Raises as `measured`."""
-        return self._checked(self._call("measure", device, hook.measure, cube.copy(), dict(clinical)))
+    def measure_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
+        """Return the features measured on one patient's cube. Raises as `measure_features`."""
+        return self._check_values(self._call("measure", device, hook.measure, cube.copy(), dict(clinical)))
 
-    def _measured(self, hook: Any, images: FeatureImages, device: str) -> dict[str, float | None]:
+    def _measure(self, hook: Any, images: FeatureImages, device: str) -> dict[str, float | None]:
         if (size := getattr(self.hook, "cube", None)) is not None:
             if (cube := images.cube(*size)) is None:
                 absent = "PET" if images.pet is None else "tumour"
                 LOGGER.info("%s: left out, no %s", self.title, absent)
                 return dict.fromkeys(self.units)
-            return self.of_cube(hook, cube, images.clinical, device)
+            return self.measure_cube(hook, cube, images.clinical, device)
         dose = None if images.dose is None else dose_on(images.dose, images.grid)
-        arrays = [None if one is None else one.copy() for one in (images.mask, images.ct, images.pet, dose)]
+        arrays = [None if array is None else array.copy() for array in (images.mask, images.ct, images.pet, dose)]
         clinical = dict(images.clinical)
-        return self._checked(self._call("measure", device, hook.measure, *arrays, images.grid.spacing_mm, clinical))
+        return self._check_values(
+            self._call("measure", device, hook.measure, *arrays, images.grid.spacing_mm, clinical)
+        )
 
-    def _checked(self, values: Any) -> dict[str, float | None]:
+    def _check_values(self, values: Any) -> dict[str, float | None]:
         what, names = f"{_KIND} {self.reference}", [name.removeprefix(self.prefix) for name in self.units]
         if not isinstance(values, Mapping) or set(values) != set(names):
-            found = sorted(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
-            raise ModelPackageError(what, f"measure returns {found}", f"values of {', '.join(names)}")
+            actual = sorted(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
+            raise ModelPackageError(what, f"measure returns {actual}", f"values of {', '.join(names)}")
         if bad := [name for name in names if not _is_value(values[name])]:
             raise ModelPackageError(what, f"{bad[0]} is {values[bad[0]]!r}", "a finite number, or None if missing")
         return {f"{self.prefix}{name}": _as_float(values[name]) for name in names}
@@ -228,7 +230,7 @@ def _is_value(value: Any) -> bool:
 
 
 def _as_float(value: Any) -> float | None:
-    """A number, also one of numpy or torch; None for anything else."""
+    """Return a number, also one of numpy or torch; None for anything else."""
     if isinstance(value, str | bytes):
         return None
     try:
@@ -238,7 +240,7 @@ def _as_float(value: Any) -> float | None:
 
 
 def custom_features(code: Code | None) -> list[FeatureHook]:
-    """The classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
+    """Return the classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
     return (
         []
         if code is None
@@ -247,17 +249,17 @@ def custom_features(code: Code | None) -> list[FeatureHook]:
 
 
 def folders_of(heads: Iterable[Head]) -> list[str]:
-    """The folders of code that measure the own features of these heads, sorted."""
+    """Return the folders of code that measure the own features of these heads, sorted."""
     names = {name for head in heads for name in head.features if _SEPARATOR in name}
     return sorted({name.partition(_SEPARATOR)[0] for name in names})
 
 
-def hooks_in(root: Path, heads: Iterable[Head], code: Code) -> tuple[FeatureHook, ...]:
-    """The hooks that measure features of these heads, with their fitted files below `root`."""
+def find_hooks(root: Path, heads: Iterable[Head], code: Code) -> tuple[FeatureHook, ...]:
+    """Return the hooks that measure features of these heads, with their fitted files below `root`."""
     return tuple(FeatureHook(code, name, folds_in(root, name)) for name in folders_of(heads))
 
 
 def folds_in(root: Path, name: str) -> tuple[Path, ...]:
-    """The folders of a fitted hook's files, in the order of the folds."""
+    """Return the folders of a fitted hook's files, in the order of the folds."""
     folders = (path for path in (root / FOLDER / name).glob("fold_*") if path.is_dir())
     return tuple(sorted(folders, key=lambda path: (len(path.name), path.name)))

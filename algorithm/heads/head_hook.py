@@ -1,4 +1,4 @@
-"""Call an entrant's heads; a fault of their code is reported in one line and removes only that expert.
+"""Call custom heads; a fault of their code is reported in one line and removes only that expert.
 
 A head is a class in the entrant's code. It needs no import of ours (docs/own-model.md)::
 
@@ -39,7 +39,7 @@ _LARGEST: Final = 1e50
 
 @dataclass(frozen=True)
 class HeadTarget:
-    """The target of an entrant's head.
+    """The target of a custom head.
 
     Attributes:
         name: of the answer, such as "rfs".
@@ -53,30 +53,32 @@ class HeadTarget:
 
     @property
     def scores(self) -> int:
-        """Number of scores of a patient: one for a risk and for two classes."""
+        """Return the number of scores of a patient: one for a risk and for two classes."""
         return len(self.classes) if len(self.classes) > 2 else 1
 
 
 def find_head(code: Code, reference: str) -> Any:
-    """The entrant's class. Raises `ModelPackageError` if it is absent, lacks a method or has an impossible cube."""
-    found = code.find(reference, "head")
-    check_cube(found, f"head {reference}")
-    if absent := [name for name in METHODS if not callable(getattr(found, name, None))]:
+    """Return the custom class. Raises `ModelPackageError` if it is absent, lacks a method or has an impossible cube."""
+    actual = code.find(reference, "head")
+    check_cube(actual, f"head {reference}")
+    if absent := [name for name in METHODS if not callable(getattr(actual, name, None))]:
         raise ModelPackageError(f"head {reference}", f"no method {absent[0]}", ", ".join(METHODS))
-    return found
+    return actual
 
 
 def check_cube(hook: Any, what: str) -> None:
     """Check the attribute `cube` of a class, if it has one. Raises `ModelPackageError`."""
     cube = getattr(hook, "cube", (1, 1.0))
-    is_pair = isinstance(cube, tuple | list) and len(cube) == 2 and all(isinstance(one, int | float) for one in cube)
+    is_pair = (
+        isinstance(cube, tuple | list) and len(cube) == 2 and all(isinstance(value, int | float) for value in cube)
+    )
     if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
         expected = f"voxels per side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
         raise ModelPackageError(what, f"cube {cube!r}", expected)
 
 
 def cubes_for(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
-    """The additional argument of a head whose class has a `cube`; empty for other heads.
+    """Return the additional argument of a head whose class has a `cube`; empty for other heads.
 
     Raises:
         ModelPackageError: the head needs images, but was given only a table of features.
@@ -84,18 +86,18 @@ def cubes_for(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...
     if (size := getattr(type(model), "cube", None)) is None:
         return ()
     if cubes is None:
-        raise ModelPackageError(f"head {reference}", "needs images, but there are none", "a head without cube")
+        raise ModelPackageError(f"head {reference}", "needs images, but there are no images", "a head without cube")
     return (cubes(*size),)
 
 
 def call(reference: str, step: str, function: Callable[..., Any], *values: Any) -> Any:
-    """Call a function of the entrant's head. Raises `ModelPackageError` if it fails."""
+    """Call a function of the custom head. Raises `ModelPackageError` if it fails."""
     return call_code(f"head {reference}: {step}", "an answer", function, *values)
 
 
 def table(patients: Patients, features: Sequence[str]) -> Any:
-    """The features of patients as a DataFrame, NaN where missing."""
-    import pandas as pd  # a custom head alone needs it
+    """Return the features of patients as a DataFrame, NaN where missing."""
+    import pandas as pd  # only a custom head needs it
 
     return pd.DataFrame(patients.values(features), columns=list(features))
 
@@ -116,13 +118,13 @@ def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cube
         raise ModelPackageError(what, f"found shape {array.shape}", f"{shape}")
     usable = (np.abs(array) < _LARGEST).reshape(len(frame), -1).all(1)
     if not usable.all():
-        found = f"found NaN, infinity or numbers of {_LARGEST:g} for {int((~usable).sum())} of {len(frame)} patients"
-        raise ModelPackageError(what, found, "finite numbers")
+        actual = f"found NaN, infinity or numbers of {_LARGEST:g} for {int((~usable).sum())} of {len(frame)} patients"
+        raise ModelPackageError(what, actual, "finite numbers")
     return array
 
 
 class _Predictor:
-    """Loads an entrant's head at the first call."""
+    """Loads a custom head at the first call."""
 
     def __init__(self, head: CustomHead, code: Code, folder: Path) -> None:
         self._reference, self._features = head.hook, head.features
@@ -138,29 +140,31 @@ class _Predictor:
 
 
 def custom_heads(head: Head) -> list[CustomHead]:
-    """The entrants' heads that a head is or holds."""
-    parts = [one.head for one in head.experts] if isinstance(head, EnsembleHead) else [head]
-    return [one for one in parts if isinstance(one, CustomHead)]
+    """Return the custom heads that a head is or holds."""
+    parts = [expert.head for expert in head.experts] if isinstance(head, EnsembleHead) else [head]
+    return [part for part in parts if isinstance(part, CustomHead)]
 
 
 def replace_custom(head: Head, change: Callable[[CustomHead], CustomHead]) -> Head:
-    """The head with `change` of every custom head in its place."""
+    """Return the head with `change` of every custom head in its place."""
     if isinstance(head, CustomHead):
         return change(head)
     if isinstance(head, EnsembleHead) and custom_heads(head):
-        parts = [change(one.head) if isinstance(one.head, CustomHead) else one.head for one in head.experts]
+        parts = [change(expert.head) if isinstance(expert.head, CustomHead) else expert.head for expert in head.experts]
         pairs = zip(head.experts, parts, strict=True)
-        return head.model_copy(update={"experts": tuple(one.model_copy(update={"head": part}) for one, part in pairs)})
+        return head.model_copy(
+            update={"experts": tuple(expert.model_copy(update={"head": part}) for expert, part in pairs)}
+        )
     return head
 
 
-def with_code(head: Head, code: Code, folder: Path) -> Head:
-    """The head with entrants' code from `code` and their files below `folder`; nothing is imported before its use."""
+def bind_code(head: Head, code: Code, folder: Path) -> Head:
+    """Return the head with user code from `code` and their files below `folder`; nothing is imported before its use."""
     return replace_custom(head, lambda custom: custom.bound(_Predictor(custom, code, folder)))
 
 
-def without_user_code(head: Head) -> Head:
-    """The head before entrants' code has run: each custom head fails."""
+def disable_user_code(head: Head) -> Head:
+    """Return the head before user code has run: each custom head fails."""
 
     def fail(hook: str, _patients: Patients) -> Floats:
         raise ModelPackageError(f"head {hook}", "has not answered yet")
@@ -169,11 +173,11 @@ def without_user_code(head: Head) -> Head:
 
 
 def folders_of_code(heads: Iterable[Head]) -> list[str]:
-    """The folders of code of these heads' custom heads, sorted."""
-    return sorted({split_reference(one.hook, "head")[0] for head in heads for one in custom_heads(head)})
+    """Return the folders of code of these heads' custom heads, sorted."""
+    return sorted({split_reference(custom.hook, "head")[0] for head in heads for custom in custom_heads(head)})
 
 
 def check_custom_heads(heads: Iterable[Head], code: Code) -> None:
     """Find the classes of these heads' custom heads. Raises `ModelPackageError` if one is not in the code."""
-    for hook in dict.fromkeys(one.hook for head in heads for one in custom_heads(head)):
+    for hook in dict.fromkeys(custom.hook for head in heads for custom in custom_heads(head)):
         find_head(code, hook)

@@ -46,7 +46,7 @@ def image_features(
     dose: Volume | None = None,
     smallest: MinLesionSizes = DEFAULT_MIN_LESION_SIZES,
 ) -> dict[str, float | None]:
-    """Features of GTVp, GTVn and both together.
+    """Return the features of GTVp, GTVn and both together.
 
     Args:
         mask: labels 0, 1, 2 in (z, y, x) on `grid`.
@@ -82,7 +82,7 @@ def image_features(
 
 @cache
 def image_feature_names() -> frozenset[str]:
-    """Names of the features that `image_features` gives, with or without lesions, as its code has them now."""
+    """Return the names of the features that `image_features` gives, with or without lesions."""
     grid = Geometry((8, 8, 8), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     mask = np.zeros(grid.array_shape, np.uint8)
     mask[1:3, 1:3, 1:3], mask[5:7, 1:3, 1:3], mask[5:7, 5:7, 5:7] = labels.GTVP, labels.GTVN, labels.GTVN
@@ -92,13 +92,13 @@ def image_feature_names() -> frozenset[str]:
 
 
 def features_version(smallest: MinLesionSizes) -> str:
-    """Digest of names, definitions and limits: stored features of another version are measured again."""
+    """Return a digest of names, definitions and limits: stored features of another version are measured again."""
     made_from = f"{_DEFINITIONS} {sorted(image_feature_names())} {smallest}"
     return hashlib.sha256(made_from.encode()).hexdigest()
 
 
 def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) -> dict[str, float | None]:
-    """The edition's `clinical` variables as numbers, by the names of their features; None is missing."""
+    """Return the edition's `clinical` variables as numbers, by the names of their features; None is missing."""
     return {
         variable.feature: variable.as_feature(patient.values.get(variable.name))
         for variable in clinical
@@ -107,7 +107,7 @@ def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) ->
 
 
 def clinical_names(clinical: Sequence[ClinicalVariable]) -> tuple[str, ...]:
-    """Names of the features that `clinical_features` gives."""
+    """Return the names of the features that `clinical_features` gives."""
     return tuple(variable.feature for variable in clinical if variable.name != CENTRE)
 
 
@@ -127,7 +127,7 @@ def _extents(structure: Structure | None) -> dict[str, float | None]:
 
 
 def _totals(features: Features) -> dict[str, float | None]:
-    """Sums and maxima over GTVp and GTVn."""
+    """Return the sums and maxima over GTVp and GTVn."""
     sums = {"total_volume_ml": "volume_ml", "total_lesion_glycolysis": "tlg"} | {n: n for n in THRESHOLD_NAMES}
     totals = {name: _sum(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
     for name in ("suv_max", "suv_peak"):

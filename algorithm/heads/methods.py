@@ -17,7 +17,7 @@ class Method:
 
     Attributes:
         name: name on the command line.
-        segmenter: finds the lesions; "threshold" is a case's fallback, None is for clinical variables alone.
+        segmenter: finds the lesions; "threshold" is a case's fallback, None is for only clinical variables.
         needs: modality of an input that the method needs; None for any.
         kinds: kinds of answers that the method gives itself; for other risks and classes it gives their fallbacks.
         head_suffix: added to the name of an answer's head in the model package.
@@ -40,9 +40,9 @@ class Method:
         return answer.head + self.head_suffix
 
     def answers(self, algorithm: Algorithm) -> bool:
-        """True if the method can give every answer of the algorithm, by itself or by a fallback for a head."""
+        """Return whether the method can give every answer of the algorithm, by itself or by a fallback for a head."""
         inputs = algorithm.registered_inputs if algorithm.modality == MR else algorithm.inputs
-        if self.needs is not None and not any(one.modality == self.needs for one in inputs.values()):
+        if self.needs is not None and not any(image.modality == self.needs for image in inputs.values()):
             return False
         return all(answer.kind in self.kinds or self._has_fallback(answer) for answer in algorithm.answers)
 
@@ -63,10 +63,14 @@ METHODS: Final[dict[str, Method]] = {
 
 
 def method_for(name: str, edition: Edition, algorithm: Algorithm) -> Method:
-    """The method called `name`. Raises `HecktorError` if it cannot answer `algorithm`."""
+    """Return the method called `name`. Raises `HecktorError` if it cannot answer `algorithm`."""
     method = METHODS[name]
     if not method.answers(algorithm):
-        possible = [other.name for other in edition.algorithms if method.answers(other)]
+        possible = [
+            algorithm_of_edition.name
+            for algorithm_of_edition in edition.algorithms
+            if method.answers(algorithm_of_edition)
+        ]
         expected = " or ".join(possible) or "another method"
         raise HecktorError(f"method {name!r}", f"cannot answer task {algorithm.name}", expected)
     return method

@@ -62,7 +62,7 @@ class Survival(Document):
 
     @property
     def horizon_days(self) -> float:
-        """The longest time that an answer can be."""
+        """Return the longest time that an answer can be."""
         return self.days[-1]
 
     def restricted_mean(self, score: float) -> float:
@@ -77,7 +77,7 @@ class Survival(Document):
         )
 
     def median(self, score: float) -> float | None:
-        """Day by which half of the patients with this score have a recurrence, None if that is after the horizon."""
+        """Return the day of the median recurrence of patients with this score, None if it is after the horizon."""
         half = math.log(2) / _hazard_ratio(score)
         for (start, low), (end, high) in self._steps():
             if high >= half:
@@ -94,6 +94,6 @@ def _hazard_ratio(score: float) -> float:
 
 
 def _mean_survival(low: float, high: float) -> float:
-    """Mean of exp(-h) for h from `low` to `high`."""
+    """Return the mean of exp(-h) for h from `low` to `high`."""
     growth = high - low
     return math.exp(-low) * (-math.expm1(-growth) / growth if growth > 0 else 1.0)

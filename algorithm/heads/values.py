@@ -42,7 +42,7 @@ class HeadAnswer:
 
     Attributes:
         value: the risk, the days or the class.
-        score: the head's score, or that of each class.
+        score: the head's score, or the score of each class.
         probability: calibrated, of the second of two classes; None for other answers, or without calibration. The
             threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.
         note: what the days of a time mean, with the predicted median; empty for other answers.
@@ -63,7 +63,7 @@ def head_answer(
     excluded: Collection[ClassValue] = (),
     faults: Faults | None = None,
 ) -> HeadAnswer:
-    """A risk or class answer by a head that `check_head` accepts; missing features take their training medians.
+    """Return a risk or class answer by a head that `check_head` accepts; missing features take their training medians.
 
     A risk is the head's score, higher for earlier recurrence, or in the direction "time" the expected days without
     recurrence, which fall in the score (`Survival.restricted_mean`). Of two classes the second is given where the score
@@ -103,7 +103,7 @@ def _time_note(answer: AnswerSpec, survival: Survival, score: float) -> str:
 # Upper limits of T1 and T2, and of N1 and N2, in mm of the largest diameter.
 T_LIMITS_MM: Final = (20.0, 40.0)
 N_LIMITS_MM: Final = (30.0, 60.0)
-# Minimum share of the primary's surface in contact with bone for an invasion. A primary that only lies beside the
+# Minimum share of the primary's surface in contact with bone for an invasion. A primary that is only next to the
 # mandible or the spine touches them with less.
 INVASION_SHARE: Final = 0.05
 
@@ -114,14 +114,14 @@ ONLY_WITH_PRIMARY: Final[Mapping[str, tuple[str, ...]]] = {"t_stage_7th": ("T4",
 
 
 def absent_structures(features: Features) -> frozenset[str]:
-    """The structures of which the measured mask has no lesion; none if no mask was measured."""
+    """Return the structures without a lesion in the measured mask; none if no mask was measured."""
     return frozenset(name for name, (key, value) in _ABSENT.items() if key in features and features[key] == value)
 
 
 def find_possible_classes(
     answer: AnswerSpec, absent: Collection[str], *, segmented: bool = True
 ) -> tuple[ClassValue, ...]:
-    """The classes that remain possible for an answer if the mask lacks the structures in `absent`.
+    """Return the classes that remain possible for an answer if the mask lacks the structures in `absent`.
 
     The class of an absent structure in `AnswerSpec.without` is the only one left; the class of a present one is left
     out. T4 is left out without a primary, unless nothing was `segmented`.
@@ -136,7 +136,7 @@ def find_possible_classes(
 
 
 def derive_stage(rule: str, features: Features) -> str | None:
-    """The stage that a rule of `contract.editions.answers.RULES` gives.
+    """Return the stage that a rule of `contract.editions.answers.RULES` gives.
 
     None if the features do not show it: T without a primary tumour, N without a mask. Imaging shows neither T0 nor the
     invasion of soft tissue, so that some T4 tumours are staged too low. HPV does not change N in the 7th edition.
@@ -148,7 +148,7 @@ def derive_stage(rule: str, features: Features) -> str | None:
 
 
 def stage_features(features: Features) -> dict[str, float | None]:
-    """The stage number of each rule, by the rule's name; None if the features do not determine it."""
+    """Return the stage number of each rule, by the rule's name; None if the features do not determine it."""
     stages = {rule: derive_stage(rule, features) for rule in RULES}
     return {rule: None if stage is None else float(stage[1:]) for rule, stage in stages.items()}
 
@@ -177,7 +177,7 @@ def _n_stage(features: Features) -> str | None:
 
 
 def _is_across(features: Features) -> bool:
-    """True for nodes on the other side than the primary; without a primary, for nodes on both sides."""
+    """Return whether nodes lie on the other side than the primary or, without a primary, on both sides."""
     contralateral = features.get("gtvn_contralateral")
     return bool(features.get("gtvn_bilateral") if contralateral is None else contralateral)
 

@@ -53,7 +53,7 @@ class LesionMeasures:
 
 
 def apply_postprocessing(segmentation: Segmentation, rules: PostprocessingRules) -> Segmentation:
-    """The segmentation with the logits of the postprocessed mask.
+    """Return the segmentation with the logits of the postprocessed mask.
 
     The mask on the CT's grid is still the interpolated argmax: the foreground of a removed lesion falls as far below
     the background as it lay above.
@@ -63,7 +63,7 @@ def apply_postprocessing(segmentation: Segmentation, rules: PostprocessingRules)
 
 
 def pet_in_suv(pet: _Float | None) -> _Float | None:
-    """The PET if its highest value can be an SUV; otherwise its unit is another one, and no SUV gate fits."""
+    """Return the PET if its highest value can be an SUV; otherwise its unit is another one, and no SUV gate fits."""
     plausible = pet is not None and LEAST_HIGHEST_SUV <= float(pet.max()) <= LARGEST_PLAUSIBLE_SUV
     return pet if plausible else None
 
@@ -71,20 +71,20 @@ def pet_in_suv(pet: _Float | None) -> _Float | None:
 def apply_rules(
     logits: _Float, pet: _Float | None, grid: Geometry, rules: PostprocessingRules
 ) -> tuple[_Float, Postprocessed]:
-    """The logits (label, z, y, x) of the postprocessed mask, and the removed lesions; `pet` is in SUV."""
+    """Return the logits (label, z, y, x) of the postprocessed mask, and the removed lesions; `pet` is in SUV."""
     moved = shift_threshold(logits, rules.foreground_threshold)
     lesions = measure_lesions(moved, pet, grid)
-    reasons = removal_reasons(lesions, rules)
+    reasons = find_removal_reasons(lesions, rules)
     removed = np.array([False, *map(bool, reasons)])[lesions.numbers]
     places = np.where(removed, REMOVED, np.append(0, lesions.label)[lesions.numbers]).astype(np.uint8)
     rows = tuple(RemovedLesion(int(lesions.label[row]), rule) for row, rule in enumerate(reasons) if rule)
     skipped = ("gtvn_suv_max",) if pet is None and rules.gtvn_suv_max > 0 else ()
     result = Postprocessed(places, rows, len(reasons) - len(rows), skipped)
-    return (_without(moved, removed) if rows else moved), result
+    return (_suppress(moved, removed) if rows else moved), result
 
 
 def shift_threshold(logits: _Float, threshold: float) -> _Float:
-    """Logits (label, z, y, x) whose argmax is the mask at a threshold of the foreground; 0.5 gives the same logits."""
+    """Shift logits (label, z, y, x) so that their argmax is the mask at a threshold of the foreground."""
     if threshold == 0.5:
         return logits
     moved = logits.copy()
@@ -99,8 +99,8 @@ def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> Lesio
     box = next(iter(ndimage.find_objects((mask > 0).view(np.uint8))), ())
     of_label: list[int] = []
     for label in labels.FOREGROUND:
-        found, count = ndimage.label(mask[box] == label, structure=ANY_CORNER)
-        numbers[box] += np.where(found, found + sum(of_label), 0).astype(np.int32)
+        actual, count = ndimage.label(mask[box] == label, structure=ANY_CORNER)
+        numbers[box] += np.where(actual, actual + sum(of_label), 0).astype(np.int32)
         of_label.append(count)
     inside = numbers > 0
     lesion, total = numbers[inside], sum(of_label)
@@ -120,8 +120,8 @@ def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> Lesio
     )
 
 
-def removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list[str]:
-    """The rule that removes each lesion, empty for a kept one.
+def find_removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list[str]:
+    """Return the rule that removes each lesion, empty for a kept one.
 
     The largest GTVp is sought among those that pass their minimum volume. An unknown SUV passes.
     """
@@ -138,8 +138,8 @@ def removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list
     return reasons
 
 
-def _without(logits: _Float, removed: npt.NDArray[np.bool_]) -> _Float:
-    """Logits in which the background wins in `removed`."""
+def _suppress(logits: _Float, removed: npt.NDArray[np.bool_]) -> _Float:
+    """Lower the foreground logits so that the background wins in `removed`."""
     result = logits.copy()
     above = np.maximum(result[1:, removed] - result[0, removed], 0)
     result[1:, removed] -= 2 * above

@@ -25,7 +25,7 @@ from contract import labels
 from contract.images.geometry import Geometry, is_below
 from contract.images.volumes import Volume
 
-# In `Postprocessed.places`, beside the labels.
+# A value of `Postprocessed.places`, in addition to the labels.
 REMOVED: Final = 3
 ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
 _SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
@@ -85,7 +85,7 @@ class Postprocessed:
     skipped: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """One line for the log."""
+        """Describe the result in one line for the log."""
         counts = Counter(f"{labels.NAMES[lesion.label]} by {lesion.rule}" for lesion in self.removed)
         reasons = f" ({', '.join(f'{number} {reason}' for reason, number in counts.items())})" if counts else ""
         total = self.remaining + len(self.removed)
@@ -100,7 +100,7 @@ class Segmentation:
 
     `device` describes what made the passes of the networks and is empty without them. `restore` is nnU-Net's way back
     to the scan, None for linear interpolation. `apply_postprocessing` holds the removed lesions, None for a package
-    without rules; the logits are those of the postprocessed mask.
+    without rules; the logits belong to the postprocessed mask.
     """
 
     logits: _Float
@@ -115,16 +115,16 @@ class Segmentation:
 
     @classmethod
     def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:
-        """A segmentation that is certain of `mask`."""
+        """Return a segmentation that is certain of `mask`."""
         logits = np.stack([np.where(mask == label, 1.0, -1.0).astype(np.float32) for label in sorted(labels.NAMES)])
         return cls(logits, ct, pet, grid)
 
     def mask(self) -> npt.NDArray[np.uint8]:
-        """The label of each voxel of `grid`, (z, y, x)."""
+        """Return the label of each voxel of `grid`, (z, y, x)."""
         return argmax(self.logits)
 
     def mask_on(self, ct: Geometry) -> npt.NDArray[np.uint8]:
-        """The label of each voxel of the CT's grid, (z, y, x); background beyond the segmenter's grid."""
+        """Return the label of each voxel of the CT's grid, (z, y, x); background beyond the segmenter's grid."""
         if self.restore is not None:
             return self.restore(self.logits, ct)
         return grids.restore_labels(self.logits, self.grid, ct)
@@ -141,7 +141,7 @@ class CaseSegmentation:
 
 
 def argmax(logits: _Float) -> npt.NDArray[np.uint8]:
-    """The label with the highest logit, the lower one of equals; three times as fast as NumPy's along the first axis.
+    """Return the label with the highest logit, the lower of equal labels; three times as fast as NumPy's argmax.
 
     Logits are numbers, (label, ...).
     """
@@ -153,22 +153,22 @@ def argmax(logits: _Float) -> npt.NDArray[np.uint8]:
 
 
 def softmax(logits: _Float) -> _Float:
-    """Probabilities over the first axis."""
+    """Return probabilities over the first axis."""
     powers = np.exp(logits - logits.max(0))
     return np.asarray(powers / powers.sum(0))
 
 
 def log_probabilities(probabilities: _Float) -> _Float:
-    """Logarithms of probabilities, finite for a probability of 0."""
+    """Return logarithms of probabilities, finite for a probability of 0."""
     return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
 
 
 def expected_dsc(logits: npt.NDArray[np.float32]) -> dict[str, float | None]:
-    """The DSC that `logits` (label, z, y, x) predict for each lesion label of their argmax, by the label's name.
+    """Return the DSC that `logits` (label, z, y, x) predict for each lesion label of their argmax, by the label's name.
 
     Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p), with p the softmax and A the
-    label's voxels; None without any. With independent voxels it is close to the expected DSC of A against the truth
-    (soft Dice confidence, Borges, Pacheco and Silva 2024, arXiv 2402.10665).
+    label's voxels; None for an absent label. With independent voxels it is close to the expected DSC of A against the
+    truth (soft Dice confidence, Borges, Pacheco and Silva 2024, arXiv 2402.10665).
     """
     size, inside, everywhere = np.zeros((3, len(labels.NAMES)))
     for z in range(logits.shape[1]):  # probabilities of the whole grid at once would be the peak of memory
@@ -186,7 +186,7 @@ def expected_dsc(logits: npt.NDArray[np.float32]) -> dict[str, float | None]:
 def segment_by_contours(
     case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]
 ) -> Segmentation:
-    """The contours on the grid that training uses to measure features of reference masks, `spacing_mm` (x, y, z).
+    """Resample contours to the grid on which training measures reference masks, `spacing_mm` (x, y, z).
 
     The grid covers the region and all contours.
     """
@@ -210,7 +210,7 @@ def find_fallback(case: Case) -> MaskSource:
 
 
 def threshold_segmentation(case: Case, region: Region) -> Segmentation:
-    """Everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, the others are GTVn.
+    """Segment everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, others are GTVn.
 
     The neck lies between brain and lung apices, if they are visible. Parts under 0.3 ml are left out, and so are the
     brain and parts that are hottest in the chest. Without a usable PET the mask is empty; of MR it is the mask of the
@@ -234,7 +234,7 @@ def _heights_mm(grid: Geometry) -> npt.NDArray[np.float64]:
 
 
 def _outside_brain(pet: _Float, region: Region, grid: Geometry) -> _Mask:
-    """Voxels of `grid` that are neither brain, nor near it, nor high above its lower end."""
+    """Return the voxels of `grid` that are neither brain, nor near it, nor high above its lower end."""
     brain = _cut_brain(pet, grid) if region.brain is None else grids.resample(region.brain, grid, 0.0) > 0.5
     outside = ~ndimage.binary_dilation(brain, iterations=round(BRAIN_MARGIN_MM / grid.spacing_mm[0]))
     if region.brain_lower_mm is not None:
@@ -253,7 +253,7 @@ def _cut_brain(pet: _Float, grid: Geometry) -> _Mask:
 
 
 def _hot_in_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:
-    """Voxels above 41% of the neck's SUVmax, without parts that are hottest in the chest."""
+    """Return the voxels above 41% of the neck's SUVmax, without parts that are hottest in the chest."""
     z_mm = _heights_mm(grid)
     neck = np.ones_like(z_mm, dtype=np.bool_) if region.apex_mm is None else z_mm >= region.apex_mm
     if not pet[neck].any():

@@ -26,8 +26,8 @@ _MODULES: Final = (
 _SEGRESNET_ARGUMENTS: Final = (
     "act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode",
 )  # fmt: skip
-# The lowest and highest value of the numbers in `arch_kwargs`, beyond those of any network that a card holds. Each is
-# one number, or a list by stage, in which a number may be three, (z, y, x).
+# The lowest and highest value of the numbers in `arch_kwargs`, beyond the numbers of any network that a card holds.
+# Each is one number, or a list by stage of numbers or of three numbers, (z, y, x).
 _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "n_stages": (2, 12),
     "features_per_stage": (1, 4096),
@@ -78,12 +78,12 @@ class Backbone:
 
 
 def backbone_of(architecture: Mapping[str, Any]) -> Backbone:
-    """The backbone that an `architecture` of nnU-Net's plans names."""
+    """Return the backbone that an `architecture` of nnU-Net's plans names."""
     name = _class_name(architecture)
     for backbone in BACKBONES.values():
         if name in backbone.classes:
             return backbone
-    known = ", ".join(one for backbone in BACKBONES.values() for one in backbone.classes)
+    known = ", ".join(name_of_class for backbone in BACKBONES.values() for name_of_class in backbone.classes)
     raise ModelPackageError("plans.json", f"network {name!r}", f"one of {known}")
 
 
@@ -92,7 +92,7 @@ def _class_name(architecture: Mapping[str, Any]) -> str:
 
 
 def check_architecture(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The `architecture` of a configuration, an object whose numbers are within bounds. Raises `ModelPackageError`."""
+    """Return the `architecture` of a configuration; raise `ModelPackageError` unless its numbers are within bounds."""
     architecture = configuration["architecture"]
     if not isinstance(architecture, dict):
         raise ModelPackageError("plans.json", f"architecture {architecture!r:.80}", "an object")
@@ -110,12 +110,12 @@ def check_architecture(configuration: Mapping[str, Any]) -> dict[str, Any]:
 def _is_within(value: Any, low: int, high: int) -> bool:
     if isinstance(value, list):
         most = _BOUNDS["n_stages"][1]
-        return 0 < len(value) <= most and all(_is_within(one, low, high) for one in value)
+        return 0 < len(value) <= most and all(_is_within(item, low, high) for item in value)
     return type(value) is int and low <= value <= high
 
 
 def _unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
-    """One of nnU-Net's own networks."""
+    """Build one of nnU-Net's own networks."""
     import torch
 
     from algorithm.network.nnunet import find_unet
@@ -184,7 +184,7 @@ def _segresnet_design(filters: int, patch: Sequence[int]) -> dict[str, Any]:
     }
 
 
-# The first is nnU-Net's planned network; the others have a configuration of their own beside it.
+# The first is nnU-Net's planned network; the others have an additional configuration.
 BACKBONES: Final[Mapping[str, Backbone]] = {
     "unet": Backbone(
         classes=("PlainConvUNet", "ResidualEncoderUNet"),
@@ -207,7 +207,7 @@ BACKBONES: Final[Mapping[str, Backbone]] = {
 def build_untrained_network(
     configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
 ) -> nn.Module:
-    """The network of an nnU-Net configuration, with PyTorch's random weights; `classes` counts the background.
+    """Return the network of an nnU-Net configuration, with PyTorch's random weights; `classes` counts the background.
 
     With `deep_supervision` it has an output at every resolution, as nnU-Net's loss expects, if its backbone can.
     Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.

@@ -1,4 +1,4 @@
-"""An entrant's own network as the passes use it, and its own normalisation.
+"""A custom network as the passes use it, and its own normalisation.
 
 The class is made from a folder of files and a device, and called with a batch of patches. It is found in code that was
 given or built into the image (`contract.code`), never in a package; its attributes are in the package's plans.
@@ -26,11 +26,11 @@ _LEAST: Final = 1e-7
 
 
 class HookFailedError(Exception):
-    """An entrant's network or normalisation fails on a case; the message is one line."""
+    """A custom network or normalisation fails on a case; the message is one line."""
 
 
-def custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
-    """The entrant's own normalisation of a channel; what it returns is checked."""
+def make_custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
+    """Return the custom normalisation of a channel; what it returns is checked."""
     reference = package.configuration["architecture"][HOOK]
     network = package.code.find(reference, "network")
 
@@ -42,15 +42,15 @@ def custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], 
         except (Exception, SystemExit) as problem:
             raise HookFailedError(f"normalisation {number} of {reference}: {describe_failure(problem)}") from problem
         if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
-            found = f"{normalised.dtype} of shape {normalised.shape}"
-            raise HookFailedError(f"normalisation {number} of {reference}: {found}, expected finite {channel.shape}")
+            actual = f"{normalised.dtype} of shape {normalised.shape}"
+            raise HookFailedError(f"normalisation {number} of {reference}: {actual}, expected finite {channel.shape}")
         return normalised.astype(np.float32, copy=False)
 
     return normalise
 
 
 class CustomNetwork(nn.Module):
-    """An entrant's network on a device: its outputs are checked and become logits of background, GTVp and GTVn."""
+    """A custom network on a device: its outputs are checked and become logits of background, GTVp and GTVn."""
 
     def __init__(self, package: ModelPackage, fold: int, device: torch.device) -> None:
         """Make the network from its files. Raises `HookFailedError`, or torch's own error for a failed device."""
@@ -74,14 +74,14 @@ class CustomNetwork(nn.Module):
             ) from problem
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
-        """Logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
-        given = patch.clone()  # a view of the image that all members share, which a network may change in place
+        """Return logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
+        copy = patch.clone()  # a view of the image that all members share, which a network may change in place
         try:
             if self._half:
-                outputs = self.network(given)
+                outputs = self.network(copy)
             else:
                 with torch.autocast(patch.device.type, enabled=False):
-                    outputs = self.network(given)
+                    outputs = self.network(copy)
         except (Exception, SystemExit) as problem:
             if is_device_failure(problem):
                 raise
@@ -98,18 +98,18 @@ class CustomNetwork(nn.Module):
 
     def _logits(self, outputs: Any, shape: tuple[int, ...]) -> torch.Tensor:
         if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != shape or not outputs.is_floating_point():
-            found = type(outputs).__name__
+            actual = type(outputs).__name__
             if isinstance(outputs, torch.Tensor):
-                found = f"{str(outputs.dtype).removeprefix('torch.')} of shape {tuple(outputs.shape)}"
+                actual = f"{str(outputs.dtype).removeprefix('torch.')} of shape {tuple(outputs.shape)}"
             kind = "probabilities" if self._of_probabilities else "logits"
             expected = f"a torch.Tensor of {kind} of shape {shape}"
-            raise HookFailedError(f"network {self.reference}: returns {found}, expected {expected}")
+            raise HookFailedError(f"network {self.reference}: returns {actual}, expected {expected}")
         values = outputs.float()
         if self._of_probabilities:
             if bool(((values < -_LEAST) | (values > 1 + 1e-3)).any()):
                 raise HookFailedError(f"network {self.reference}: returns values that are not probabilities")
             values = values.clamp_min(_LEAST).log()
         tumours = [values[:, self._names.index(name)] for name in labels.LESIONS]
-        others = [number for number, name in enumerate(self._names) if name not in labels.LESIONS]
-        background = values[:, others].logsumexp(1) if len(others) > 1 else values[:, others[0]]
+        background_numbers = [number for number, name in enumerate(self._names) if name not in labels.LESIONS]
+        background = values[:, background_numbers].logsumexp(1)
         return torch.stack([background, *tumours], dim=1)

@@ -13,7 +13,7 @@ import torch
 from contract.errors import Finding, HecktorError
 from contract.processes import count_usable_cpus
 
-# A T4 has 16 GB, of which 15 GiB can be used; the driver and fragmentation take the rest of the difference.
+# A T4 has 16 GB, and 15 GiB can be used; the driver and fragmentation take the rest of the difference.
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * 2**30
 # Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 on a lack of memory: the CUDA runtime and driver;
 # torch where no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`) or after it
@@ -41,7 +41,7 @@ def as_inference(device: torch.device, *, limited: bool = False) -> Iterator[Non
     algorithms whose results are reproducible. Blocks may overlap in several threads: the first one sets, and the last
     one to end restores.
     """
-    global _blocks  # noqa: PLW0603  torch's settings are those of the process, too
+    global _blocks  # noqa: PLW0603  torch's settings belong to the process, too
     with _SETTINGS:
         _blocks += 1
         if _blocks == 1:
@@ -81,7 +81,7 @@ def _set_cudnn(benchmark: bool, deterministic: bool) -> None:
 
 
 def is_device_failure(problem: BaseException) -> bool:
-    """True if a device ran out of memory or was lost, False for a bug."""
+    """Return whether a device ran out of memory or was lost, False for a bug."""
     if isinstance(problem, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(problem, RuntimeError) and any(word in str(problem) for word in _FAILURES)
@@ -106,7 +106,7 @@ def count_alloc_retries() -> int:
 
 
 def first_line(problem: BaseException) -> str:
-    """The message of an error, without further lines; the name of its class if it has none."""
+    """Return the message of an error, without further lines; or the name of its class."""
     return (str(problem) or type(problem).__name__).splitlines()[0]
 
 
@@ -120,8 +120,8 @@ def device_named(name: str) -> torch.device:
 
 
 def find_unexpected_cpu(name: str, device: torch.device) -> tuple[Finding, ...]:
-    """A finding if `auto` takes the CPU though torch was built for a card."""
+    """Return a finding if `auto` takes the CPU though torch was built for a card."""
     if name != "auto" or device.type != "cpu" or torch.version.cuda is None:
         return ()
-    found = f"no CUDA device answers torch {torch.__version__}"
-    return (Finding("device auto", found, "a card", "the CPU computes"),)
+    actual = f"no CUDA device answers torch {torch.__version__}"
+    return (Finding("device auto", actual, "a card", "the CPU computes"),)

@@ -36,7 +36,7 @@ INSTALL_MODELS: Final = "pip install ./models in the source tree"
 
 
 def find_uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
-    """The folder of the uploaded package, None if nothing was uploaded.
+    """Return the folder of the uploaded package, None if nothing was uploaded.
 
     A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
     """
@@ -44,20 +44,20 @@ def find_uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
 
 
 def find_shipped_package(edition: str = DEFAULT_EDITION) -> Path:
-    """The edition's package that is shipped with the code, for rehearsals. Raises `ModelPackageError` without one."""
+    """Return the package that is shipped for an edition, for rehearsals; raise `ModelPackageError` without one."""
     shipped = DEFAULT_PACKAGES / edition
     if not shipped.is_dir():
-        found, expected = f"none in {platform.MODEL_DIR} and none shipped for {edition}", "--model PACKAGE"
+        actual, expected = f"none in {platform.MODEL_DIR} and none shipped for {edition}", "--model PACKAGE"
         if not DEFAULT_PACKAGES.is_dir():
             expected += f" or, for a rehearsal, the shipped packages: {INSTALL_MODELS}"
-        raise ModelPackageError("model package", found, expected)
+        raise ModelPackageError("model package", actual, expected)
     return shipped
 
 
 class LoadedPackage:
     """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed.
 
-    `code` are the folders of `--code`, in which what the package names of an entrant's own is found; without any it is
+    `code` are the folders of `--code`, in which what the package names of user code is found; without any it is
     looked for in the image. `findings` are what is wrong with the device, in each case that it answers.
     """
 
@@ -77,7 +77,7 @@ class LoadedPackage:
         return check_code(self.manifest, self._code, is_from_option=self._code_is_given)
 
     def describe(self) -> str:
-        """The package's name, purpose and checksum, for the log."""
+        """Return the package's name, purpose and checksum, for the log."""
         return f"{self.identity} ({self.manifest.purpose})"
 
     def load(self) -> None:
@@ -106,30 +106,30 @@ class LoadedPackage:
         else:
             return
         self.networks.free(device)
-        found = f"the network cannot be loaded ({reason})"
-        self.findings = (Finding(f"device {device.type}", found, action="going on with the CPU"),)
+        actual = f"the network cannot be loaded ({reason})"
+        self.findings = (Finding(f"device {device.type}", actual, action="going on with the CPU"),)
         self._device_name = "cpu"
         self.__dict__.pop("device", None)
         self.networks.get(0, self.device)
 
     @cached_property
     def identity(self) -> PackageIdentity:
-        """The package's name and checksum."""
+        """Return the package's name and checksum."""
         return read_identity(self._model_dir)
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The manifest alone, which is read in no time."""
+        """Return the manifest, which is read in no time."""
         return read_manifest(self._model_dir)
 
     @cached_property
     def package(self) -> ModelPackage:
-        """The verified package. Raises `ModelPackageError`."""
+        """Return the verified package. Raises `ModelPackageError`."""
         return load_package(self._model_dir, self._code)
 
     @cached_property
     def networks(self) -> Networks:
-        """The folds' networks. Raises `ModelPackageError` if one of them cannot be built."""
+        """Return the folds' networks. Raises `ModelPackageError` if one of them cannot be built."""
         from algorithm.network.networks import Networks
 
         networks = Networks(self.package)
@@ -138,7 +138,7 @@ class LoadedPackage:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that the user wants, or the CPU if it failed. Raises `HecktorError` if it does not answer."""
+        """Return the device that the user wants, or the CPU if it failed; raise `HecktorError` if no device answers."""
         from algorithm.network.devices import device_named
 
         return device_named(self._device_name)

@@ -5,9 +5,9 @@ A package is a folder::
     manifest.json          format, purpose, channels, labels, spacing, folds, heads, sha256 and size of every file
     plans.json             nnU-Net's plans
     fold_<k>.safetensors   one weights file for each fold, without optimiser state; the most valuable first
-    networks/<k>/          an entrant's own network in place of a fold: its files, in any format
+    networks/<k>/          a custom network in place of a fold: its files, in any format
     heads/<name>.json      coefficients, imputation, thresholds
-    heads/<name>/<class>/  an entrant's own head: its files, in any format
+    heads/<name>/<class>/  a custom head: its files, in any format
     features/<name>/fold_<k>/      optional, features that were fitted: the files of each fold, in any format
     MODEL_CARD.md          optional, for people: training data, licence, expected results, limits
 """
@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import Head, read_head
-from algorithm.heads.feature_hook import FOLDER, FeatureHook, hooks_in
-from algorithm.heads.head_hook import with_code
+from algorithm.heads.feature_hook import FOLDER, FeatureHook, find_hooks
+from algorithm.heads.head_hook import bind_code
 from algorithm.network.backbones import check_architecture
 from contract.code import Code, find_installed_code
 from contract.documents import is_integer, is_number
@@ -33,11 +33,11 @@ from contract.packages import HEADS_FOLDER, MANIFEST, Manifest, read_manifest, v
 from contract.platform import is_added_by_system
 
 PLANS: Final = "plans.json"
-# Key of an `architecture` that names an entrant's own network, and the name of its own normalisation.
+# Key of an `architecture` that names a custom network, and the name of its own normalisation.
 HOOK: Final = "hook"
 CUSTOM_FUNCTION: Final = "Own"
 CARD: Final = "MODEL_CARD.md"
-# Mean, spread and percentiles of each channel; an entry of a configuration replaces that of the plans.
+# Mean, spread and percentiles of each channel; an entry of a configuration replaces the entry of the plans.
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's normalisations that inference can compute.
 SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
@@ -52,7 +52,7 @@ _AXES: Final = (0, 1, 2)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
 # Expected of a package whose networks see different images.
-ONE_IMAGE: Final = "one spacing and preprocessing for all networks of a package; train them alike, or pack one alone"
+ONE_IMAGE: Final = "one spacing and preprocessing for all networks of a package; train them alike, or pack only one"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
     Its folds may belong to several members, networks of different configurations that see one image.
-    `code` is where an entrant's own networks are looked for; their `fold_files` are folders. `features` are the hooks
+    `code` is where a custom networks are looked for; their `fold_files` are folders. `features` are the hooks
     that measure features of the heads.
     """
 
@@ -74,15 +74,15 @@ class ModelPackage:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """The nnU-Net configuration whose image all networks see; lesions and features are measured on its grid."""
-        return self._configured(self.manifest.configuration)
+        """Return the configuration whose image all networks see; lesions and features are measured on its grid."""
+        return self._get_configuration(self.manifest.configuration)
 
     def configuration_of(self, fold: int) -> Mapping[str, Any]:
-        """The nnU-Net configuration of one fold's network."""
-        return self._configured(self.manifest.configurations[fold])
+        """Return the nnU-Net configuration of one fold's network."""
+        return self._get_configuration(self.manifest.configurations[fold])
 
     def numbers_of(self, fold: int) -> list[int]:
-        """Indices of the `fold_files` of one fold of the training (from 0), one of each configuration."""
+        """Return the indices of the `fold_files` of one fold of the training (from 0), one of each configuration."""
         by_configuration: dict[str, list[int]] = {}
         for number, name in enumerate(self.manifest.configurations):
             by_configuration.setdefault(name, []).append(number)
@@ -103,21 +103,21 @@ class ModelPackage:
         return tuple(self.configuration.get("channels", range(len(self.manifest.channels))))
 
     def sees_pet_alone(self, fold: int) -> bool:
-        """True if this fold's network uses the PET alone."""
+        """Return whether this fold's network uses only the PET."""
         images = {self.manifest.channels[number] for number in self.channel_sources}
         return images == {"PET"} or self.configuration_of(fold)["architecture"].get("sees") == "PET"
 
     def uses_half_precision(self, fold: int) -> bool:
-        """True if this fold's network computes in half precision where the device has it: an entrant's may not."""
+        """Return whether this fold's network may compute in half precision; a custom network decides itself."""
         return bool(self.configuration_of(fold)["architecture"].get("half_precision", True))
 
     @property
     def intensities(self) -> Mapping[str, Any]:
-        """Foreground intensities by channel with which the image is normalised."""
+        """Return the foreground intensities by channel, which normalise the image."""
         intensities: Mapping[str, Any] = self.configuration.get(INTENSITIES, self.plans[INTENSITIES])
         return intensities
 
-    def _configured(self, name: str) -> Mapping[str, Any]:
+    def _get_configuration(self, name: str) -> Mapping[str, Any]:
         configuration: Mapping[str, Any] = self.plans["configurations"][name]
         return configuration
 
@@ -128,7 +128,7 @@ class ModelPackage:
         return (x, y, z)
 
     def head(self, name: str) -> Head:
-        """The head called `name`. Raises `ModelPackageError` where the package has none."""
+        """Return the head called `name`. Raises `ModelPackageError` for a head that does not exist."""
         if not self.heads:
             raise ModelPackageError(MANIFEST, f"no head {name!r}", "a package with heads: this one segments only")
         if name not in self.heads:
@@ -137,7 +137,7 @@ class ModelPackage:
 
 
 def is_known(scheme: Any) -> bool:
-    """True for a window, one of `SCHEMES` and an entrant's function."""
+    """Return whether a scheme is a window, one of `SCHEMES` or a custom function."""
     if isinstance(scheme, str):
         return scheme in (*SCHEMES, CUSTOM_FUNCTION)
     try:
@@ -148,12 +148,12 @@ def is_known(scheme: Any) -> bool:
 
 
 def is_custom(configuration: Mapping[str, Any]) -> bool:
-    """True for the configuration of an entrant's own network."""
+    """Return whether a configuration belongs to a custom network."""
     return HOOK in configuration["architecture"]
 
 
 def load_package(root: Path, code: Code | None = None) -> ModelPackage:
-    """Read and verify a package; `code` is for what it names of an entrant's own, None for that of the image.
+    """Read and verify a package; `code` is for what it names of user code, None for that of the image.
 
     Raises:
         ModelPackageError: it is damaged, or no model package.
@@ -164,26 +164,30 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
     if manifest.resampling == "nnunet":
         _check_resampling(plans["configurations"][manifest.configuration])
     _check_one_image(plans, manifest)
-    folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
-    found = find_installed_code() if code is None else code
+    folds = tuple(
+        _find_fold(root, files, plans, *names) for names in zip(manifest.folds, manifest.configurations, strict=True)
+    )
+    actual = find_installed_code() if code is None else code
     heads = {
-        Path(name).stem: with_code(
-            read_head(read_json(path, error=ModelPackageError), name), found, root / HEADS_FOLDER
+        Path(name).stem: bind_code(
+            read_head(read_json(path, error=ModelPackageError), name), actual, root / HEADS_FOLDER
         )
         for name, path in files.items()
         if Path(name).parent == Path(HEADS_FOLDER)
     }
-    return ModelPackage(root, manifest, plans, folds, heads, _features(root, manifest, files, heads, found), found)
+    return ModelPackage(
+        root, manifest, plans, folds, heads, _load_feature_hooks(root, manifest, files, heads, actual), actual
+    )
 
 
-def _features(
+def _load_feature_hooks(
     root: Path, manifest: Manifest, files: Mapping[str, Path], heads: Mapping[str, Head], code: Code
 ) -> tuple[FeatureHook, ...]:
-    """The hooks that measure features of the heads, with their files verified."""
-    hooks = hooks_in(root, heads.values(), code)
+    """Return the hooks that measure features of the heads, with their files verified."""
+    hooks = find_hooks(root, heads.values(), code)
     for path in (root / FOLDER).rglob("*"):
         if path.is_file() and not is_added_by_system(path.name):
-            _listed(files, path.relative_to(root).as_posix())
+            _find_listed(files, path.relative_to(root).as_posix())
     for hook in hooks:
         if hook.name not in manifest.code:
             expected = f"code {hook.name}, which measures features of its heads"
@@ -191,10 +195,10 @@ def _features(
     return hooks
 
 
-def _fold(root: Path, files: Mapping[str, Path], plans: Mapping[str, Any], name: str, configuration: str) -> Path:
-    """The weights file of a fold, or the folder of an entrant's own network."""
+def _find_fold(root: Path, files: Mapping[str, Path], plans: Mapping[str, Any], name: str, configuration: str) -> Path:
+    """Return the weights file of a fold, or the folder of a custom network."""
     if not is_custom(plans["configurations"][configuration]):
-        return _listed(files, name)
+        return _find_listed(files, name)
     if not any(listed.startswith(f"{name}/") for listed in files):
         raise ModelPackageError(MANIFEST, f"lists no file of {name}", "entries with size and sha256")
     return root / name
@@ -214,8 +218,8 @@ def _check_keys(content: Mapping[str, Any], keys: Sequence[str], name: str, expe
 
 
 def _read_plans(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Any]:
-    """The plans, with the configurations checked that the manifest names."""
-    plans = _read_object(_listed(files, PLANS))
+    """Return the plans, with the configurations checked that the manifest names."""
+    plans = _read_object(_find_listed(files, PLANS))
     _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     for name in dict.fromkeys((manifest.configuration, *manifest.configurations)):
         _check_configuration(plans, name, manifest.channels)
@@ -255,21 +259,24 @@ def _check_resampling(configuration: Mapping[str, Any]) -> None:
 
 def _check_one_image(plans: Mapping[str, Any], manifest: Manifest) -> None:
     """Check that all networks see one image: one grid, the same channels, normalised and resampled alike."""
-    wanted = _image(plans, manifest.configuration, manifest)
+    wanted = _describe_image(plans, manifest.configuration, manifest)
     for name in manifest.configurations:
-        for key, value in _image(plans, name, manifest).items():
+        for key, value in _describe_image(plans, name, manifest).items():
             if wanted.get(key, value) != value:
-                found = f"{name} has {key} {value!r}, {manifest.configuration} {wanted[key]!r}"
-                raise ModelPackageError(PLANS, found, ONE_IMAGE)
+                actual = f"{name} has {key} {value!r}, {manifest.configuration} {wanted[key]!r}"
+                raise ModelPackageError(PLANS, actual, ONE_IMAGE)
 
 
-def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str, Any]:
-    """The entries that make the image of a configuration; an entrant's own network has no resampling."""
-    one = plans["configurations"][name]
-    schemes, intensities = list(one["normalization_schemes"]), one.get(INTENSITIES, plans[INTENSITIES])
+def _describe_image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str, Any]:
+    """Return the entries that make the image of a configuration; a custom network has no resampling."""
+    configuration = plans["configurations"][name]
+    schemes, intensities = (
+        list(configuration["normalization_schemes"]),
+        configuration.get(INTENSITIES, plans[INTENSITIES]),
+    )
     seen = {
-        "spacing": list(_untranspose(one["spacing"], read_axes(one, plans))),
-        "channels": list(one.get("channels", range(len(manifest.channels)))),
+        "spacing": list(_untranspose(configuration["spacing"], read_axes(configuration, plans))),
+        "channels": list(configuration.get("channels", range(len(manifest.channels)))),
         "normalization_schemes": schemes,
         INTENSITIES: [
             {key: intensities.get(str(number), {}).get(key) for key in _OF_CT_NORMALISATION}
@@ -278,9 +285,11 @@ def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str,
         ],
     }
     if CUSTOM_FUNCTION in schemes:
-        seen["function of"] = one["architecture"].get(HOOK)
-    if manifest.resampling == "nnunet" and not is_custom(one):
-        seen |= {key: one.get(key) for function in RESAMPLING_KEYS for key in (function, f"{function}_kwargs")}
+        seen["function of"] = configuration["architecture"].get(HOOK)
+    if manifest.resampling == "nnunet" and not is_custom(configuration):
+        seen |= {
+            key: configuration.get(key) for function in RESAMPLING_KEYS for key in (function, f"{function}_kwargs")
+        }
     return seen
 
 
@@ -292,7 +301,7 @@ def _check_configuration(plans: Mapping[str, Any], name: str, channels: Sequence
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
     check_architecture(chosen)
     if is_custom(chosen):
-        _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "an entrant's own network")
+        _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "a custom network")
     for key, whole in (("spacing", ""), ("patch_size", ", whole ones")):
         numbers = chosen[key]
         fits = isinstance(numbers, list) and len(numbers) == 3 and all(map(_is_positive, numbers))
@@ -305,8 +314,8 @@ def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[st
     """Check that each of the network's channels has a normalisation that inference can compute."""
     schemes, sources = configuration["normalization_schemes"], _channel_numbers(configuration, channels)
     if not isinstance(schemes, list) or len(schemes) != len(sources):
-        found = f"{len(schemes)} channels" if isinstance(schemes, list) else f"normalization_schemes {schemes!r:.80}"
-        raise ModelPackageError(PLANS, found, f"{len(sources)} ({' and '.join(channels)})")
+        actual = f"{len(schemes)} channels" if isinstance(schemes, list) else f"normalization_schemes {schemes!r:.80}"
+        raise ModelPackageError(PLANS, actual, f"{len(sources)} ({' and '.join(channels)})")
     for number, scheme in enumerate(schemes):
         if not is_known(scheme):
             raise ModelPackageError(PLANS, f"normalisation {scheme!r}", KNOWN)
@@ -318,9 +327,9 @@ def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[st
 
 
 def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
-    """For each of the network's channels its number among the manifest's `channels`."""
+    """Return the number of each of the network's channels among the manifest's `channels`."""
     numbers: Any = configuration.get("channels", list(range(len(channels))))
-    fits = isinstance(numbers, list) and all(is_integer(one) and 0 <= one < len(channels) for one in numbers)
+    fits = isinstance(numbers, list) and all(is_integer(number) and 0 <= number < len(channels) for number in numbers)
     if not fits or not numbers:
         expected = f"numbers from 0 ({channels[0]}) to {len(channels) - 1} ({channels[-1]})"
         raise ModelPackageError(PLANS, f"channels {numbers!r:.80}", expected)
@@ -331,7 +340,7 @@ def _is_positive(value: Any) -> bool:
     return isinstance(value, int | float) and 0 < value < 1e6
 
 
-def _listed(files: Mapping[str, Path], name: str) -> Path:
+def _find_listed(files: Mapping[str, Path], name: str) -> Path:
     if name not in files:
         raise ModelPackageError(MANIFEST, f"does not list {name}", "an entry with size and sha256")
     return files[name]

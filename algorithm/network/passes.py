@@ -181,8 +181,8 @@ class Passes:
             if self.progress is None and isinstance(problem, StoppedError | ModelPackageError):
                 raise
             self._reason = first_line(problem)
-            found = f"pass {number} of {len(self.passes)} left out: {self._reason}"
-            self.notices.note(Finding(f"network {member.name}", found, action="the network makes no further pass"))
+            actual = f"pass {number} of {len(self.passes)} left out: {self._reason}"
+            self.notices.note(Finding(f"network {member.name}", actual, action="the network makes no further pass"))
             member.is_left_out = True
         except Exception as bug:
             if self.progress is None:
@@ -197,15 +197,15 @@ class Passes:
         """Return whether a pass would end in time at the cost of the longest pass of its member.
 
         A member without a pass so far is taken to cost as much as the others; the first tiles of its pass then correct
-        the estimate. A member that was left out stays out, since the time only grows shorter. The first pass is tried
-        whatever the time.
+        the estimate. A member that was left out stays out, since the time only grows shorter. The first pass is
+        always tried.
         """
         longest_s = member.longest_s or max(known.longest_s for known in self._members)
         if not member.is_left_out and longest_s and not self.deadline.fits(MAX_SLOWDOWN * longest_s):
             member.is_left_out = True
             if not member.backend:
-                found = f"no pass would end in the {self.deadline.left_s():.1f} s left"
-                self.notices.note(Finding(f"network {member.name}", found, action="the network is left out"))
+                actual = f"no pass would end in the {self.deadline.left_s():.1f} s left"
+                self.notices.note(Finding(f"network {member.name}", actual, action="the network is left out"))
         return not member.is_left_out
 
     def _add_pass(self, member: _Member, logits: _Float) -> Progress:
@@ -286,7 +286,7 @@ def choose_passes(package: ModelPackage, *, has_pet: bool, max_passes: int | Non
     left_out = len(planned) - len(passes)
     if left_out:
         action = f"{left_out} of {len(planned)} passes left out"
-        notices.note(Finding("PET", "none that can be used", "one for networks that see it alone", action))
+        notices.note(Finding("PET", "none that can be used", "one for networks that see only the PET", action))
     if not passes:
         raise NoPassFitsError("none answers without a PET")
     return passes

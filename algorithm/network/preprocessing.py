@@ -1,6 +1,6 @@
 """A case as the networks see it, by our own resampling or, for a stock training, by nnU-Net's own functions.
 
-A channel is normalised by nnU-Net's schemes, a fixed window, or an entrant's function. Schemes that take their scale
+A channel is normalised by nnU-Net's schemes, a fixed window, or a custom function. Schemes that take their scale
 from the image may take it from the whole scan.
 """
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Restore
-from algorithm.network.custom import custom_normaliser
+from algorithm.network.custom import make_custom_normaliser
 from algorithm.network.nnunet import find_normalisation, find_resampling
 from algorithm.network.package import CUSTOM_FUNCTION, ModelPackage
 from algorithm.region.grids import (
@@ -56,8 +56,8 @@ class Scale:
     high: float
 
     @classmethod
-    def of(cls, image: _Float) -> Scale:
-        """The scale of an image."""
+    def from_image(cls, image: _Float) -> Scale:
+        """Return the scale of an image."""
         return cls(float(image.mean()), float(image.std()), float(image.min()), float(image.max()))
 
 
@@ -74,14 +74,14 @@ def _from_0_to_1(channel: _Float, scale: Scale) -> _Float:
 OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization": _from_0_to_1}
 
 
-def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Callable[[_Float], _Float]:
-    """Normalisation of channel `number` by the scheme that the plans name; returns a new array.
+def make_normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Callable[[_Float], _Float]:
+    """Return the function that normalises channel `number` by the scheme of the plans, to a new array.
 
-    `scale` is that of the whole scan; None takes it from the normalised image.
+    `scale` belongs to the whole scan; None takes it from the normalised image.
     """
     scheme = package.configuration["normalization_schemes"][number]
     if scheme == CUSTOM_FUNCTION:
-        return custom_normaliser(package, number)
+        return make_custom_normaliser(package, number)
     if not isinstance(scheme, str):
         low, high = (np.float32(limit) for limit in scheme)
         return lambda channel: (np.clip(channel, low, high) - low) / (high - low)
@@ -93,8 +93,8 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)
 
 
-def takes_own_scale(scheme: str | list[float]) -> bool:
-    """True for a scheme that takes its scale from the image."""
+def has_own_scale(scheme: str | list[float]) -> bool:
+    """Return whether a scheme takes its scale from the image."""
     return isinstance(scheme, str) and scheme in OWN_SCALE
 
 
@@ -115,23 +115,23 @@ class CaseImage:
     restore: Restore | None = None
 
 
-def case_image(case: Case, region: Region, package: ModelPackage) -> CaseImage:
-    """The case as the networks of a package see it."""
+def make_case_image(case: Case, region: Region, package: ModelPackage) -> CaseImage:
+    """Return the case as the networks of a package see it."""
     if package.manifest.resampling == "nnunet":
         part = ScanPart(case, region, package)
-        return CaseImage(part.grid, network_channels(case, part.grid), part.channels, part.restore)
+        return CaseImage(part.grid, make_network_channels(case, part.grid), part.channels, part.restore)
     grid = make_upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, package.spacing_mm)
-    scans = network_channels(case, grid)
-    return CaseImage(grid, scans, lambda: normalise(scans, package, scan_channels(case, package)))
+    scans = make_network_channels(case, grid)
+    return CaseImage(grid, scans, lambda: normalise(scans, package, make_scan_channels(case, package)))
 
 
-def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
-    """The case's channels on the network's grid, each (z, y, x) float32: CT in HU and PET in SUV, or MR and masks.
+def make_network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
+    """Return the case's channels on the network's grid, (z, y, x) float32: CT in HU and PET in SUV, or MR and masks.
 
     Air and zero beyond the scans; zero for an absent PET.
     """
     _, *others = case.channels
-    rest = (np.zeros(grid.array_shape, np.float32) if one is None else resample(one, grid, 0.0) for one in others)
+    rest = (np.zeros(grid.array_shape, np.float32) if image is None else resample(image, grid, 0.0) for image in others)
     return resample(case.scan, grid, case.outside), *rest
 
 
@@ -143,45 +143,47 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
     Schemes that take their scale from the image take it from `scan`, the channels of the whole scan, if it is given.
     """
     sources = package.channel_sources
-    scales = [None] * len(channels) if scan is None else [Scale.of(channel) for channel in scan]
-    stacked = [normaliser(package, number, scales[source])(channels[source]) for number, source in enumerate(sources)]
+    scales = [None] * len(channels) if scan is None else [Scale.from_image(channel) for channel in scan]
+    stacked = [
+        make_normaliser(package, number, scales[source])(channels[source]) for number, source in enumerate(sources)
+    ]
     return np.stack(stacked).astype(np.float32, copy=False)
 
 
-def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | None:
-    """The coarse channels over all of the scan, if the package takes an image's own scale from the whole scan."""
+def make_scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | None:
+    """Return the coarse channels over the whole scan if the package takes the scale from it, else None."""
     schemes = package.configuration["normalization_schemes"]
-    if package.manifest.normalised_over != "scan" or not any(map(takes_own_scale, schemes)):
+    if package.manifest.normalised_over != "scan" or not any(map(has_own_scale, schemes)):
         return None
     corners = case.scan.geometry.corners_mm()
     grid = make_grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
-    return network_channels(case, grid)
+    return make_network_channels(case, grid)
 
 
 class ScanPart:
     """The scan's voxels that reach into a region, resampled to `grid` and back by nnU-Net.
 
     A channel is normalised with the whole scan's mean, spread and range, as nnU-Net does, whose margin of zeros is left
-    out. Axes run nearest to LPS, as those of the training's images do.
+    out. Axes run nearest to LPS, as in the training's images.
     """
 
     def __init__(self, case: Case, region: Region, package: ModelPackage) -> None:
         self._package = package
         ct = reorient(case.scan)
-        self._readers = [_stored(ct), *(_interpolated(one) for one in case.channels[1:])]
-        self._scan = _nonzero_part(ct.geometry, self._readers)
+        self._readers = [_make_stored_reader(ct), *(_make_interpolating_reader(image) for image in case.channels[1:])]
+        self._scan = _find_nonzero_part(ct.geometry, self._readers)
         self.part = crop_to_box(self._scan, region.lower_mm, region.upper_mm)
         self.grid = make_scan_grid(self.part, package.spacing_mm)
 
     def channels(self) -> _Float:
-        """The channels (channel, z, y, x) on `grid`, normalised before they are resampled."""
-        data = np.stack([self._normalised(number) for number in range(len(self._package.channel_sources))])
+        """Return the channels (channel, z, y, x) on `grid`, normalised before they are resampled."""
+        data = np.stack([self._normalise_channel(number) for number in range(len(self._package.channel_sources))])
         spacings = self.part.array_spacing_mm, self._package.spacing_mm[::-1]
         resampled = find_resampling(self._package.configuration, "data")(data, self.grid.array_shape, *spacings)
         return np.asarray(resampled, dtype=np.float32)
 
     def restore(self, logits: _Float, ct: Geometry) -> npt.NDArray[np.uint8]:
-        """The label of every CT voxel from logits on `grid`, by nnU-Net's resampling; background outside the part."""
+        """Return the label of every CT voxel from logits on `grid` by nnU-Net's resampling; background elsewhere."""
         result = np.zeros(ct.array_shape, dtype=np.uint8)
         if logits.argmax(0).any():
             spacings = self._package.spacing_mm[::-1], self.part.array_spacing_mm
@@ -193,11 +195,11 @@ class ScanPart:
             upright.array[slices((x, y, z), self.part.size)] = resampled.argmax(0)
         return result
 
-    def _normalised(self, number: int) -> _Float:
+    def _normalise_channel(self, number: int) -> _Float:
         read = self._readers[self._package.channel_sources[number]]
         scheme = self._package.configuration["normalization_schemes"][number]
-        scale = _scale_of(read, self._scan) if takes_own_scale(scheme) else None
-        return normaliser(self._package, number, scale)(read(self.part))
+        scale = _measure_scale(read, self._scan) if has_own_scale(scheme) else None
+        return make_normaliser(self._package, number, scale)(read(self.part))
 
 
 def check_resampling(package: ModelPackage) -> None:
@@ -209,11 +211,11 @@ def check_resampling(package: ModelPackage) -> None:
             )
         except _NOT_COMPUTED as problem:
             key = f"resampling_fn_{kind}_kwargs"
-            found = f"{key} {package.configuration.get(key)!r} ({type(problem).__name__}: {problem})"
-            raise ModelPackageError("plans.json", found, "options of nnU-Net's function") from None
+            actual = f"{key} {package.configuration.get(key)!r} ({type(problem).__name__}: {problem})"
+            raise ModelPackageError("plans.json", actual, "options of nnU-Net's function") from None
 
 
-def _stored(volume: Volume) -> _Reader:
+def _make_stored_reader(volume: Volume) -> _Reader:
     """Reader of the scan itself."""
 
     def read(part: Geometry) -> _Float:
@@ -223,7 +225,7 @@ def _stored(volume: Volume) -> _Reader:
     return read
 
 
-def _interpolated(volume: Volume | None) -> _Reader:
+def _make_interpolating_reader(volume: Volume | None) -> _Reader:
     """Reader of another channel, interpolated linearly at the scan's voxels; zero beyond it, or without one."""
     if volume is None:
         return lambda part: np.zeros(part.array_shape, dtype=np.float32)
@@ -231,8 +233,8 @@ def _interpolated(volume: Volume | None) -> _Reader:
     return lambda part: interpolate(image, part, 0.0)
 
 
-def _nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
-    """The box of voxels in which any channel is not zero, to which nnU-Net crops a scan; usually all of it.
+def _find_nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
+    """Find the box of all voxels with a channel that is not zero, as nnU-Net crops a scan; usually the whole scan.
 
     A scan without such a voxel stays whole. Holes, which nnU-Net fills first, do not change the box.
     """
@@ -251,18 +253,18 @@ def _nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
     return scan.crop((low[0], low[1], low[2]), (size[0], size[1], size[2]))
 
 
-def _scale_of(read: _Reader, scan: Geometry) -> Scale:
-    """Mean, spread and range of a channel over the whole scan, which is read in slabs to save memory."""
-    slabs = [Scale.of(read(slab)) for slab in _slabs(scan)]
-    weights = np.array([slab.size[2] for slab in _slabs(scan)]) / scan.size[2]
-    means, spreads = (np.array(values) for values in zip(*((one.mean, one.spread) for one in slabs), strict=True))
+def _measure_scale(read: _Reader, scan: Geometry) -> Scale:
+    """Measure mean, spread and range of a channel over the whole scan, which is read in slabs to save memory."""
+    slabs = [Scale.from_image(read(slab)) for slab in _split_into_slabs(scan)]
+    weights = np.array([slab.size[2] for slab in _split_into_slabs(scan)]) / scan.size[2]
+    means, spreads = (np.array(values) for values in zip(*((slab.mean, slab.spread) for slab in slabs), strict=True))
     mean = float(weights @ means)
     spread = float(weights @ (spreads**2 + (means - mean) ** 2)) ** 0.5
-    return Scale(mean, spread, min(one.low for one in slabs), max(one.high for one in slabs))
+    return Scale(mean, spread, min(slab.low for slab in slabs), max(slab.high for slab in slabs))
 
 
-def _slabs(scan: Geometry) -> Iterator[Geometry]:
-    """Parts of the scan that together make it, each of whole planes."""
+def _split_into_slabs(scan: Geometry) -> Iterator[Geometry]:
+    """Split a scan into parts of whole planes."""
     x, y, z = scan.size
     step = max(_AT_ONCE // (x * y), 1)
     for start in range(0, z, step):

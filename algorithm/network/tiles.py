@@ -48,7 +48,7 @@ class Backend:
     half: bool = True
 
     def __str__(self) -> str:
-        """Return the name for log and record, with the type in which the network computes."""
+        """Return the name for log and record, with the number type of the network."""
         return self.describe()
 
     def describe(self, full_precision_tiles: int = 0) -> str:
@@ -81,14 +81,14 @@ def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[B
 
 
 def sum_bytes(shape: Sequence[int], channels: int, classes: int) -> int:
-    """Bytes of images, logits and weights of one pass over a grid of (z, y, x) voxels, in float32."""
+    """Return the bytes of images, logits and weights of one pass over a grid of (z, y, x) voxels, in float32."""
     return 4 * (channels + classes + 1) * math.prod(shape)
 
 
 def cpu_has_bfloat16() -> bool:
-    """True if this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks.
+    """Return whether this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks.
 
-    oneDNN's own answer is true for every CPU with AVX-512, some of which take longer for bfloat16 than for float32.
+    oneDNN's own answer is true for every CPU with AVX-512, but some of them are slower in bfloat16 than in float32.
     """
     asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     in_hardware = any(ask is not None and ask() for ask in asked)
@@ -114,8 +114,8 @@ class NetworkImage:
     channels: Callable[[], _Float]
 
     @classmethod
-    def of(cls, data: _Float) -> NetworkImage:
-        """The image of channels that are normalised already, such as those of a training case."""
+    def from_channels(cls, data: _Float) -> NetworkImage:
+        """Return the image of channels that are normalised already, such as the channels of a training case."""
         return cls(data.shape[1:], lambda: data)
 
 
@@ -128,13 +128,13 @@ class Pass:
 
 
 def list_mirrored_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
-    """All passes, most valuable first: the folds as they are, then one mirror after the other, each over all folds."""
+    """List all passes, most valuable first: the folds as they are, then each mirror in turn over all folds."""
     mirrors = [mirror for count in range(len(axes) + 1) for mirror in itertools.combinations(sorted(axes), count)]
     return tuple(Pass(fold, mirror) for mirror in mirrors for fold in range(folds))
 
 
 def list_passes(package: ModelPackage) -> tuple[Pass, ...]:
-    """All passes of a package: each of its folds, mirrored along each combination of its `mirror_axes`."""
+    """List all passes of a package: each of its folds, mirrored along each combination of its `mirror_axes`."""
     return list_mirrored_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
 
 
@@ -174,7 +174,7 @@ def slide(
     """Compute one pass over the whole grid, mirrored along `axes`.
 
     Args:
-        data: Normalised channels on `backend.sums`; the axes after the channel are those of the network.
+        data: Normalised channels on `backend.sums`; the axes after the channel are the network's axes.
         axes: Mirrored axes of the network, 0, 1 or 2.
         network: Network on `backend.device`.
         patch: Voxels that the network sees at once.
@@ -187,7 +187,7 @@ def slide(
         TooSlowError: The pass would not end before the deadline.
     """
     ends_s = [deadline.clock()]
-    padded = _padded(data, patch)
+    padded = _pad(data, patch)
     weight = compute_gaussian(
         patch, sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=backend.sums
     )
@@ -221,7 +221,7 @@ def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None
     """Raise `TooSlowError` if the rest of `count` tiles would not end in time.
 
     `ends_s` are the start of the pass and the end of each tile so far. The first tile includes the warm-up, so it
-    counts alone only if it exceeds the time left by itself.
+    decides only if it exceeds the time left by itself.
     """
     number = len(ends_s) - 1
     tile_s = ends_s[1] - ends_s[0] if number == 1 else (ends_s[-1] - ends_s[1]) / (number - 1)
@@ -232,8 +232,8 @@ def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None
 
 def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
     spatial = [axis + 2 for axis in axes]
-    given = part.flip(spatial) if spatial else part
-    logits = _forward(network, given, half=half)
+    flipped = part.flip(spatial) if spatial else part
+    logits = _forward(network, flipped, half=half)
     return (logits.flip(spatial) if spatial else logits)[0]
 
 
@@ -249,7 +249,7 @@ def _forward(network: nn.Module, part: torch.Tensor, *, half: bool) -> torch.Ten
     return logits.float()
 
 
-def _padded(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
+def _pad(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
     """Zero-pad each axis to the patch, half on either side as nnU-Net does."""
     pads: list[int] = []
     for have, want in zip(reversed(data.shape[1:]), reversed(patch), strict=True):

@@ -34,7 +34,7 @@ OPEN_SKULL_GAP_VOXELS: Final = 4
 LARGEST_BRAIN_ML: Final = 2200.0
 # Minimum fraction of the bounding box filled by the brain.
 BRAIN_FILL: Final = 0.35
-# Minimum uptake of a brain, and of a brain visible on the PET alone, in multiples of the body's median.
+# Minimum uptake of a brain, and of a brain visible only on the PET, in multiples of the body's median.
 WARM_MEDIANS: Final = 1.5
 HOT_MEDIANS: Final = 4.0
 # Minimum fraction of bone in a shell of three voxels around such a brain.
@@ -44,7 +44,7 @@ LOWEST_BRAIN_MM: Final = 300.0
 # The brain ends where its sections are smaller, and voxels with less of its median uptake are not brain.
 BRAIN_SECTION_MM2: Final = 500.0
 BRAIN_UPTAKE_SHARE: Final = 0.5
-# Smallest section of a brain that is followed downwards by its uptake alone; most tumours that touch it are smaller.
+# Smallest section of a brain that is followed downwards only by its uptake; most tumours that touch it are smaller.
 HOT_SECTION_MM2: Final = 1000.0
 # Largest distance of the lower end below the centre: 85 mm in 142 patients.
 LONGEST_BELOW_CENTRE_MM: Final = 95.0

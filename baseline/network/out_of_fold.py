@@ -23,7 +23,7 @@ from algorithm.network.devices import as_inference, device_named
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
-from algorithm.network.preprocessing import normalise, scan_channels
+from algorithm.network.preprocessing import make_scan_channels, normalise
 from algorithm.network.tiles import NetworkImage, Pass, list_passes
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
@@ -147,7 +147,7 @@ def _segment(
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
     data = normalise(images, networks.package, _scan(scans, networks.package))
     passes = list_passes(networks.package) if fold is None else _passes(fold, networks)
-    progress = Passes(NetworkImage.of(data), passes, networks, Deadline(None), device).make_all()
+    progress = Passes(NetworkImage.from_channels(data), passes, networks, Deadline(None), device).make_all()
     if progress.done < len(passes):  # an answer to a patient may be the best so far, a mask for the heads may not
         found = f"{progress.done} of {len(passes)} passes, the lines above say why"
         raise HecktorError(case.patient_id, found, "all; the same command goes on with this patient")
@@ -157,7 +157,7 @@ def _segment(
 
 def _scan(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:
     """The whole scan, for networks that were trained on images with the scale of whole scans."""
-    return scan_channels(scans()[0], package) if package.manifest.normalised_over == "scan" else None
+    return make_scan_channels(scans()[0], package) if package.manifest.normalised_over == "scan" else None
 
 
 def _passes(fold: int, networks: Networks) -> list[Pass]:

@@ -92,7 +92,7 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
         raise ModelPackageError(str(problem)) from problem
     for hook in package.features:
         for fold in hook.folds if hook.name in package.code.folders else ():
-            hook.made(fold, "cpu")
+            hook.make_instance(fold, "cpu")
     return package
 
 

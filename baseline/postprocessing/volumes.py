@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.masks.postprocessing import LesionMeasures, removal_reasons
+from algorithm.masks.postprocessing import LesionMeasures, find_removal_reasons
 from baseline.postprocessing.record import SCORE, GainInterval, RuleGain
 from contract import labels
 from contract.editions import Edition
@@ -80,7 +80,7 @@ class PatientLesions:
     def counts(self, rules: PostprocessingRules, mask_rules: MaskRules) -> tuple[float, ...]:
         """`COUNTS` of the mask after the rules; nodes are matched as in the evaluation."""
         table, measures = self.table, self.table.measures
-        kept = np.array([not reason for reason in removal_reasons(measures, rules)], dtype=np.bool_)
+        kept = np.array([not reason for reason in find_removal_reasons(measures, rules)], dtype=np.bool_)
         primary, node = (kept & (measures.label == label) for label in labels.FOREGROUND)
         iou = table.node_iou[node]
         limit = mask_rules.iou_threshold

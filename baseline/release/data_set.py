@@ -16,7 +16,7 @@ from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet, read_mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
-from algorithm.network.preprocessing import network_channels
+from algorithm.network.preprocessing import make_network_channels
 from algorithm.region.grids import make_upright_grid, resample_mask
 from algorithm.region.localise import Region, localise
 from baseline.cache import Sources, cache, keys_of, load_cached, map_items
@@ -119,7 +119,7 @@ def _prepare_case(item: tuple[ReleaseCase, str], raw: Path, spacing_mm: Spacing)
     notices = Notices()
     images, region = read_training_case(case, notices)
     grid = make_upright_grid(images.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm)
-    for number, channel in enumerate(network_channels(images, grid)):
+    for number, channel in enumerate(make_network_channels(images, grid)):
         write_volume(image_path(raw, case, number), Volume(channel, grid))
     inside, lesions_ml = None, {}
     if case.mask is not None:

@@ -29,7 +29,7 @@ from algorithm.network import tiles
 from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import load_package
-from algorithm.network.preprocessing import ScanPart, case_image
+from algorithm.network.preprocessing import ScanPart, make_case_image
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.region.grids import make_upright_grid
@@ -304,7 +304,7 @@ def test_every_voxel_comes_back_in_its_place(
 
     package = load_package(layers_model)
     region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
-    grid = case_image(read_case(case, EDITION, SEGMENTATION, Notices()), region, package).grid
+    grid = make_case_image(read_case(case, EDITION, SEGMENTATION, Notices()), region, package).grid
     points = points_mm(ct)
     value = (points - middle) @ normal + centre_value
     truth = np.select([value < GTVP_FROM, value < GTVN_FROM, value < GTVN_TO], [0, 1, 2], 0)

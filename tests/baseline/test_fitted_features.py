@@ -111,7 +111,7 @@ def test_features_that_are_fitted_to_outcomes(
     assert {f"features/my_code/fold_{n}/fit.json" for n in (0, 1)} <= set(read_manifest(package).files)
     (hook,) = load_package(package, Code.from_folders([folder])).features
     case = images(case_folder)
-    assert hook.measured(case)["my_code:mean_ct"] == pytest.approx(sum(shifts) / 2, abs=1)
+    assert hook.measure_features(case)["my_code:mean_ct"] == pytest.approx(sum(shifts) / 2, abs=1)
     record = Predictor(package, task="2", device="cpu", code=[folder]).predict(case_folder.write().input).record
     assert "features of my_code" in record.seconds
     assert "my_code" not in str(record.notices)

@@ -163,5 +163,5 @@ def test_a_head_that_sees_the_images(
     assert "my_code" not in str(record.notices)
     assert (code / "__init__.pyc").read_text().splitlines()[-1] == "1"
     table = pd.DataFrame({"days": range(1, 41), "event": 1, "x": range(40)})
-    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: needs images, but there are none"):
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: needs images, but there are no images"):
         fit_table(table, time="days", event="event", code=[code])

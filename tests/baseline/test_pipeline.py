@@ -156,6 +156,6 @@ def test_the_printed_upload_names_ones_own_code(tmp_path: Path) -> None:
     options = TrainingOptions(tmp_path, Path("package"), PrepareOptions(Path("release")))
     upload = f"hecktor submission --package package --output {tmp_path / 'submission'}"
     assert next_steps(options, Path("report")).endswith(upload)
-    with_code = replace(options, code=(Path("my_model"), Path("examples/mtlr")))
+    bind_code = replace(options, code=(Path("my_model"), Path("examples/mtlr")))
     given = " --code my_model --code examples/mtlr --output"
-    assert next_steps(with_code, Path("report")).endswith(upload.replace(" --output", given))
+    assert next_steps(bind_code, Path("report")).endswith(upload.replace(" --output", given))

@@ -55,7 +55,11 @@ def package(code: Code, tmp_path_factory: pytest.TempPathFactory) -> ModelPackag
 
 
 def logits_of(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return Passes(NetworkImage.of(data), list_passes(package), Networks(package), Deadline(600), CPU).make_all().logits
+    return (
+        Passes(NetworkImage.from_channels(data), list_passes(package), Networks(package), Deadline(600), CPU)
+        .make_all()
+        .logits
+    )
 
 
 def network_of(code: Code, package: ModelPackage) -> torch.nn.Module:

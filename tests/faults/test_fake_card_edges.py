@@ -106,7 +106,7 @@ def test_a_full_card_leaves_the_pass_to_the_cpu(card: FakeCard, tiny_package: Pa
     card.on_image = full
     notices = Notices()
     found = Passes(
-        NetworkImage.of(noise()), list_mirrored_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
+        NetworkImage.from_channels(noise()), list_mirrored_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
         notices=notices,
     ).make_all()  # fmt: skip
     assert (found.done, found.backend[:5]) == (2, "cpu (")
@@ -135,7 +135,7 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
         return real(network, part, axes, half=half)
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
-    image, notices = NetworkImage.of(noise(24)), Notices()
+    image, notices = NetworkImage.from_channels(noise(24)), Notices()
     found = Passes(image, list_mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).make_all()
     alone = Passes(image, [Pass(1), Pass(3)], Networks(pair), Deadline(600), CPU).make_all()
     assert (found.done, found.planned) == (2, 4)
@@ -155,7 +155,9 @@ def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkey
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     deadline = Deadline(200, clock=lambda: now_s[0])
-    found = Passes(NetworkImage.of(noise(24)), list_mirrored_passes(4, ()), Networks(pair), deadline, CPU).make_all()
+    found = Passes(
+        NetworkImage.from_channels(noise(24)), list_mirrored_passes(4, ()), Networks(pair), deadline, CPU
+    ).make_all()
     assert (found.done, found.planned) == (2, 4)
 
 
@@ -182,7 +184,7 @@ def test_a_failed_device_holds_neither_network_nor_image(
     monkeypatch.setattr(networks, "build_network", build)
     monkeypatch.setattr(networks, "_release_cache", release)
     card.full_at(1, 2)
-    run = Passes(NetworkImage.of(noise()), [Pass(0)], ready, Deadline(600), CARD)
+    run = Passes(NetworkImage.from_channels(noise()), [Pass(0)], ready, Deadline(600), CARD)
     assert run.make_all().done == 1
     assert held == [(0, True), (0, True)]
 
@@ -231,7 +233,7 @@ def test_all_networks_stay_on_the_card_or_one_at_a_time(
 
     real = networks.load_weights
     monkeypatch.setattr(networks, "load_weights", load)
-    image = NetworkImage.of(noise())
+    image = NetworkImage.from_channels(noise())
     found = Passes(image, list_mirrored_passes(5, (2,)), ready, Deadline(600), CARD).make_all()
     assert (found.done, found.backend) == (10, f"{NAME} (float16, sums on {'cuda' if room_for == 5 else 'cpu'})")
     assert len(loads) == loaded

@@ -50,7 +50,7 @@ def statistics(structure: Structure | None, pet: _Image | None) -> dict[str, Fea
 
 
 def measure_thresholds(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
-    """Volume in ml (`mtv`) and SUV x ml (`tlg`) of the structure's voxels above three thresholds.
+    """Return the volume in ml (`mtv`) and SUV x ml (`tlg`) of the structure's voxels above three thresholds.
 
     The thresholds are SUV 2.5, SUV 4.0, and 41% of the SUVmax of the 26-connected lesion that a voxel belongs to. An
     absent structure has the values 0. Without PET every value is None.
@@ -68,7 +68,7 @@ def measure_thresholds(structure: Structure | None, pet: _Image | None) -> dict[
 
 
 def glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
-    """Mean SUV times volume of the whole structure, in SUV x ml; 0 for an absent one, None without PET."""
+    """Return the mean SUV times volume of the whole structure, in SUV x ml; 0 for an absent one, None without PET."""
     if structure is None:
         return 0.0
     if pet is None:
@@ -77,7 +77,7 @@ def glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
 
 
 def intensity_peak(structure: Structure, image: npt.NDArray[np.floating]) -> float:
-    """The highest mean over a sphere of 1 ml around any voxel of the structure (IBSI 0F91, global intensity peak).
+    """Return the highest mean over a sphere of 1 ml around any voxel of the structure (IBSI 0F91).
 
     The sphere holds all voxels with centres within 6.2 mm, inside the structure or not, but fewer at the image's edge.
     `image` is the structure's box.
@@ -123,12 +123,12 @@ DOSE: Final = ("dose_mean_gy", "dose_d95_gy", *(f"dose_v{level}_share" for level
 
 
 def dose_on(dose: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
-    """A dose in Gy on `grid`, linearly interpolated; NaN beyond the dose's own voxels."""
+    """Return a dose in Gy on `grid`, linearly interpolated; NaN beyond the dose's own voxels."""
     return resample(dose, grid, float("nan"))
 
 
 def dose_volume(structure: Structure | None, dose: npt.NDArray[np.float32] | None) -> dict[str, Feature]:
-    """Mean dose and D95 (minimum dose to 95% of the volume) in Gy, V60 and V66 (share of the volume with at least 60
+    """Return the mean dose and D95 (minimum dose to 95% of the volume) in Gy, V60 and V66 (share with at least 60
     and 66 Gy).
 
     Args:

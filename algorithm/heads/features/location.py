@@ -25,7 +25,7 @@ _LARGEST: Final = ("diameter_mm", "sphericity", "elongation", "flatness")
 def nodal(
     primary: Structure | None, nodes: Sequence[Structure], ct: npt.NDArray[np.float32], grid: Geometry
 ) -> dict[str, Feature]:
-    """Features of the nodes by name.
+    """Return the features of the nodes by name.
 
     Args:
         primary: the primary tumour, None where absent.
@@ -192,14 +192,14 @@ def neighbours(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict
 
 
 def _within_reach(part: _Mask, structure: Structure) -> _Mask:
-    """Voxels of the structure's box within reach of a part of it, which is included."""
+    """Return the voxels of the structure's box within reach of a part of it, which is included."""
     if not part.any():
         return part
     near = is_within(ndimage.distance_transform_edt(~part, sampling=structure.spacing_mm), REACH_MM)
     return np.asarray(near | ndimage.binary_dilation(part))
 
 
-# Fat, muscle, bone and air are told apart within these HU; metal and padding weigh no more than bone and air.
+# Fat, muscle, bone and air are separated within these HU; metal and padding weigh no more than bone and air.
 _HU: Final = (-300.0, 300.0)
 # The midline lies at most this far from the middle of a region, which is widened by 45 mm to one side at most.
 _FARTHEST_MM: Final = 40.0
@@ -215,7 +215,7 @@ _Image = npt.NDArray[np.float32]
 
 
 def even_columns(ct: _Image, body: npt.NDArray[np.bool_], spacing_mm: tuple[float, float, float], axis: int) -> slice:
-    """The columns that lie evenly about the midline: all, unless the body is cut and its midline is off the middle.
+    """Return the columns that lie evenly about the midline: all, unless a cut body has its midline off the middle.
 
     Args:
         ct: HU of the slices, in (z, y, x).

@@ -41,7 +41,7 @@ class Structure:
     voxel_ml: float
 
     def cut(self, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The part of an image of the whole grid within the box."""
+        """Return the part of an image of the whole grid within the box."""
         return image[self.box]
 
     @property
@@ -65,7 +65,7 @@ class Structure:
 
 
 def structure_of(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure | None:
-    """The structure of a boolean mask of the whole grid, or None for an empty mask."""
+    """Return the structure of a boolean mask of the whole grid, or None for an empty mask."""
     boxes = ndimage.find_objects(structure.view(np.uint8))
     if not boxes:
         return None
@@ -79,7 +79,7 @@ def structure_of(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure 
 
 
 def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structure]:
-    """Each 26-connected part of a boolean mask of the whole grid."""
+    """Return each 26-connected part of a boolean mask of the whole grid."""
     whole = structure_of(structure, grid)
     if whole is None:
         return []
@@ -92,7 +92,7 @@ def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structu
 
 
 def remove_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: MinLesionSizes) -> npt.NDArray[np.uint8]:
-    """The mask (labels 0, 1, 2) without the 26-connected parts of a label that are too small to count as a lesion."""
+    """Remove the 26-connected parts of a label that are too small to count as a lesion from a mask (labels 0, 1, 2)."""
     lesions = mask.copy()
     for label in labels.FOREGROUND:
         for part in components(mask == label, grid):
@@ -133,13 +133,13 @@ def mesh(lesion: Structure) -> tuple[_Float, npt.NDArray[np.int64]]:
 
 
 def surface_mm2(vertices: _Float, faces: npt.NDArray[np.int64]) -> float:
-    """Sum of the triangles' areas."""
+    """Return the sum of the triangles' areas."""
     a, b, c = (vertices[faces[:, corner]] for corner in range(3))
     return float(np.linalg.norm(np.cross(b - a, c - a), axis=1).sum() / 2)
 
 
 def mesh_volume_mm3(vertices: _Float, faces: npt.NDArray[np.int64]) -> float:
-    """Volume that a closed mesh encloses (IBSI RNU0)."""
+    """Return the volume that a closed mesh encloses (IBSI RNU0)."""
     a, b, c = (vertices[faces[:, corner]] for corner in range(3))
     return float(abs(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6)
 

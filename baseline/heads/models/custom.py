@@ -13,6 +13,7 @@ import pandas as pd
 from algorithm.heads.documents import NEVER, CustomHead, Floats, Head, LinearHead, Patients, Term
 from algorithm.heads.head_hook import (
     HeadTarget,
+    bind_code,
     call,
     cubes_for,
     custom_heads,
@@ -20,7 +21,6 @@ from algorithm.heads.head_hook import (
     predictions,
     replace_custom,
     table,
-    with_code,
 )
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
@@ -145,7 +145,7 @@ class CustomHeads:
         """
         result = replace_custom(head, lambda custom: _save(custom, folder))
         some = [cohort.pick(np.array([number])) for number in range(min(_COMPARED, len(cohort.ids)))]
-        loaded = custom_heads(with_code(result, self.code, folder))
+        loaded = custom_heads(bind_code(result, self.code, folder))
         for fitted, custom in zip(custom_heads(head), loaded, strict=True):
             expected, alone = fitted.scores(cohort), np.concatenate([custom.scores(one) for one in some])
             for values, name in ((custom.scores(cohort), "after load"), (alone, "for one patient alone")):

@@ -106,7 +106,7 @@ def measured(
 
 
 def of_hook(hook: FeatureHook, case: Segmentation, deadline: Deadline) -> Features:
-    return hook.measured(FeatureImages(case.mask(), case.ct, case.pet, case.grid, None, {}), deadline)
+    return hook.measure_features(FeatureImages(case.mask(), case.ct, case.pet, case.grid, None, {}), deadline)
 
 
 def test_a_case_gets_the_mean_of_the_folds(case: CaseFolder, packed: Path, code: Path) -> None:

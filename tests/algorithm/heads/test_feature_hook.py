@@ -68,7 +68,7 @@ def test_values_by_hand_and_images_that_stay(tmp_path: Path) -> None:
     (own,) = custom_features(code_of(tmp_path))
     given = images()
     assert own.units == {"my_code:ml": "ml", "my_code:hottest": "SUV", "my_code:dose": "Gy", "my_code:twice": "years"}
-    assert own.measured(given) == {
+    assert own.measure_features(given) == {
         "my_code:ml": pytest.approx(0.048),
         "my_code:hottest": 75.0,
         "my_code:dose": pytest.approx(66.0),
@@ -87,7 +87,7 @@ def test_another_process_imports_the_code_from_its_folder(tmp_path: Path) -> Non
 
 def test_what_is_absent_is_none(tmp_path: Path) -> None:
     (own,) = custom_features(code_of(tmp_path))
-    values = own.measured(images(with_pet=False, age=None))
+    values = own.measure_features(images(with_pet=False, age=None))
     assert [name for name, value in values.items() if value is None] == [
         "my_code:hottest",
         "my_code:dose",
@@ -119,21 +119,21 @@ def test_what_is_absent_is_none(tmp_path: Path) -> None:
 def test_each_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     (own,) = custom_features(code_of(tmp_path, change))
     with pytest.raises(ModelPackageError, match=rf"^features my_code:Features{message}"):
-        own.measured(images())
+        own.measure_features(images())
 
 
 def test_a_lack_of_memory_stays_one(tmp_path: Path) -> None:
     """It is named as such in the notice of a case."""
     (own,) = custom_features(code_of(tmp_path, ("return values", "raise MemoryError")))
     with pytest.raises(MemoryError):
-        own.measured(images())
+        own.measure_features(images())
 
 
 def test_numbers_of_other_libraries(tmp_path: Path) -> None:
     (own,) = custom_features(
         code_of(tmp_path, ("return values", "import numpy; return values | {'ml': numpy.float32(0.5)}"))
     )
-    value = own.measured(images())["my_code:ml"]
+    value = own.measure_features(images())["my_code:ml"]
     assert type(value) is float
     assert math.isclose(value, 0.5)
 

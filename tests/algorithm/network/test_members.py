@@ -46,7 +46,7 @@ def noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
-    return Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).make_all().logits
+    return Passes(NetworkImage.from_channels(data), passes, Networks(package), Deadline(600), CPU).make_all().logits
 
 
 @pytest.mark.usefixtures("_float32")
@@ -96,7 +96,9 @@ def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) ->
     """The sums after each of eight passes, and their mask, are equal to the byte."""
 
     def answers(networks: Networks) -> tuple[list[bytes], bytes]:
-        run = Passes(NetworkImage.of(noise((24, 24, 24))), list_mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
+        run = Passes(
+            NetworkImage.from_channels(noise((24, 24, 24))), list_mirrored_passes(4, (2,)), networks, Deadline(600), CPU
+        )
         sums = []
         while run._waiting:
             run._make_next()
@@ -162,7 +164,9 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = list_mirrored_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
-        return Passes(NetworkImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).make_all()
+        return Passes(
+            NetworkImage.from_channels(noise((24, 24, 24))), passes, Networks(package), budget, CPU
+        ).make_all()
 
     return run
 

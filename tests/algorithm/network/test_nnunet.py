@@ -20,7 +20,7 @@ from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 from algorithm.case.read import Case
 from algorithm.network import preprocessing
 from algorithm.network.package import ModelPackage
-from algorithm.network.preprocessing import ScanPart, case_image
+from algorithm.network.preprocessing import ScanPart, make_case_image
 from algorithm.region.grids import find_first_voxel, reorient, slices
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
@@ -238,9 +238,9 @@ def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
     )
     package = package_of(STOCK)
     plain = replace(package, manifest=package.manifest.model_copy(update={"resampling": "grid"}))
-    upright = case_image(case, middle(case), plain)
+    upright = make_case_image(case, middle(case), plain)
     assert (upright.grid.direction, upright.restore) == ((1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), None)
-    image = case_image(case, middle(case), package)
+    image = make_case_image(case, middle(case), package)
     assert image.grid.direction == pytest.approx(case.scan.geometry.direction)
     assert image.restore is not None
     assert image.scans[0].shape == image.channels().shape[1:] == image.grid.array_shape

@@ -49,7 +49,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
     """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).make_all()
+    found = Passes(NetworkImage.from_channels(data), passes, Networks(package), Deadline(600), CPU).make_all()
     return found.logits, found.done
 
 
@@ -142,7 +142,7 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        image = NetworkImage.of(noise((24, 24, 24)))
+        image = NetworkImage.from_channels(noise((24, 24, 24)))
         return Passes(image, list_mirrored_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
@@ -266,7 +266,7 @@ def test_half_precision_that_overflows_is_computed_again_in_full(
         lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0),
     )
     monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: has_bfloat16)
-    image = NetworkImage.of(noise((24, 24, 24)))
+    image = NetworkImage.from_channels(noise((24, 24, 24)))
     progress = Passes(image, [Pass(0), Pass(1)], Networks(package), Deadline(600.0), CPU).make_all()
     assert np.unique(progress.logits).tolist() == [2.0]
     assert progress.backend == ("cpu (bfloat16, 16 tiles in float32)" if has_bfloat16 else "cpu (float32)")

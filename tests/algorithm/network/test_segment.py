@@ -17,7 +17,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import NoPassFitsError
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import choose_passes
-from algorithm.network.preprocessing import network_channels, normalise, scan_channels
+from algorithm.network.preprocessing import make_network_channels, make_scan_channels, normalise
 from algorithm.region.grids import make_grid_over
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -51,9 +51,9 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
         Volume(np.full((10, 10, 10), 40, np.int16), scan), Volume(np.ones((10, 10, 10), np.float32), scan), Patient()
     )
     grid = make_grid_over((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), (3.0, 3.0, 3.0))
-    ct, pet = network_channels(case, grid)
+    ct, pet = make_network_channels(case, grid)
     assert (ct[4, 4, 0], pet[4, 4, 0], ct[4, 4, -1], pet[4, 4, -1]) == (-1024.0, 0.0, 40.0, 1.0)
-    assert not network_channels(Case(case.scan, None, case.patient), grid)[1].any()
+    assert not make_network_channels(Case(case.scan, None, case.patient), grid)[1].any()
 
 
 def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:
@@ -67,12 +67,12 @@ def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage)
     pet[20:] = 1
     case = Case(Volume(np.full(pet.shape, 40, np.int16), grid), Volume(pet, grid), Patient())
     region = (np.full((2, 2, 2), 40, np.float32), np.ones((2, 2, 2), np.float32))
-    scan = scan_channels(case, over_scan)
+    scan = make_scan_channels(case, over_scan)
     assert scan is not None
     data = normalise(region, over_scan, scan)
     np.testing.assert_allclose(data[1], 2.0, atol=1e-5)
     np.testing.assert_allclose(data[0], normalise(region, package)[0])
-    assert scan_channels(case, package) is None
+    assert make_scan_channels(case, package) is None
 
 
 @pytest.mark.slow
@@ -93,5 +93,5 @@ def test_networks_of_the_pet_alone_do_not_answer_without_one(
     with pytest.raises(NoPassFitsError, match="none answers without a PET"):
         choose_passes(pet_only, has_pet=False, max_passes=2, notices=Notices())
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        "PET: none that can be used, expected one for networks that see it alone; 2 of 2 passes left out",
+        "PET: none that can be used, expected one for networks that see only the PET; 2 of 2 passes left out",
     ]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
-from algorithm.network.preprocessing import network_channels
+from algorithm.network.preprocessing import make_network_channels
 from algorithm.region.grids import make_grid_over, make_upright_grid, restore_labels
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
@@ -62,7 +62,7 @@ def round_trip(case: Case, channel: int) -> tuple[np.ndarray, Geometry]:
     corners = case.scan.geometry.corners_mm()
     region = Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
     grid = make_upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, NETWORK_SPACING_MM)
-    ct, pet = network_channels(case, grid)
+    ct, pet = make_network_channels(case, grid)
     bright = np.clip((ct, pet)[channel], 0, 1) - 0.5
     logits = np.stack([-bright, bright, np.full_like(bright, -1e3)])
     return Segmentation(logits, ct, pet, grid).mask_on(case.scan.geometry), case.scan.geometry

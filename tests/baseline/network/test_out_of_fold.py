@@ -72,7 +72,7 @@ def logits_of(
     ct, pet = (read_volume(image_path(work.raw, case, channel), "float32") for channel in (0, 1))
     networks = Networks(load_package(package))
     data = normalise((ct.array, pet.array), networks.package)
-    image, device = NetworkImage.of(data), torch.device("cpu")
+    image, device = NetworkImage.from_channels(data), torch.device("cpu")
     return Passes(image, (Pass(number, mirrored),), networks, Deadline(600), device).make_all().logits
 
 
@@ -203,7 +203,7 @@ def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
     monkeypatch.setattr("baseline.network.out_of_fold.normalise", normalise_and_record)
     whole = np.full((2, 3, 4), 7, np.float32)
     monkeypatch.setattr("baseline.network.out_of_fold.read_training_case", lambda *_: ("scan", None))
-    monkeypatch.setattr("baseline.network.out_of_fold.scan_channels", lambda case, _: (whole, whole))
+    monkeypatch.setattr("baseline.network.out_of_fold.make_scan_channels", lambda case, _: (whole, whole))
     segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(lambda: package, None, "networks", "cpu"))
     assert scans == [(whole, whole)] * 2
     scans.clear()

@@ -209,4 +209,4 @@ def package_both(first: Path, second: Path, output: Path) -> int:
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
     passes = list_mirrored_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
-    return Passes(NetworkImage.of(data), passes, Networks(model), Deadline(600), CPU).make_all().logits
+    return Passes(NetworkImage.from_channels(data), passes, Networks(model), Deadline(600), CPU).make_all().logits

@@ -76,4 +76,8 @@ def loaded(package: Path, code: Path) -> ModelPackage:
 
 
 def run(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return Passes(NetworkImage.of(data), list_passes(package), Networks(package), Deadline(600), CPU).make_all().logits
+    return (
+        Passes(NetworkImage.from_channels(data), list_passes(package), Networks(package), Deadline(600), CPU)
+        .make_all()
+        .logits
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.conclude import _calibrated_dsc
+from algorithm.conclude import _calibrate_dsc
 from baseline.package.calibration import compare_probabilities, fit_calibration
 from contract.documents import parse_document
 from contract.errors import HecktorError
@@ -34,7 +34,7 @@ def test_the_record_applies_the_map_of_the_package() -> None:
         package = SimpleNamespace(manifest=SimpleNamespace(expected_dsc=maps))
         run: Any = SimpleNamespace(loaded=SimpleNamespace(package=package))
         segmentation: Any = SimpleNamespace(logits=logits)
-        assert _calibrated_dsc(run, segmentation) == {"GTVp": pytest.approx(value, rel=1e-6), "GTVn": None}
+        assert _calibrate_dsc(run, segmentation) == {"GTVp": pytest.approx(value, rel=1e-6), "GTVn": None}
 
 
 def test_an_optimism_is_removed() -> None:

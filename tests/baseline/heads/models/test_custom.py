@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import NEVER, CustomHead, EnsembleHead, read_head
-from algorithm.heads.head_hook import custom_heads, with_code, without_user_code
+from algorithm.heads.head_hook import bind_code, custom_heads, disable_user_code
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validated
 from baseline.heads.fitting import FittedHead, fit_all, fit_target
@@ -77,7 +77,7 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     target = with_custom_heads(only(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))]), own)
     fitted = fit_all([(target, cohort)], 0, jobs=2, save=partial(own.saved, folder=tmp_path / "heads"))
     record = fitted.heads["rfs"].model_dump(mode="json")
-    head = with_code(read_head(record["head"], "heads.json"), own.code, tmp_path / "heads")
+    head = bind_code(read_head(record["head"], "heads.json"), own.code, tmp_path / "heads")
     assert isinstance(head, EnsembleHead)
     assert [expert.name for expert in head.experts] == ["Cox", REFERENCE]
     assert head.survival is not None
@@ -115,7 +115,7 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     head = own.saved(fitted.head, cohort, tmp_path / "heads")
     assert isinstance(head, CustomHead)
     assert head.fitted == (names[0], names[1], names[3])
-    scores = score(with_code(head, own.code, tmp_path / "heads"), {"x": 1.0})
+    scores = score(bind_code(head, own.code, tmp_path / "heads"), {"x": 1.0})
     assert scores == dict(zip(names, (-1.0, 0.0, NEVER, -1.0), strict=True))
     assert fitted.out_of_fold == 1.0
 
@@ -181,7 +181,7 @@ def test_two_of_several_classes_share_one_score(tmp_path: Path) -> None:
     own = heads_in(custom_head(tmp_path))
     fit = with_custom_heads(T_STAGE, own).families[-1].fit
     (fitted,) = fit(cohort, (), ({},), np.random.default_rng(0))
-    head = with_code(own.saved(fitted, cohort, tmp_path / "heads"), own.code, tmp_path / "heads")
+    head = bind_code(own.saved(fitted, cohort, tmp_path / "heads"), own.code, tmp_path / "heads")
     assert list(score(head, {"x": 2.5}).values()) == [NEVER, 0.0, NEVER, 0.5]
 
 
@@ -190,7 +190,7 @@ def test_a_head_without_its_code_is_refused(tmp_path: Path) -> None:
     target = only(RFS, with_custom_heads(RFS, own).families[-1:])
     head = own.saved(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code"):
-        with_code(head, Code({}), tmp_path).scores(cohort)
+        bind_code(head, Code({}), tmp_path).scores(cohort)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: its code is not loaded"):
         head.scores(cohort)
 
@@ -213,10 +213,10 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(head, {"x": 1.0})
     faults.clear()
-    assert score(without_user_code(head), {"x": 1.0}, faults) == 1.0
+    assert score(disable_user_code(head), {"x": 1.0}, faults) == 1.0
     assert list(map(str, faults)) == ["head my_code:Head: has not answered yet"]
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: has not answered yet$"):
-        score(without_user_code(failing), {"x": 1.0})
+        score(disable_user_code(failing), {"x": 1.0})
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(failing, {"x": 1.0})
 
@@ -230,4 +230,4 @@ def test_the_forest_of_the_examples(tmp_path: Path) -> None:
     assert isinstance(fitted, FittedHead)
     assert fitted.out_of_fold > 0.8
     head = own.saved(fitted.head, cohort, tmp_path)
-    assert with_code(head, own.code, tmp_path).scores(cohort) == pytest.approx(fitted.head.scores(cohort))
+    assert bind_code(head, own.code, tmp_path).scores(cohort) == pytest.approx(fitted.head.scores(cohort))
