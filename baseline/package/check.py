@@ -100,7 +100,7 @@ def check_model(check: ModelCheck) -> Iterator[CheckedCase]:
         HecktorError: A case has no mask of nnU-Net, a file cannot be read, or two grids differ.
     """
     from algorithm.case.cohort import find_nnunet_cases  # imports SimpleITK
-    from baseline.package.order import read_trained_order  # imports torch
+    from baseline.package.trained_order import read_trained_order  # imports torch
 
     order = read_trained_order(_read_dataset(check.nnunet_masks), check.channels, check.lesions)
     number_of = {order.names[place]: number for place, number in zip(order.sees, order.channels, strict=True)}
