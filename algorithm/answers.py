@@ -29,6 +29,7 @@ from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.images.geometry import Geometry, is_below
+from contract.packages import MinLesionSizes
 
 _Mask = npt.NDArray[np.uint8]
 NOT_SEGMENTED: Final = "the case ended before its segmentation"
@@ -83,9 +84,10 @@ def compute_answers(run: RunContext, segmentation: CaseSegmentation, *, with_use
     """
     restored = restore(run, segmentation)
     patient = measure(run, segmentation, with_user_code=with_user_code)
-    possible_classes = _find_possible_classes(run, segmentation, restored.mask)
+    specs = run.request.algorithm.head_specs
+    possible_classes = _find_possible_classes(specs, segmentation, restored.mask, run.min_lesion_sizes)
     results = {}
-    for spec in run.request.algorithm.head_specs:
+    for spec in specs:
         with run.stages("head"):
             possible = possible_classes.get(spec.name, spec.classes)
             results[spec.name] = _answer_head(run, spec, patient, possible, with_user_code=with_user_code)
@@ -99,9 +101,10 @@ def declare_answers(run: RunContext, segmentation: CaseSegmentation) -> CaseAnsw
         Exception: The mask cannot be restored, and an earlier attempt has written one.
     """
     restored = restore(run, segmentation)
-    possible_classes = _find_possible_classes(run, segmentation, restored.mask)
+    specs = run.request.algorithm.head_specs
+    possible_classes = _find_possible_classes(specs, segmentation, restored.mask, run.min_lesion_sizes)
     results = {}
-    for spec in run.request.algorithm.head_specs:
+    for spec in specs:
         possible = possible_classes.get(spec.name, spec.classes)
         results[spec.name] = (
             _HeadResult(possible[0]) if len(possible) == 1 else _fall_back(run, spec, None, possible, NOT_MEASURED)
@@ -258,16 +261,16 @@ def _measure_fitted_hook(run: RunContext, hook: FeatureHook, images: FeatureImag
 
 
 def _find_possible_classes(
-    run: RunContext, segmentation: CaseSegmentation, mask: _Mask | None
+    specs: Sequence[AnswerSpec], segmentation: CaseSegmentation, mask: _Mask | None, min_sizes: MinLesionSizes
 ) -> dict[str, tuple[ClassValue, ...]]:
     """Find the classes that the written mask leaves possible, by the name of each answer that depends on the mask."""
-    dependent = [spec for spec in run.request.algorithm.head_specs if spec.without or spec.rule]
+    dependent = [spec for spec in specs if spec.without or spec.rule]
     if mask is None or not dependent:
         return {}
     absent = set()
     for label in labels.FOREGROUND:
         lesions = components(mask == label, segmentation.case.scan.geometry)
-        if all(is_below(lesion.volume_ml, run.min_lesion_sizes.get_ml(label)) for lesion in lesions):
+        if all(is_below(lesion.volume_ml, min_sizes.get_ml(label)) for lesion in lesions):
             absent.add(labels.NAMES[label])
     is_segmented = segmentation.segmentation is not None
     return {spec.name: find_possible_classes(spec, absent, segmented=is_segmented) for spec in dependent}

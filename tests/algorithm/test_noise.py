@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.answers import _missing
+from algorithm.answers import _describe_missing
 from algorithm.arguments import check_case_folder
 from algorithm.case.inputs import Notices
 from algorithm.case.read import CaseVolumes, read_case
@@ -23,13 +23,13 @@ LINEAR = linear(term("gtvp_dose_mean_gy", 1.0, fill=66.5), term("age_years", 1.0
 
 
 def test_missing_features_share_a_line() -> None:
-    assert list(_missing("rfs", LINEAR, {"age_years": 50.0})) == [
+    assert list(_describe_missing("rfs", LINEAR, {"age_years": 50.0})) == [
         "rfs: gtvp_dose_mean_gy is missing; instead its training median 66.5 is used"
     ]
-    assert list(_missing("rfs", LINEAR, {})) == [
+    assert list(_describe_missing("rfs", LINEAR, {})) == [
         "rfs: 2 features are missing; instead their training medians are used: gtvp_dose_mean_gy 66.5, age_years 61"
     ]
-    assert list(_missing("rfs", LINEAR, {"age_years": 50.0, "gtvp_dose_mean_gy": 70.0})) == []
+    assert list(_describe_missing("rfs", LINEAR, {"age_years": 50.0, "gtvp_dose_mean_gy": 70.0})) == []
 
 
 @pytest.mark.parametrize(("task", "count"), [("segmentation", 0), ("rfs", 1)])

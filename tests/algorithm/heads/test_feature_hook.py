@@ -80,7 +80,7 @@ def test_values_by_hand_and_images_that_stay(tmp_path: Path) -> None:
 def test_another_process_imports_the_code_from_its_folder(tmp_path: Path) -> None:
     (own,) = custom_features(code_of(tmp_path))
     assert not own.is_fitted  # loads the class, which a spawned process cannot import by its name
-    [(_, values)] = map_in_processes(own.measured, [images()], 1)
+    [(_, values)] = map_in_processes(own.measure_features, [images()], 1)
     assert not isinstance(values, WorkerDeath)
     assert values["my_code:hottest"] == 75.0
 

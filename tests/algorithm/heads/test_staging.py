@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.answers import _classes_left
+from algorithm.answers import _find_possible_classes
 from algorithm.case.read import Case
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import image_features
@@ -157,7 +157,7 @@ def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tu
     array, image = mask_of(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
-    left = _classes_left(EDITION.find_algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
+    left = _find_possible_classes(EDITION.find_algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
     assert left == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
 
 
@@ -171,4 +171,4 @@ def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) 
     heads = [answer for answer in EDITION.find_algorithm().head_specs if answer.rule]
     absent = absent_structures(image_features(array, image, None, GRID))
     expected = {answer.name: find_possible_classes(answer, absent) for answer in heads}
-    assert _classes_left(heads, segmented, array, DEFAULT_MIN_LESION_SIZES) == expected
+    assert _find_possible_classes(heads, segmented, array, DEFAULT_MIN_LESION_SIZES) == expected

@@ -146,8 +146,8 @@ def test_no_package_at_all(tmp_path: Path) -> None:
         ),
         (lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2, 0]), "spacing .* expected three"),
         (
-            lambda plans: plans.update(transpose_forward=[2, 0, 1]),
-            r"transpose_forward \[2, 0, 1\]",
+            lambda plans: plans.update(transpose_forward=[2, 0, 0]),
+            r"transpose_forward \[2, 0, 0\]",
         ),
     ],
 )
