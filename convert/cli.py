@@ -1,17 +1,18 @@
-"""`hecktor convert dicom`: write a case from a folder of DICOM files."""
+"""`hecktor convert`: write a case from a folder of DICOM files, or a mask as a DICOM segmentation."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from contract import labels
 from contract.editions import load_edition
 from contract.io.locks import lock_output
-from contract.options import Parser, add_edition_option, require_folders
+from contract.options import Parser, add_edition_option, require_files, require_folders
 
 if TYPE_CHECKING:
     from contract.images.geometry import Geometry
@@ -23,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Convert a study and print a summary; raise `HecktorError` for errors that the user can fix."""
     options = _build_parser().parse_args(argv)
     require_folders(options, "--input")
+    if options.format == "seg":
+        return _write_segmentation(options)
     from convert.dicom.structures import RoiNames  # after --help: SimpleITK takes a second
     from convert.pipeline import ConvertRequest, convert_dicom
 
@@ -42,9 +45,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _write_segmentation(options: argparse.Namespace) -> int:
+    """Write a mask as a DICOM segmentation, and print the series that it refers to."""
+    require_files(options, "--mask")
+    from convert.dicom.segmentation import SegmentationRequest, write_segmentation  # imports SimpleITK
+
+    algorithm = None if options.manual else options.algorithm
+    with lock_output(options.output):
+        series = write_segmentation(
+            SegmentationRequest(options.mask, options.input, options.output, algorithm, metadata.version("hecktor"))
+        )
+    print(f"{options.output}: segmentation of the CT {series}")
+    return 0
+
+
 def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor convert", description="Convert clinical data into a case.")
-    formats = parser.add_subparsers(dest="format", required=True, metavar="dicom")
+    formats = parser.add_subparsers(dest="format", required=True, metavar="dicom|seg")
     dicom = formats.add_parser(
         "dicom",
         help="a DICOM study with CT and PET",
@@ -65,7 +82,22 @@ def _build_parser() -> argparse.ArgumentParser:
         text = f"structure of {name}, * for any text; may be repeated (default: the usual spellings of {name})"
         add(option, action="append", default=[], metavar="NAME", help=text)
     add_edition_option(dicom)
+    _add_segmentation(formats)
     return parser
+
+
+def _add_segmentation(formats: Any) -> None:
+    """Add the options of `hecktor convert seg`."""
+    seg = formats.add_parser(
+        "seg",
+        help="a mask, to a DICOM segmentation",
+        description="Write a mask as a DICOM segmentation of the CT on whose grid it lies (docs/formats.md).",
+    )
+    seg.add_argument("--mask", type=Path, required=True, metavar="FILE", help="mask with 1 GTVp and 2 GTVn")
+    seg.add_argument("--input", type=Path, required=True, metavar="DIR", help="folder of the study with the CT")
+    seg.add_argument("--output", type=Path, required=True, metavar="FILE", help="DICOM file to write")
+    seg.add_argument("--algorithm", default="hecktor", metavar="NAME", help="algorithm to name (default: hecktor)")
+    seg.add_argument("--manual", action="store_true", help="declare that a person drew the mask")
 
 
 def _format_summary(case: ConvertedCase) -> list[str]:
