@@ -23,7 +23,8 @@ from contract.editions import Algorithm
 from contract.entry import log_to_stderr
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
 from contract.images.volumes import write_mask
-from contract.io.files import read_json, write_csv, write_json
+from contract.io.files import read_json, write_json
+from contract.io.tables import write_csv
 from contract.packages import PackageIdentity, open_package
 from contract.patient import format_names
 from contract.processes import count_usable_cpus

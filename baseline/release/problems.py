@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import Finding, HecktorError
-from contract.io.files import format_csv, write_json, write_text
+from contract.io.files import write_json, write_text
+from contract.io.tables import format_csv
 from contract.release.tables import ERROR, WARNING, Problem
 
 _WIDTH: Final = 118

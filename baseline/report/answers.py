@@ -17,7 +17,8 @@ from baseline.work import WorkFolders
 from contract.editions import AnswerSpec
 from contract.errors import OutputError
 from contract.images.volumes import Volume, read_header, write_volume
-from contract.io.files import atomic_folder, write_csv
+from contract.io.files import atomic_folder
+from contract.io.tables import write_csv
 
 HEADS: Final = "heads"
 UNFILTERED: Final = "unfiltered"

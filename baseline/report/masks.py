@@ -16,7 +16,7 @@ from baseline.work import WorkFolders
 from contract.editions import AnswerSpec, Edition, parse_edition, write_edition_file
 from contract.errors import HecktorError
 from contract.images.volumes import find_image_suffix
-from contract.io.files import write_csv
+from contract.io.tables import write_csv
 from evaluation.editions.profile import build_profile
 from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submission

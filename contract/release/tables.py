@@ -16,7 +16,7 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import HecktorError, InputError
-from contract.io.files import decode_csv
+from contract.io.tables import decode_csv
 from contract.patient import describe_id_difference, format_names
 
 MAX_TABLE_BYTES: Final = 16 * 1024 * 1024

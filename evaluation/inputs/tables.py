@@ -21,7 +21,8 @@ from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from contract.io.files import parse_json, read_csv_text, read_text
+from contract.io.files import parse_json, read_text
+from contract.io.tables import read_csv_text
 from contract.platform import compose
 from contract.release.tables import MAX_TABLE_BYTES, check_table_size, normalise_cell
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.io.files import format_csv
+from contract.io.tables import format_csv
 from evaluation.results.board import Leaderboard, RankedEntry, RankedFigures
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import half_width, read_metrics

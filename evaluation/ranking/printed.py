@@ -12,7 +12,7 @@ from typing import Final
 
 from contract.documents import find_version
 from contract.errors import Finding, HecktorError
-from contract.io.files import remove_apostrophes
+from contract.io.tables import remove_apostrophes
 from evaluation.editions.document import list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import Table, parse_number, read_table, read_table_with

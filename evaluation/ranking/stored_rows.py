@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError
-from contract.io.files import format_csv
+from contract.io.tables import format_csv
 from contract.patient import format_names
 from evaluation.editions.profile import AnswerProfile, TaskProfile
 from evaluation.metrics.masks import LABELS

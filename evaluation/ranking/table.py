@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from contract.io.files import format_csv
+from contract.io.tables import format_csv
 from evaluation.ranking.paper import choose_decimals, format_figures
 from evaluation.results.board import (
     BEST_MEDIAN_WORST,

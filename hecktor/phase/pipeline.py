@@ -12,7 +12,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.clinical import CENTRE
 from contract.errors import GroundTruthError, HecktorError
-from contract.io.files import write_csv
+from contract.io.tables import write_csv
 from contract.patient import format_names
 from contract.processes import count_usable_cpus
 from contract.release.layout import is_release

@@ -15,7 +15,8 @@ from contract.editions.clinical import ImpossibleValueError
 from contract.editions.inputs import EHR
 from contract.errors import GroundTruthError, InputError
 from contract.images.volumes import list_images
-from contract.io.files import list_folder, write_csv
+from contract.io.files import list_folder
+from contract.io.tables import write_csv
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
 from contract.predictions import parse_case

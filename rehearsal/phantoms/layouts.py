@@ -20,6 +20,7 @@ from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOS
 from contract.errors import OutputError, make_write_error
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.io import files
+from contract.io.tables import write_csv
 from contract.platform import INPUTS_JSON
 from contract.predictions import make_socket_entry
 from contract.release.layout import MASK_ROLE, fill_template, find_role, format_table_name, make_file_templates
@@ -133,11 +134,11 @@ class ReleaseWriter:
         for task in self.edition.algorithms:
             rows = [table_row(case, self.edition, task) for case in cases]
             name = format_table_name(self.edition.title, _table_number(self.edition, task))
-            files.write_csv(self._folder(root, task) / name, list(rows[0]), rows)
+            write_csv(self._folder(root, task) / name, list(rows[0]), rows)
         factors = suv_factor_rows(cases) if self.edition.suv_factor else []
         if factors:
             folder = self._folder(root, self.edition.algorithms[0])
-            files.write_csv(folder / SUV_FACTORS_CSV, list(factors[0]), factors)
+            write_csv(folder / SUV_FACTORS_CSV, list(factors[0]), factors)
 
     def _folder(self, root: Path, task: Algorithm) -> Path:
         return root / (
@@ -212,7 +213,7 @@ class PlatformWriter:
             if task.head_specs:
                 rows = [table_row(case, self.edition, task) for case in cases]
                 path = root / "ground_truth" / format_table_name(self.edition.title, _table_number(self.edition, task))
-                files.write_csv(path, list(rows[0]), rows)
+                write_csv(path, list(rows[0]), rows)
 
 
 Layout = ReleaseWriter | PlatformWriter

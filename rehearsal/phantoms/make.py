@@ -13,6 +13,7 @@ from contract.editions.inputs import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.io import files
+from contract.io.tables import write_csv
 from contract.processes import WorkerDeath, map_in_processes
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
@@ -62,7 +63,7 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
     yield from _make_all(options, waiting, output, jobs)
     layout.write_tables(output, cases)
     rows = [truth_row(case) for case in cases]
-    files.write_csv(output / "truth" / "truth.csv", list(rows[0]), rows)
+    write_csv(output / "truth" / "truth.csv", list(rows[0]), rows)
 
 
 @dataclass(frozen=True)

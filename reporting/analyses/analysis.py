@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from contract.io.files import format_csv, format_json, write_files
+from contract.io.files import format_json, write_files
+from contract.io.tables import format_csv
 
 NOT_IN_OVERVIEWS: Final = "none of the overviews; usual for predictions of this kind"
 

@@ -11,7 +11,8 @@ from contract.editions import Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import find_image_suffix, find_single_image, list_images
-from contract.io.files import remove_apostrophes, suggest_folder
+from contract.io.files import suggest_folder
+from contract.io.tables import remove_apostrophes
 from contract.platform import compose, is_system_name
 from contract.release.layout import TASK_FOLDERS, find_release_folders, list_csv_files
 from evaluation.inputs.ground_truth import read_mask_folder

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar
 from contract.documents import find_version
 from contract.editions import Algorithm, AnswerSpec, load_edition
 from contract.errors import GroundTruthError, HecktorError
-from contract.io.files import format_csv, format_json, write_files, write_text
+from contract.io.files import format_json, write_files, write_text
+from contract.io.tables import format_csv
 from contract.options import add_edition_and_task_options, select_algorithm
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures

@@ -25,17 +25,15 @@ from contract.io.files import (
     atomic_folder,
     atomic_path,
     check_free_space,
-    format_csv,
     parse_json,
     read_json,
     read_text,
-    remove_apostrophes,
     suggest_folder,
-    write_csv,
     write_files,
     write_json,
     write_text,
 )
+from contract.io.tables import format_csv, remove_apostrophes, write_csv
 
 
 def names(folder: Path) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 import evaluation
 from contract.errors import HecktorError
-from contract.io.files import format_csv
+from contract.io.tables import format_csv
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import format_board_csv
 from reporting.report.cli import main as report
