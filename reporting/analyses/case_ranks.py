@@ -30,15 +30,15 @@ _HD95_WORST: Final = np.inf
 
 @dataclass(frozen=True)
 class CaseScores:
-    """One value of each team and case, shape (teams, cases); NaN where a team has none.
+    """One value of each team and case.
 
     Attributes:
-        table: the rows from which the values come.
-        name: stands in names of analyses.
-        title: heading of the values, with their unit.
-        values: an infinite value is the worst one of a distance.
-        higher_is_better: the direction.
-        about: how a value is computed; a sentence.
+        table: The rows of the answer.
+        name: The name of the value, which is a part of the analyses' names.
+        title: The heading of the values, with their unit.
+        values: The values, shape (teams, cases); NaN for a team without a value. Infinity is the worst distance.
+        higher_is_better: Whether higher values are better.
+        about: A sentence that says how a value is computed.
     """
 
     table: AnswerRows
@@ -50,30 +50,32 @@ class CaseScores:
 
     @property
     def merits(self) -> Floats:
-        """The values, turned so that higher is better."""
+        """Return the values with the sign that makes higher values better."""
         return self.values if self.higher_is_better else -self.values
 
 
-def case_scores(results: TaskResults) -> list[CaseScores]:
-    """Return the values of single cases: DSC and HD95 of masks, correct classes, concordant pairs of risks."""
+def compute_case_scores(results: TaskResults) -> list[CaseScores]:
+    """Compute the values of single cases: DSC and HD95 of masks, correct classes, concordant pairs of risks."""
     scores: list[CaseScores] = []
     for answer in results.task.answers:
         table = collect_rows(results, answer)
         if not table.names:
             continue
         if answer.kind == "mask":
-            scores += _mask_scores(table)
+            scores += _score_masks(table)
         elif answer.kind == "risk":
             about = "Fraction of the patients comparable with this one whose order the team's risks have right."
-            values = _concordant_fractions(table)
+            values = _compute_concordant_fractions(table)
             scores.append(CaseScores(table, "pairs", table.title("Concordant pairs"), values, True, about))
         else:
             title = f"{get_answer_title(answer)} correct"
-            scores.append(CaseScores(table, "correct", title, _correct(table), True, "1 for the right class, else 0."))
+            scores.append(
+                CaseScores(table, "correct", title, _compare_classes(table), True, "1 for the right class, else 0.")
+            )
     return [score for score in scores if not np.isnan(score.values).all()]
 
 
-def _mask_scores(table: AnswerRows) -> list[CaseScores]:
+def _score_masks(table: AnswerRows) -> list[CaseScores]:
     scores = []
     for label, name in LABELS.items():
         dsc = table.numbers(f"{label}_dsc")
@@ -89,7 +91,7 @@ def _mask_scores(table: AnswerRows) -> list[CaseScores]:
     return scores
 
 
-def _correct(table: AnswerRows) -> Floats:
+def _compare_classes(table: AnswerRows) -> Floats:
     """Return 1 for a right class, 0 for a wrong or a missing one, and NaN without a row; shape (teams, cases)."""
     key = table.answer.row_key
     values = [
@@ -98,7 +100,7 @@ def _correct(table: AnswerRows) -> Floats:
     return np.array(values, dtype=np.float64).reshape(len(table.names), len(table.cases))
 
 
-def _concordant_fractions(table: AnswerRows) -> Floats:
+def _compute_concordant_fractions(table: AnswerRows) -> Floats:
     """Return the fraction of each patient's comparable pairs that each team orders rightly, shape (teams, cases).
 
     A tie of risks counts as half a pair. The fraction is NaN without a risk or without a comparable patient.
@@ -118,13 +120,15 @@ def _concordant_fractions(table: AnswerRows) -> Floats:
 
 
 def analyse_case_ranks(results: TaskResults) -> list[Analysis]:
-    """Return the heat map of ranks over the cases and the podium plot of each value; none for a single team."""
-    continuous = [score for score in case_scores(results) if score.name != "correct" and len(score.table.names) > 1]
-    heat_maps = [_heat_map(continuous)] if continuous else []
-    return [*heat_maps, *(_podium(score) for score in continuous)]
+    """Show the ranks over the cases as a heat map, and each value as a podium plot; a single team has neither."""
+    continuous = [
+        score for score in compute_case_scores(results) if score.name != "correct" and len(score.table.names) > 1
+    ]
+    heat_maps = [_show_rank_counts(continuous)] if continuous else []
+    return [*heat_maps, *(_show_podium(score) for score in continuous)]
 
 
-def _heat_map(scores: Sequence[CaseScores]) -> Analysis:
+def _show_rank_counts(scores: Sequence[CaseScores]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for score in scores:
         for team, ranks in zip(score.table.names, rank_within_cases(score.merits), strict=True):
@@ -153,7 +157,7 @@ def _heat_map(scores: Sequence[CaseScores]) -> Analysis:
     )
 
 
-def _podium(scores: CaseScores) -> Analysis:
+def _show_podium(scores: CaseScores) -> Analysis:
     table = scores.table
     count = min(len(table.names), MAX_PODIUM_TEAMS)
     leading = CaseScores(table, scores.name, scores.title, scores.values[:count], scores.higher_is_better, "")
@@ -187,7 +191,7 @@ def _podium(scores: CaseScores) -> Analysis:
 
 
 def find_pair(results: Sequence[TaskResults], teams: Sequence[str]) -> tuple[str, str] | None:
-    """Return the two teams that `--compare` names; None without the option, for the first two of each task.
+    """Return the two teams that `--compare` names; return None without the option.
 
     Raises:
         HecktorError: A team is unknown, or no task ranks both.
@@ -207,9 +211,11 @@ def find_pair(results: Sequence[TaskResults], teams: Sequence[str]) -> tuple[str
 
 
 def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> list[Analysis]:
-    """Return who wins which case of two teams; by default of the winner and the second.
+    """Compare two teams case by case; the list is empty for a task that lacks one of the teams or their rows.
 
-    Nothing is returned for a task that lacks one of the teams or their rows.
+    Args:
+        results: The results of a task.
+        pair: The teams; if it is None, the winner and the second team are compared.
     """
     names = pair or tuple(results.board.order[:2])
     if len(names) < 2 or not all(name in results.teams for name in names):
@@ -217,25 +223,13 @@ def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> li
     first, second = names
     rows: list[dict[str, Any]] = []
     counts: list[str] = []
-    for score in case_scores(results):
-        table = score.table
-        if not {first, second} <= set(table.names):
-            continue
-        places = [table.names.index(name) for name in names]
-        (a, b), merits = score.values[places], score.merits[places]
-        known = np.flatnonzero(~np.isnan(merits).any(axis=0))
-        gain = np.zeros(len(table.cases))
-        is_equal = merits[0] == merits[1]
-        gain[~is_equal] = merits[0, ~is_equal] - merits[1, ~is_equal]
-        wins, losses = int((gain[known] > 0).sum()), int((gain[known] < 0).sum())
-        ties = known.size - wins - losses
-        counts.append(f"{score.title}: {first} wins {wins} cases, {second} {losses}, {ties} equal. {score.about}")
-        for place in sorted(known, key=lambda place: (gain[place], table.cases[place])):
-            winner = first if gain[place] > 0 else second if gain[place] < 0 else None
-            values = {"first": round_figure(float(a[place])), "second": round_figure(float(b[place]))}
-            difference = round_figure(float(gain[place]))
-            row = {"value": score.title, **table.keys_of(table.cases[place]), **values, "difference": difference}
-            rows.append({**row, "team": winner})
+    for score in compute_case_scores(results):
+        if {first, second} <= set(score.table.names):
+            case_rows = _compare_cases(score, first, second)
+            wins, losses = (sum(row["team"] == name for row in case_rows) for name in names)
+            ties = len(case_rows) - wins - losses
+            counts.append(f"{score.title}: {first} wins {wins} cases, {second} {losses}, {ties} equal. {score.about}")
+            rows += case_rows
     if not rows:
         return []
     centres = {"centre": "Centre"} if any("centre" in row for row in rows) else {}
@@ -253,34 +247,57 @@ def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> li
                 **centres,
                 "first": first,
                 "second": second,
-                "difference": f"Advantage of {_short(first)}",
+                "difference": f"Advantage of {_shorten(first)}",
                 "team": "Better team",
             },
             rows=rows,
             chart={"kind": "bars", "y": "case", "x": "difference", "facet": "value", "pick": True},
-            notes=(*counts, *_test_lines(results, first, second)),
+            notes=(*counts, *_describe_tests(results, first, second)),
             source=NOT_IN_OVERVIEWS,
         )
     ]
 
 
-def _short(name: str) -> str:
+def _compare_cases(score: CaseScores, first: str, second: str) -> list[dict[str, Any]]:
+    """Return a row for each case in which both teams have a value, from the second team's wins to the first team's."""
+    table = score.table
+    places = [table.names.index(name) for name in (first, second)]
+    first_values, second_values = score.values[places]
+    first_merits, second_merits = score.merits[places]
+    gains = np.zeros(len(table.cases))
+    is_unequal = first_merits != second_merits  # the difference of two infinite distances is not defined
+    gains[is_unequal] = first_merits[is_unequal] - second_merits[is_unequal]
+    known = np.flatnonzero(~np.isnan(first_merits) & ~np.isnan(second_merits))
+    return [
+        {
+            "value": score.title,
+            **table.keys_of(table.cases[place]),
+            "first": round_figure(float(first_values[place])),
+            "second": round_figure(float(second_values[place])),
+            "difference": round_figure(float(gains[place])),
+            "team": first if gains[place] > 0 else second if gains[place] < 0 else None,
+        }
+        for place in sorted(known, key=lambda place: (gains[place], table.cases[place]))
+    ]
+
+
+def _shorten(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:23]}\u2026"
 
 
-def _test_lines(results: TaskResults, first: str, second: str) -> list[str]:
-    """Return a line on the test of each ranked metric between two teams."""
+def _describe_tests(results: TaskResults, first: str, second: str) -> list[str]:
+    """Describe the test of each ranked metric between two teams in one line."""
     lines = []
     for name, title in results.board.metrics.items():
         tests = (results.board.comparisons or {}).get(name)
         pairs = [] if tests is None else [pair for pair in tests.pairs if (pair.team, pair.than) == (first, second)]
         if tests is not None and pairs:
-            lines.append(f"{title}: {_test_text(pairs[0])} ({TESTS.get(tests.test, tests.test)}).")
+            lines.append(f"{title}: {_describe_test(pairs[0])} ({TESTS.get(tests.test, tests.test)}).")
     return lines or ["The leaderboard has no tests between these teams."]
 
 
-def _test_text(pair: TeamPair) -> str:
-    """Return the difference of a metric with its interval and the p of the first team being better."""
+def _describe_test(pair: TeamPair) -> str:
+    """Describe the difference of a metric, its interval, and the p for the first team being better."""
     text = (
         "no difference known" if pair.difference is None else f"{pair.team} minus {pair.than} is {pair.difference:z.4f}"
     )

@@ -129,7 +129,7 @@ def _read_task(folder: Path, place: int | None, profile: EvaluationProfile, same
     names = [*board.order, *(entry.team for entry in board.incomplete)]
     for name in names:
         if name not in paths:
-            wanted = board.files.get(name, f"{name}/{platform.METRICS_JSON} beside it")
+            wanted = board.files.get(name, f"{name}/{platform.METRICS_JSON} next to it")
             raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
     sources = {name: describe_source(describe_file(path), name) for name, path in paths.items()}
     read = {name: (read_metrics(paths[name], name), source) for name, source in sources.items()}

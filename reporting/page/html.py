@@ -110,7 +110,7 @@ class Cell:
 
     Attributes:
         html: The content.
-        sort: The number by which the column is sorted. Without a number the text is compared; an empty text is last.
+        sort: The number that sorts the row. Without a number the text is compared; an empty text is last.
         span: The number of columns that the cell takes.
     """
 

@@ -156,7 +156,7 @@ def _read_value(answer: _AnswerRows, figure: _AnswerFigure, team: str, case: str
 
 
 def _find_absent(references: Sequence[JsonRow | None], label: str) -> frozenset[int]:
-    """Return the positions of the cases whose reference lacks a label; there are none if the label is empty."""
+    """Return the positions of the cases whose reference lacks a label; no position if the label is empty."""
     if not label:
         return frozenset()
     return frozenset(

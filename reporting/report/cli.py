@@ -199,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--groups",
-        type=_table_column,
+        type=_parse_table_column,
         action="append",
         default=[],
         metavar="TABLE:COLUMN[,COLUMN]",
@@ -229,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _table_column(text: str) -> tuple[Path, str]:
+def _parse_table_column(text: str) -> tuple[Path, str]:
     path, _, column = text.rpartition(":")
     if not path or not column.strip():
         raise argparse.ArgumentTypeError(f"found {text!r}, expected TABLE.csv:COLUMN")

@@ -164,8 +164,8 @@ def draw_chart(chart: Chart) -> Figure:
         raise ValueError(f"{chart.analysis.name}: unknown kind of chart {chart.kind!r}")
     draw_panel = KINDS[chart.kind]
     facets = chart.values("facet") or [None]
-    handles = _legend_handles(chart)
-    size = _panel_size(chart)
+    handles = _make_legend(chart)
+    size = _choose_panel_size(chart)
     columns = min(len(facets), max(1, int(_PAGE_INCHES / size.full_width)))
     lines = math.ceil(len(facets) / columns)
     bottom = 0.22 * math.ceil(len(handles) / _LEGEND_COLUMNS) + 0.05
@@ -206,7 +206,7 @@ class PanelSize:
         return self.bottom + self.height + 0.35
 
 
-def _panel_size(chart: Chart) -> PanelSize:
+def _choose_panel_size(chart: Chart) -> PanelSize:
     """Return the size of a panel by the number and the length of its labels."""
     has_facets = bool(chart.key("facet"))
     if chart.kind == "matrix":
@@ -428,9 +428,9 @@ def _draw_matrix(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
         if is_significance:
             fill, ink = next((fill, ink) for limit, fill, ink, _ in _LEVELS if value < limit)
         else:
-            fill, ink = _sequential_colours((value - low) / (high - low) if high > low else 0.0)
+            fill, ink = _choose_cell_colours((value - low) / (high - low) if high > low else 0.0)
         axes.add_patch(Rectangle((column - 0.48, line - 0.48), 0.96, 0.96, color=fill, linewidth=0))
-        axes.text(column, line, _cell_text(row, value, chart), color=ink, ha="center", va="center", fontsize=6)
+        axes.text(column, line, _format_cell(row, value, chart), color=ink, ha="center", va="center", fontsize=6)
     axes.set_xticks(
         range(len(across)), [_shorten(name) for name in across], rotation=90 if len(across) > _MAX_FLAT_LABELS else 0
     )
@@ -442,14 +442,14 @@ def _draw_matrix(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
     axes.set(xlabel=chart.title("x"), ylabel=chart.title("y"))
 
 
-def _sequential_colours(fraction: float) -> tuple[Any, str]:
+def _choose_cell_colours(fraction: float) -> tuple[Any, str]:
     """Return the fill of a cell and the colour of text on it."""
     fill = _SEQUENTIAL(fraction)
     brightness = 0.299 * fill[0] + 0.587 * fill[1] + 0.114 * fill[2]
     return fill, "black" if brightness > _MIN_BRIGHTNESS_FOR_BLACK else "white"
 
 
-def _cell_text(row: Row, value: float, chart: Chart) -> str:
+def _format_cell(row: Row, value: float, chart: Chart) -> str:
     """Return a cell's text as the page shows it."""
     text = row.get(chart.key("text"))
     if text is not None:
@@ -459,7 +459,7 @@ def _cell_text(row: Row, value: float, chart: Chart) -> str:
     return f"{value:z.0f}" if value == int(value) else f"{value:z.2f}"
 
 
-def _legend_handles(chart: Chart) -> list[Any]:
+def _make_legend(chart: Chart) -> list[Any]:
     """Return the legend's entries; teams that share the grey have one entry."""
     if chart.kind == "matrix":
         levels = _LEVELS if chart.key("scale") == "significance" else ()

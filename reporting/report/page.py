@@ -221,7 +221,7 @@ def _list_warnings(results: TaskResults, *, with_cases: bool) -> list[str]:
 
 
 def _describe_lost_cases(cases: CaseCounts) -> list[str]:
-    """Count the cases without a usable prediction in one line; the list is empty if there are none."""
+    """Count the cases without a usable prediction in one line; the list is empty if all cases have one."""
     failed = {fault.case for fault in cases.failed}  # a case with several failed answers has several entries
     numbers = {"without a prediction": len(cases.missing), "with an unusable prediction": len(failed)}
     parts = [f"{number} {'case' if number == 1 else 'cases'} {text}" for text, number in numbers.items() if number]

@@ -64,7 +64,7 @@ def run_cohort(_: argparse.ArgumentParser, options: argparse.Namespace) -> Study
     folders = collect_named_inputs(options.splits, "split", min_count=1)
     edition = load_edition(options.edition)
     if ALL in folders:
-        raise HecktorError("splits", f"a split named {ALL!r}", "another name: all splits stand under it")
+        raise HecktorError("splits", f"a split named {ALL!r}", f"another name: {ALL!r} is the row of all splits")
     scans_of_split = {split: find_scans(folder, edition) for split, folder in folders.items()}
     scans = [files for split_scans in scans_of_split.values() for files in split_scans]
     cases = [files.case for files in scans]
@@ -217,8 +217,8 @@ def add_cohort_options(parser: argparse.ArgumentParser) -> None:
     splits = "name of a split, and its folder with CT, PET and reference in the platform's or the release's layout"
     add("splits", type=parse_name_path, nargs="+", metavar="SPLIT=DIR", help=splits)
     table = (
-        "CSV table with PatientID, clinical variables and outcomes; may be repeated (default: the tables beside the "
-        "masks, or those of the release)"
+        "CSV table with PatientID, clinical variables and outcomes; may be repeated (default: the tables next to "
+        "the masks, or the tables of the release)"
     )
     add("--table", type=Path, action="append", default=[], metavar="FILE", help=table)
     add_edition_option(parser)

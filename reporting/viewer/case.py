@@ -47,8 +47,8 @@ _MAX_PET_STEPS: Final = 32_767
 AIR_HU: Final = -1024.0
 _MAX_HU: Final = 3071.0
 
-# The code by which NiiVue recognises volumes of labels, and the offsets in a NIfTI-1 header of what SimpleITK cannot
-# set.
+# NiiVue recognises volumes of labels by this code. SimpleITK cannot set the code and the slope of a NIfTI-1 header,
+# which are at these offsets.
 LABEL_INTENT: Final = 1002
 _INTENT_OFFSET: Final = 68
 _SLOPE_OFFSET: Final = 112
@@ -81,7 +81,7 @@ class NamedMask:
 
 @dataclass(frozen=True)
 class Scene:
-    """A case on the grids of its files; the reference is the first mask. Notes name what is left out."""
+    """A case on the grids of its files; the reference is the first mask. The notes name what cannot be read."""
 
     ct: Volume
     pet: ShownPet | None

@@ -58,7 +58,7 @@ def list_cases(
         title: Title of the edition.
         centres: Centre of each case; None if it is unknown.
         results: Source of the values; without results (None) the cases have no values.
-        colours: Colour of each team, in the order in which teams are shown.
+        colours: Colour of each team; the teams are shown in this order.
     """
     rows = {} if results is None else _group_mask_rows(results)
     keys = {key for case_rows in rows.values() for row in case_rows.values() for key in row}

@@ -9,8 +9,8 @@ from contract.errors import HecktorError
 from evaluation.statistics.tests import rank_within_cases
 from reporting.analyses.case_ranks import (
     analyse_case_ranks,
-    case_scores,
     compare_two,
+    compute_case_scores,
     find_pair,
 )
 from tests.reporting.report.challenge import cases, content, names
@@ -37,7 +37,7 @@ def test_ranks_over_cases_by_hand():
     task = set_dsc(
         content(TEAMS, cases(4)).results[0], [[0.9, 0.8, 0.5, 0.5], [0.9, 0.7, 0.6, None], [0.1, 0.6, 0.7, 0.6]]
     )
-    scores = case_scores(task)[0]
+    scores = compute_case_scores(task)[0]
     ranks = [[1, 1, 3, 2], [1, 2, 2, np.nan], [3, 3, 1, 1]]
     np.testing.assert_array_equal(rank_within_cases(scores.merits), ranks)
     heat_map, podium, _ = analyse_case_ranks(task)
@@ -79,7 +79,7 @@ def test_concordant_pairs_by_hand(tasks):
     So case 4, the first to recur, is comparable with each other case, and there are no other pairs. Its risk is the
     highest: every pair is right. With the lowest risk for case 4 every pair is wrong; with the risk of case 1, half.
     """
-    (scores,) = case_scores(tasks[1])
+    (scores,) = compute_case_scores(tasks[1])
     risks = scores.table.numbers("risk")
     assert scores.table.cases == ("CHUM-003", "CHUP-001", "CHUP-004", "MDA-002")
     assert risks[0].tolist() == [2, 0, 3, 1]
@@ -88,7 +88,7 @@ def test_concordant_pairs_by_hand(tasks):
     for team, risk in zip(TEAMS, (-1, 0, 9), strict=True):
         for row, number in zip(task.teams[team].results, range(4), strict=True):
             row["risk"] = risk if number == 3 else number
-    (scores,) = case_scores(task)
+    (scores,) = compute_case_scores(task)
     # In the order of the cases 3, 1, 4, 2; case 4 has three pairs, the others one.
     np.testing.assert_array_almost_equal(scores.values, [[0, 0, 0, 0], [0, 0.5, 1 / 6, 0], [1, 1, 1, 1]])
 

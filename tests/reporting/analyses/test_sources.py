@@ -190,7 +190,7 @@ def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> 
 def test_a_team_without_metrics(tmp_path: Path) -> None:
     write_results(tmp_path / "task1", ["a", "b"])
     (tmp_path / "task1" / "a" / "metrics.json").unlink()
-    message = r"^task1/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
+    message = r"^task1/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json next to it"
     with pytest.raises(HecktorError, match=message):
         find_results(tmp_path, load_profile("hecktor2025"))
 
