@@ -1,7 +1,8 @@
 // Charts: drawn when they come into view, again when the selection, the width or the colour scheme changes, and at the
 // width of paper before printing.
 
-const PAPER_PX = 686;
+// Between the margins of A4. A wide board turns the paper (page.css).
+const PAPER_PX = document.querySelector("table.board.wide") ? 1015 : 686;
 const GAP_PX = 26;
 const KINDS = { bars, blobs, boxes, intervals, lines, matrix, podium, points };
 const charts = new Map(); // by the element in which they are drawn

@@ -6,12 +6,14 @@ const titleOf = (data, key) => data.columns[key]?.title ?? "";
 // A plan of panels with one line for each category.
 function linesOfCategories(data, rows, chart, width, keys, options = {}) {
   const categories = unique(rows.map((row) => row[chart.y]));
-  const step = Math.max(lineStep(categories.length), options.step ?? 0);
+  const labels = labelSpace(categories, width);
+  const isLong = categories.length <= MANY && categories.some((name) => textWidth(String(name)) > labels - 12);
+  const step = Math.max(lineStep(categories.length), options.step ?? 0, isLong ? TWO_LINES_PX : 0);
   const domain = sharedDomain(rows, keys, chart, options);
   return {
     categories,
     step,
-    labels: labelSpace(categories, width),
+    labels,
     min: 150,
     max: 1000,
     panel(space, marks, more = {}) {
@@ -22,7 +24,7 @@ function linesOfCategories(data, rows, chart, width, keys, options = {}) {
         marks: [
           ...bottomAxis(space, titleOf(data, chart.x), more.axis),
           ...marks,
-          space.hasLabels ? categoryLabels(categories, chart.y, space, more.labels) : null,
+          space.hasLabels ? categoryLabels(categories, chart.y, { ...space, step }, more.labels) : null,
         ],
       });
     },

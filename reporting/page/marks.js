@@ -88,12 +88,16 @@ function labelSpace(labels, width) {
   return Math.ceil(Math.min(longest, Math.min(210, width * (width > 600 ? 0.2 : 0.32)))) + 12;
 }
 
-// Names at the left of the lines they label; a click selects a team, centre or case.
+// Long names have two lines where the lines of the chart are high enough.
+const TWO_LINES_PX = 28;
+const labelText = (name, space) => (space.step >= TWO_LINES_PX ? wrapped(String(name), space.labels - 12).join("\n") : shorten(name, space.labels - 12));
+
+// Names at the left of the lines they label; a click selects a team, centre or case. `space.step` is the height of a line.
 function categoryLabels(categories, key, space, options = {}) {
   const rows = categories.map((value) => ({ value, [key]: value }));
   return Plot.text(rows, {
     y: "value",
-    text: (row) => shorten(row.value, space.labels - 12),
+    text: (row) => labelText(row.value, space),
     frameAnchor: "left",
     textAnchor: "end",
     dx: -8,

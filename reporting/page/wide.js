@@ -82,7 +82,7 @@ function matrixPanel(space, chart, { across, down, cell, area, fill, textFits })
   const flat = across.every((name) => textWidth(String(name)) < cell.width - 6);
   const top = flat ? 22 : Math.min(LONGEST_HEAD_PX, Math.max(...across.map((name) => textWidth(String(name))))) + 12;
   const heads = across.map((value) => ({ value, [headKey(chart.x)]: value }));
-  const turned = flat ? { textAnchor: "middle", dy: -10 } : { rotate: -90, textAnchor: "start", dy: -8 };
+  const turned = flat ? { textAnchor: "middle", lineAnchor: "bottom", dy: -5 } : { rotate: -90, textAnchor: "start", dy: -8 };
   const place = { x: chart.x, y: chart.y };
   const fillOpacity = (row) => Math.max(emphasis(row), emphasis({ [headKey(chart.x)]: row[chart.x] }));
   return Plot.plot({
@@ -96,7 +96,7 @@ function matrixPanel(space, chart, { across, down, cell, area, fill, textFits })
         : null,
       Plot.cell(untested, { ...place, inset: 0.5, fill: "transparent", stroke: "var(--line)", render: tagged(untested) }),
       Plot.text(untested, { ...place, text: () => UNTESTED_SIGN, fill: "var(--soft)", fillOpacity, pointerEvents: "none" }),
-      space.hasLabels ? categoryLabels(down, chart.y, space) : null,
+      space.hasLabels ? categoryLabels(down, chart.y, { ...space, step: cell.height }) : null,
       Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, render: tagged(heads) }),
     ],
   });

@@ -122,6 +122,22 @@ def test_a_board_is_not_split_over_pages(page: Page, small_report: str) -> None:
     expect(page.locator(".scroll", has=page.locator("> table.board")).first).to_have_css("break-inside", "avoid")
 
 
+def test_a_figure_is_printed_on_one_page_with_its_heading(page: Page, small_report: str) -> None:
+    """A4 is 269 mm or 1,017 CSS pixels high between its margins; of a longer figure the first panels fit."""
+    page.set_viewport_size({"width": 688, "height": 1017})
+    page.emulate_media(media="print")
+    opened(page, small_report)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    figures = page.locator(".figures > .chart")
+    breaks = figures.evaluate_all("all => all.map((one) => getComputedStyle(one).breakInside)")
+    heights = figures.evaluate_all(
+        "all => all.map((one) => one.querySelector('.panels').getBoundingClientRect().bottom - one.getBoundingClientRect().top)"
+    )
+    assert set(breaks) == {"avoid"}
+    assert len(heights) > 10
+    assert max(heights) <= 1017
+
+
 def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:
     """Sixteen columns on A4 across: 842 x 595 points, and 269 mm or 1,017 CSS pixels between the margins."""
     heads = ["Rank", "Team", *(f"GTVn aggregated DSC {number}" for number in range(14))]
