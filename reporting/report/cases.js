@@ -52,7 +52,7 @@ function addContours([name, pairs]) {
   });
   function update() {
     const chosen = pickers.map((picker, number) => [picker.value, colourIn(picker.value, number)]).filter(([team]) => team !== "");
-    pickers.forEach((picker, number) => (picker.style.borderLeft = `8px solid ${picker.value ? colourIn(picker.value, number) : "transparent"}`));
+    pickers.forEach((picker, number) => (picker.style.borderLeft = picker.value ? `8px solid ${colourIn(picker.value, number)}` : ""));
     picture.querySelector("svg")?.remove();
     picture.append(overlay(picture.querySelector("img"), [...chosen, ["", COLOURS.reference]], contours));
   }
