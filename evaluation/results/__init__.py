@@ -1,1 +1,1 @@
-"""Write and read metrics.json."""
+"""Results of evaluations and rankings: metrics.json and leaderboard.json."""

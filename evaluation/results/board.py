@@ -1,4 +1,4 @@
-"""leaderboard.json as a model, reading one, and finding those of a report with the files of their teams."""
+"""The model of leaderboard.json, and functions that find and read leaderboards and the files of their teams."""
 
 from __future__ import annotations
 
@@ -18,43 +18,58 @@ from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
 _TASK: Final = "task"
-_LONGEST_NAME: Final = 200
+_MAX_NAME_LETTERS: Final = 200
 
 
 def list_leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
-    """List the numbered folders `task1`, `task2`, ... that hold a leaderboard.json, or the folder `results` itself.
+    """List the folders that hold a leaderboard.json.
 
-    Raises HecktorError: no leaderboard.
+    Returns:
+        The number and path of each folder `task1`, `task2`, ... that holds one; otherwise None and the folder `results`
+        itself.
+
+    Raises:
+        HecktorError: There is no leaderboard.
     """
     numbers = sorted(int(path.name[4:]) for path in results.glob(f"{_TASK}*") if path.name[4:].isdecimal())
-    folders = [*((number, results / f"{_TASK}{number}") for number in numbers), (None, results)]
-    found = [(number, path) for number, path in folders if (path / LEADERBOARD_JSON).is_file()]
-    if not found:
+    numbered = [(number, results / f"{_TASK}{number}") for number in numbers]
+    folders = [(number, path) for number, path in numbered if (path / LEADERBOARD_JSON).is_file()]
+    if folders:
+        return [*folders]
+    if not (results / LEADERBOARD_JSON).is_file():
         expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in {_TASK}1, {_TASK}2, ... for several tasks"
         nearby = suggest_folder(results, lambda path: (path / LEADERBOARD_JSON).is_file())
-        found_none = f"found no {LEADERBOARD_JSON}{nearby}" if results.is_dir() else "no such folder"
-        raise HecktorError(results.absolute().name, found_none, expected)
-    return [one for one in found if one[0] is not None] or found
+        problem = f"found no {LEADERBOARD_JSON}{nearby}" if results.is_dir() else "no such folder"
+        raise HecktorError(results.absolute().name, problem, expected)
+    return [(None, results)]
 
 
 def describe_file(path: Path) -> str:
-    """Return the file and its folder, for messages: the files of all teams have one name."""
+    """Return the names of the folder and the file for messages; the files of all teams have the same name."""
     return f"{path.parent.resolve().name}/{path.name}"
 
 
 def find_metrics_file(folder: Path, team: str, files: Mapping[str, str]) -> Path | None:
-    """Find a team's metrics.json: at the path that the leaderboard in `folder` states, or in the team's folder."""
-    places = [_without_links(folder / files[team])] if team in files else []
-    return next((path for path in [*places, folder / team / platform.METRICS_JSON] if path.is_file()), None)
+    """Find a team's metrics.json: at the path that the leaderboard states, otherwise in a folder of the team's name.
+
+    Args:
+        folder: Folder of the leaderboard.
+        team: Name of the team.
+        files: Path of each team's metrics.json relative to the folder, as the leaderboard states it.
+    """
+    paths = [folder / team / platform.METRICS_JSON]
+    if team in files:
+        paths.insert(0, _resolve_folder(folder / files[team]))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def make_paths_relative(board_folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """Return paths relative to the leaderboard's folder, so that both can be moved together."""
-    return {team: os.path.relpath(_without_links(Path(path)), board_folder.resolve()) for team, path in files.items()}
+    return {team: os.path.relpath(_resolve_folder(Path(path)), board_folder.resolve()) for team, path in files.items()}
 
 
-def _without_links(file: Path) -> Path:
-    """Return the path with the links of its folder resolved, so that `..` means the same everywhere."""
+def _resolve_folder(file: Path) -> Path:
+    """Resolve the links of the file's folder, so that `..` means the same everywhere."""
     return file.parent.resolve() / file.name
 
 
@@ -63,11 +78,11 @@ Number = int | float
 
 
 def check_team_name(name: str) -> str:
-    """The name of a team, which is also that of its folder. Raises ValueError if it leads to another or is no text."""
+    """Return the name of a team; raise ValueError if a folder cannot have this name or if it cannot be printed."""
     if name in (".", "..") or set(name) & set("/\\\0"):
         raise ValueError("a name without / and \\, which does not lead to another folder")
-    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise ValueError(f"a name of 1 to {_LONGEST_NAME} printable characters (--names)")
+    if not name.strip() or len(name) > _MAX_NAME_LETTERS or not name.isprintable():
+        raise ValueError(f"a name of 1 to {_MAX_NAME_LETTERS} printable characters (--names)")
     return name
 
 
@@ -75,7 +90,7 @@ TeamName = Annotated[str, AfterValidator(check_team_name)]
 
 
 class RankedFigures(MetricFigures):
-    """A ranked team's value of a metric and its rank by this metric alone."""
+    """A ranked team's value of a metric and its rank by this metric."""
 
     rank: Rank
 
@@ -114,7 +129,7 @@ class OutOfCompetitionEntry(Document):
 
 
 class IncompleteTeam(Document):
-    """A team that lacks ranked metrics, which `without` names."""
+    """A team without a value for the ranked metrics in `without`."""
 
     team: TeamName
     without: list[str]
@@ -152,7 +167,7 @@ class SchemeStability(Document):
 
 
 class RankStability(Document):
-    """Stability of every scheme and every metric alone, also of metrics that have a tau without ranking."""
+    """Stability of every scheme and of the ranking by every metric, also by metrics that only have a tau."""
 
     bootstraps: Annotated[int, Field(ge=1)]
     seed: Count = 0
@@ -162,9 +177,9 @@ class RankStability(Document):
 
 
 class TeamPair(Document):
-    """The test of whether `team` is better `than` another one; `without_p` says why there is no p.
+    """The test of whether `team` is better `than` another team; `without_p` says why there is no p.
 
-    Further tests have neither deviation nor interval, and a difference of their own.
+    Entries of a second test have their own difference, and no deviation or interval.
     """
 
     team: str
@@ -180,7 +195,7 @@ class TeamPair(Document):
 
 
 class MetricTests(Document):
-    """The tests of one metric: the one that decides, and others by name."""
+    """The tests of one metric: the deciding test, and the other tests by name."""
 
     test: Text
     pairs: list[TeamPair]
@@ -188,7 +203,7 @@ class MetricTests(Document):
 
 
 class IdenticalAnswers(Document):
-    """Teams with the same answers to all of the cases that any of them answers."""
+    """Teams with the same answers to all cases that at least one of them answers."""
 
     teams: Annotated[list[str], Field(min_length=2)]
     answer: Text
@@ -217,8 +232,8 @@ class TeamRuns(Document):
 class Leaderboard(Document):
     """The leaderboard of one task: leaderboard.json.
 
-    `files` holds the path of each team's metrics.json, relative to the leaderboard's folder, as far as results came
-    from files; `methods` the descriptors of each team's method by column.
+    `files` holds the paths of the teams' metrics.json relative to the leaderboard's folder; results that came from no
+    file have no path. `methods` holds the descriptors of each team's method by column.
     """
 
     task: Text
@@ -259,8 +274,8 @@ class Leaderboard(Document):
 
     @property
     def names(self) -> list[str]:
-        """All teams and entries: the ranked ones, the incomplete ones, those out of competition."""
-        return [one.team for entries in (self.teams, self.incomplete, self.out_of_competition) for one in entries]
+        """The ranked teams, the incomplete teams and the entries out of competition."""
+        return [entry.team for entries in (self.teams, self.incomplete, self.out_of_competition) for entry in entries]
 
     @property
     def official_stability(self) -> SchemeStability | None:
@@ -268,7 +283,7 @@ class Leaderboard(Document):
         return None if self.stability is None else self.stability.rankings[self.official]
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of leaderboard.json."""
+        """Return the content of leaderboard.json."""
         return self.model_dump(exclude_unset=True)
 
     @model_validator(mode="after")
@@ -277,18 +292,18 @@ class Leaderboard(Document):
         check_unique(
             entry.team for entries in (self.teams, self.out_of_competition, self.incomplete) for entry in entries
         )
-        names = [set(entry.metrics) for entry in self.teams] + [set(entry.metrics) for entry in self.out_of_competition]
-        if any(one != set(self.metrics) for one in names):
+        entries: list[RankedEntry | OutOfCompetitionEntry] = [*self.teams, *self.out_of_competition]
+        if any(entry.metrics.keys() != self.metrics.keys() for entry in entries):
             raise ValueError(f"{', '.join(self.metrics)} in each entry")
         schemes = {self.official, *self.teams[0].rankings}
         if any(entry.rankings.keys() != schemes for entry in self.teams):
             raise ValueError(f"{', '.join(sorted(schemes))} in each team's rankings")
         teams = {entry.team for entry in self.teams}
         if self.stability is not None:
-            stable = {**self.stability.metrics, **self.stability.rankings}
-            if self.official not in self.stability.rankings or not set(self.metrics) <= set(stable):
+            stability_of = {**self.stability.metrics, **self.stability.rankings}
+            if self.official not in self.stability.rankings or not set(self.metrics) <= set(stability_of):
                 raise ValueError("the stability of the official ranking and of every metric")
-            if any(set(of.teams) != teams for of in stable.values()):
+            if any(set(stability.teams) != teams for stability in stability_of.values()):
                 raise ValueError("the stability of the ranked teams")
         if self.comparisons is not None:
             if not set(self.metrics) <= set(self.comparisons):
@@ -299,9 +314,10 @@ class Leaderboard(Document):
 
 
 def read_board(path: Path) -> Leaderboard:
-    """Read the leaderboard in a leaderboard.json.
+    """Read a leaderboard.json.
 
-    Raises HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
+    Raises:
+        HecktorError: The file does not exist or is no leaderboard of `hecktor rank`; the message names the place.
     """
     where = describe_file(path)
     board: dict[str, Any] = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)

@@ -1,4 +1,4 @@
-"""The JSON documents of results as models: metrics.json, and the observers.json of `hecktor study observers`."""
+"""The models of metrics.json and of the observers.json that `hecktor study observers` writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contract.platform import METRICS_JSON
 
 METRICS_FORMAT: Final = 2
 MAX_METRICS_BYTES: Final = 32 * MAX_JSON_BYTES
-# The option of an evaluation inside bounding boxes: the checksum of their file.
+# The option of an evaluation inside bounding boxes. Its value is the checksum of the file with the boxes.
 IN_BOX: Final = "bounding_boxes_sha256"
 FIGURES: Final = ("value", "ci95_low", "ci95_high")
 
@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 class MetricFigures(Document):
     """A metric's value and 95% interval. JSON has no infinity: `infinite` names the figures that are infinite.
 
-    `ci95_half_width`, half the interval's length, is for the platform's leaderboard alone; null without an interval.
+    `ci95_half_width`, half the interval's length, is only for the platform's leaderboard; null without an interval.
     """
 
     value: float | None
@@ -45,22 +45,23 @@ class MetricFigures(Document):
 
     @classmethod
     def from_values(cls, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Self:
-        """Make the figures, which may be infinite."""
+        """Make the figures from values that may be infinite; `more` has further fields of the class."""
         # The sum with zero turns -0.0 into 0.0.
-        plain = [None if figure is None else figure + 0.0 for figure in (value, low, high)]
-        figures: dict[str, Any] = dict(zip(FIGURES, plain, strict=True))
-        if infinite := [name for name, figure in figures.items() if figure is not None and math.isinf(figure)]:
+        numbers = [None if figure is None else figure + 0.0 for figure in (value, low, high)]
+        figures: dict[str, Any] = dict(zip(FIGURES, numbers, strict=True))
+        infinite = [name for name, figure in figures.items() if figure is not None and math.isinf(figure)]
+        if infinite:
             figures |= {**dict.fromkeys(infinite), "infinite": infinite}
         return cls(**figures, **more)
 
     def figure(self, part: str = "value") -> float | None:
-        """Return a figure, such as the value, infinity included; None if it is undefined."""
+        """Return the value or an end of the interval, which may be infinite; None if it is undefined."""
         figure: float | None = math.inf if part in self.infinite else getattr(self, part)
         return figure
 
     @property
     def figures(self) -> tuple[float | None, float | None, float | None]:
-        """The value and both ends of its interval, infinity included."""
+        """The value and both ends of its interval, which may be infinite."""
         return self.figure(), self.figure("ci95_low"), self.figure("ci95_high")
 
 
@@ -71,7 +72,7 @@ class CentreValue(Document):
 
 
 class CentreBlock(Document):
-    """The cases of one centre and every metric of these cases alone."""
+    """The cases of one centre and every metric of only these cases."""
 
     cases: Count
     names: list[str] = Field(default_factory=list)
@@ -86,7 +87,7 @@ class FailedCase(Document):
 
 
 class CaseCounts(Document):
-    """The number of cases that count, and the names of all others. Files without rows hold the numbers alone."""
+    """The number of cases that count, and the names of the other cases. Files without rows hold only the numbers."""
 
     in_ground_truth: Count = 0
     used: Count = 0
@@ -133,7 +134,7 @@ class Provenance(Document):
 class MetricsJson(Document):
     """An evaluation: metrics.json, which leaderboards read at `aggregates.<metric>.value|ci95_low|ci95_high`.
 
-    `results` holds one row for each case; their keys depend on the kinds of answers, which `validate` checks.
+    `results` holds one row for each case. The keys of a row depend on the kinds of answers, and the scorers check them.
     """
 
     aggregates: dict[str, MetricFigures]
@@ -148,7 +149,7 @@ class MetricsJson(Document):
         return self.model_dump(exclude_unset=True)
 
     def rows_of(self, answer: str, *, several: bool) -> list[dict[str, Any]]:
-        """Return the rows of one answer; `several` says whether the rows are nested by answer."""
+        """Return the rows of one answer; `several` means that the rows are nested by answer."""
         if not several:
             return self.results
         return [{**row[answer], "case": row["case"]} for row in self.results if answer in row]
@@ -172,10 +173,13 @@ class ObserversDocument(Document):
 
 
 def check_document(content: object, model: type[AnyResult], where: str) -> AnyResult:
-    """Validate the content of a results file as `model`; `where` names it in messages.
+    """Validate the content of a results file as `model`; `where` names the file in messages.
 
-    Other than `contract.documents.parse_document` it doesn't write the content as JSON again, which takes seconds for
-    large files. Raises HecktorError: the content breaks the model; the message names the place.
+    Unlike `contract.documents.parse_document`, this function does not write the content as JSON again, which takes
+    seconds for large files.
+
+    Raises:
+        HecktorError: The content breaks the model; the message names the place.
     """
     try:
         return model.model_validate(content)
@@ -184,16 +188,18 @@ def check_document(content: object, model: type[AnyResult], where: str) -> AnyRe
 
 
 def check_owner(earlier: Path, task: str) -> None:
-    """Raise OutputError if a result of another task, or a file of another program, would be replaced and so lost."""
-    if earlier.is_file() and (owner := _owner_of(earlier)) not in {task, ""}:
+    """Raise OutputError if this file is a result of another task or a file of another program, so as not to lose it."""
+    owner = _find_owner(earlier) if earlier.is_file() else ""
+    if owner not in {task, ""}:
         expected = f"another --output, or remove {earlier.name} there"
-        raise OutputError(earlier.name, f"found that of {owner}", expected)
+        raise OutputError(earlier.name, f"found the file of {owner}", expected)
 
 
 def remove_earlier_metrics(output_dir: Path | None, task: str) -> None:
-    """Remove an earlier metrics.json of the task, which would look like the result of a run that fails.
+    """Remove an earlier metrics.json of the task, so that it is not taken for the result if this run fails.
 
-    Raises OutputError: it is of another task or of another program, and so not to be lost.
+    Raises:
+        OutputError: The file belongs to another task or another program, or cannot be removed.
     """
     if output_dir is None:
         return
@@ -205,24 +211,25 @@ def remove_earlier_metrics(output_dir: Path | None, task: str) -> None:
         raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
 
 
-def _owner_of(path: Path) -> str:
-    """Return the task of a metrics.json or leaderboard.json, or who else wrote it; empty for a damaged file."""
+def _find_owner(path: Path) -> str:
+    """Return the task of a metrics.json or leaderboard.json, or "another program"; empty for a damaged file."""
     try:
         content = read_json(path, max_bytes=MAX_METRICS_BYTES)
     except HecktorError:
         return ""
-    return _task_in(content) or "another program"
+    return _find_task(content) or "another program"
 
 
 def read_task(path: Path) -> str:
     """Return the task of a metrics.json or leaderboard.json; empty for an unreadable or other file."""
     try:
-        return _task_in(read_json(path, max_bytes=MAX_METRICS_BYTES))
+        return _find_task(read_json(path, max_bytes=MAX_METRICS_BYTES))
     except HecktorError:
         return ""
 
 
-def _task_in(content: Any) -> str:
+def _find_task(content: Any) -> str:
+    """Return the task that the content of a results file states; empty if it states none."""
     origin = content.get("provenance", content) if isinstance(content, dict) else None
     task = origin.get("task") if isinstance(origin, dict) else None
     return task if isinstance(task, str) else ""

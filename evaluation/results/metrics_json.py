@@ -1,10 +1,11 @@
-"""Write the parts of metrics.json, and read one back for a ranking or a report."""
+"""Make the parts of a metrics.json, and read a metrics.json for a ranking or a report."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,14 +42,15 @@ _INFINITE: Final = "infinite: in at least half of the cases one mask is empty or
 def make_aggregates(estimates: Mapping[str, Estimate], *, with_half_width: bool = False) -> dict[str, MetricFigures]:
     """Return the figures of every metric; the half width of its interval is for the platform's leaderboards."""
     figures = {}
-    for name, one in estimates.items():
-        more = {"ci95_half_width": half_width(one.ci95_low, one.ci95_high)} if with_half_width else {}
-        figures[name] = MetricFigures.from_values(one.value, one.ci95_low, one.ci95_high, **more)
+    for name, estimate in estimates.items():
+        low, high = estimate.ci95_low, estimate.ci95_high
+        optional = {"ci95_half_width": half_width(low, high)} if with_half_width else {}
+        figures[name] = MetricFigures.from_values(estimate.value, low, high, **optional)
     return figures
 
 
 def half_width(low: float | None, high: float | None) -> float | None:
-    """Return half the length of an interval, None without a finite one; 6 digits, since rounded ends differ by few."""
+    """Return half the length of an interval, rounded to 6 decimals; None without a finite interval."""
     if low is None or high is None or not math.isfinite(high - low):
         return None
     return round((high - low) / 2, 6)
@@ -57,17 +59,21 @@ def half_width(low: float | None, high: float | None) -> float | None:
 def compute_group_blocks(
     cases: Sequence[str], group_of: Mapping[str, str], metrics: Mapping[str, WeightedMetric]
 ) -> dict[str, CentreBlock]:
-    """Compute every metric on each group's cases, null if it is not finite, and the names of these cases.
+    """Compute every metric on the cases of each group; a value that is not finite becomes null.
 
-    The metrics take weights over `cases`; a case without a group is left out.
+    Args:
+        cases: Names of the cohort's cases.
+        group_of: Group of each case; cases without a group are left out.
+        metrics: Functions of weights over `cases`.
     """
-    of_case = [group_of.get(case) for case in cases]
+    groups = [group_of.get(case) for case in cases]
     blocks = {}
-    for group in sorted({name for name in of_case if name is not None}):
-        weights = np.array([[float(name == group) for name in of_case]])
-        names = [case for case, of in zip(cases, of_case, strict=True) if of == group]
+    for group in sorted({name for name in groups if name is not None}):
+        is_member = [name == group for name in groups]
+        weights = np.array([is_member], dtype=np.float64)
         values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
         figures = {name: CentreValue(value=value if math.isfinite(value) else None) for name, value in values.items()}
+        names = [*compress(cases, is_member)]
         blocks[group] = CentreBlock(cases=len(names), names=names, aggregates=figures)
     return blocks
 
@@ -75,51 +81,66 @@ def compute_group_blocks(
 def list_warnings(
     cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Mapping[str, MetricProfile]
 ) -> list[str]:
-    """Write one line for each ranked metric that is undefined or infinite, and the warnings of each answer.
+    """Return a line for each ranked metric that is undefined or infinite, and the warnings of each answer.
 
-    `estimates` holds each metric that the result shows.
+    Args:
+        cohort: The scored submission.
+        estimates: Every metric that the result shows.
+        ranked: The metrics that rank.
     """
-    values = {name: one.value for name, one in estimates.items()}
-    reasons = [f"{one.profile.prefix}{why}" for one in cohort.answers for why in one.measurement.undefined]
-    reason_of = {why.partition(":")[0]: why for why in reasons}
+    values = {name: estimate.value for name, estimate in estimates.items()}
+    reasons = [
+        f"{answer.profile.prefix}{reason}" for answer in cohort.answers for reason in answer.measurement.undefined
+    ]
+    reason_of = {reason.partition(":")[0]: reason for reason in reasons}
     lines = []
     for name in (name for name in ranked if values[name] is None):
-        null = [term for term in ranked[name].terms if values.get(term, 0.0) is None]
-        if null:
-            lines.append(f"{name}: null, since {', '.join(null)} has no value")
+        undefined_terms = [term for term in ranked[name].terms if values.get(term, 0.0) is None]
+        if undefined_terms:
+            lines.append(f"{name}: null, since {', '.join(undefined_terms)} has no value")
         else:
             lines.append(reason_of.get(name, f"{name}: {_NO_DATA}"))
     lines += [f"{name}: {_INFINITE}" for name in ranked if math.isinf(values[name] or 0.0)]
-    for answer in cohort.answers:
-        for name, warn in answer.measurement.warnings.items():
-            one = estimates.get(f"{answer.profile.prefix}{name}")
-            line = None if one is None or one.value is None else warn(one.value, one.ci95_high)
-            lines += [f"{answer.profile.prefix}{line}"] if line is not None else []
+    return [*lines, *(line for answer in cohort.answers for line in _list_answer_warnings(answer, estimates))]
+
+
+def _list_answer_warnings(answer: ScoredAnswer, estimates: Mapping[str, Estimate]) -> list[str]:
+    lines = []
+    for name, warn in answer.measurement.warnings.items():
+        estimate = estimates.get(f"{answer.profile.prefix}{name}")
+        if estimate is not None and estimate.value is not None:
+            line = warn(estimate.value, estimate.ci95_high)
+            if line is not None:
+                lines.append(f"{answer.profile.prefix}{line}")
     return lines
 
 
 def list_findings(cohort: ScoredCohort) -> list[Finding]:
-    """List answers that no case has, masks on other grids, references that are incomplete, cases without a centre."""
+    """List what organisers should look at.
+
+    The findings are answers that no case has, probable mistakes such as masks on other grids, incomplete references,
+    and cases without a centre.
+    """
     lines = [
-        Finding(one.profile.answer.name, f"no usable answer to any of {len(one.rows)} cases", action=_AS_MISSING)
-        for one in cohort.answers
-        if all(row.error is not None for row in one.rows)
+        Finding(answer.profile.answer.name, f"no usable answer to any of {len(answer.rows)} cases", action=_AS_MISSING)
+        for answer in cohort.answers
+        if None not in answer.table.errors
     ]
     lines += [
         finding for answer in cohort.answers for finding in answer.profile.scorer.find_problems(answer.counted_rows)
     ]
     lines += [finding for answer in cohort.answers for finding in _describe_incomplete(answer)]
     centre_of = cohort.centres
-    without = [case for case in cohort.cases if case not in centre_of]
-    if without:
-        found = f"none known for {format_names(without)}" if centre_of else "none known"
+    without_centre = [case for case in cohort.cases if case not in centre_of]
+    if without_centre:
+        problem = f"none known for {format_names(without_centre)}" if centre_of else "none known"
         expected = "a column CenterID, or IDs such as CHUV-001"
-        lines.append(Finding("centres", found, expected, "left out of the figures by centre"))
+        lines.append(Finding("centres", problem, expected, "left out of the figures by centre"))
     return lines
 
 
 def _describe_incomplete(answer: ScoredAnswer) -> list[Finding]:
-    """Name the cases with a part of the target in the reference, such as RFS without Relapse."""
+    """Return a finding for each kind of incomplete target in the reference, such as RFS without Relapse."""
     list_counted_cases: dict[str, list[str]] = {}
     for case, what in sorted(answer.reference.incomplete.items()):
         list_counted_cases.setdefault(what, []).append(case)
@@ -130,60 +151,53 @@ def _describe_incomplete(answer: ScoredAnswer) -> list[Finding]:
 
 
 def count_cases(cohort: ScoredCohort) -> CaseCounts:
-    """Count the cases that count, and list the names of those that are missing, failed, skipped, unknown or duplicate.
+    """Count the cases that count, and list the names of missing, failed, skipped, unknown and duplicate cases.
 
-    With several answers a case is missing if it has none of them; a single absent answer stands under `failed`, with
-    the answer's name in the reason.
+    In a task with several answers a case is missing if all of its answers are absent. If only some answers are absent,
+    each of them is listed under `failed`, with the answer's name in the reason.
     """
     in_reference = {case for answer in cohort.answers for case in answer.reference.cases}
-    unusable, missing, failed = _unusable(cohort)
+    rows = [(answer.profile.answer.name, row) for answer in cohort.answers for row in answer.rows]
+    submitted = {row.case for _, row in rows if row.error is None or row.failed}
+    unusable = {row.case for _, row in rows if row.error is not None}
+    failed = [
+        FailedCase(case=row.case, why=f"{name}: {row.error}" if cohort.has_several_answers else row.error)
+        for name, row in sorted(rows, key=lambda entry: entry[1].case)
+        if row.error is not None and row.case in submitted
+    ]
     return CaseCounts(
         in_ground_truth=len(in_reference),
         used=len(cohort.cases),
-        answered=len({row.case for answer in cohort.answers for row in answer.rows} - unusable),
-        missing=missing,
+        answered=len({row.case for _, row in rows} - unusable),
+        missing=sorted(unusable - submitted),
         failed=failed,
-        skipped=_reasons_for_skipping(cohort),
+        skipped=_list_skipped(cohort),
         unknown=cohort.unknown,
         duplicate=sorted({case for answer in cohort.answers for case in answer.submission.duplicate}),
     )
 
 
-def _unusable(cohort: ScoredCohort) -> tuple[set[str], list[str], list[FailedCase]]:
-    """Find cases that lack a usable answer, the missing ones among them, and the reasons of the others."""
-    rows = [(answer.profile.answer.name, row) for answer in cohort.answers for row in answer.rows]
-    submitted = {row.case for _, row in rows if row.error is None or row.failed}
-    without = sorted(((name, row) for name, row in rows if row.error is not None), key=lambda entry: entry[1].case)
-    failed = [
-        FailedCase(case=row.case, why=f"{name}: {row.error}" if cohort.has_several_answers else row.error)
-        for name, row in without
-        if row.case in submitted
-    ]
-    unusable = {row.case for _, row in without}
-    return unusable, sorted(unusable - submitted), failed
-
-
-def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str] | int]:
-    reasons: dict[str, Sequence[str]] = dict(cohort.excluded)
+def _list_skipped(cohort: ScoredCohort) -> dict[str, list[str] | int]:
+    """Return the cases that do not count, by the reason."""
+    cases_of: dict[str, Sequence[str]] = dict(cohort.excluded)
     for answer in cohort.answers:
-        left_out = sorted(set(answer.table.cases) - set(answer.counted.cases))
-        of_answer: dict[str, Sequence[str]] = {
-            "no_target_in_ground_truth": answer.reference.without_target,
-            "class_not_counted": answer.reference.not_counted,
-            "no_usable_prediction": left_out,
-        }
         prefix = cohort.reason_prefix(answer)
-        reasons |= {f"{prefix}{why}": cases for why, cases in of_answer.items()}
-    return {why: list(cases) for why, cases in reasons.items() if cases}
+        cases_of[f"{prefix}no_target_in_ground_truth"] = answer.reference.without_target
+        cases_of[f"{prefix}class_not_counted"] = answer.reference.not_counted
+        cases_of[f"{prefix}no_usable_prediction"] = sorted(set(answer.table.cases) - set(answer.counted.cases))
+    return {reason: list(cases) for reason, cases in cases_of.items() if cases}
 
 
 def make_provenance(
     task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str], **draws: Any
 ) -> Provenance:
     """Record the version, task, edition, rules, ranked metrics, checksum of the cases, and draws of an evaluation."""
-    more: dict[str, Any] = {} if task.own_edition is None else {"own_edition": task.own_edition}
-    if sums := select_weighted_sums(task.metrics):
-        more["weighted_sums"] = sums
+    optional: dict[str, Any] = {}
+    if task.own_edition is not None:
+        optional["own_edition"] = task.own_edition
+    sums = select_weighted_sums(task.metrics)
+    if sums:
+        optional["weighted_sums"] = sums
     return Provenance(
         format=METRICS_FORMAT,
         version=find_version("hecktor"),
@@ -192,7 +206,7 @@ def make_provenance(
         options={**task.options, **more_options},
         ranked_metrics=list(task.ranking.official_metrics),
         case_set_sha256=compute_case_digest(case for answer in cohort.answers for case in answer.reference.targets),
-        **more,
+        **optional,
         **draws,
     )
 
@@ -203,9 +217,9 @@ def compute_case_digest(cases: Iterable[str]) -> str:
 
 
 def remove_rows(report: MetricsJson) -> MetricsJson:
-    """Return a metrics.json for submitters: aggregates and numbers of cases, no row, name, centre or digest.
+    """Return the results for submitters: aggregates and numbers of cases without rows, names, centres and digest.
 
-    A digest of the names would tell who has a target to anyone who knows the names of all patients.
+    A digest of the names would reveal who has a target to anyone who knows the names of all patients.
     """
     cases = report.cases
     return MetricsJson(
@@ -219,7 +233,8 @@ def remove_rows(report: MetricsJson) -> MetricsJson:
 def read_metrics(path: Path, team: str) -> MetricsJson:
     """Read a metrics.json that this project wrote.
 
-    Raises HecktorError: no such file, or not a metrics.json of this project; the message names the file.
+    Raises:
+        HecktorError: The file does not exist or is no metrics.json of this project; the message names the file.
     """
     where = describe_file(path)
     content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=describe_source(where, team))
@@ -227,7 +242,15 @@ def read_metrics(path: Path, team: str) -> MetricsJson:
 
 
 def parse_metrics(content: Any, where: str) -> MetricsJson:
-    """Return the metrics.json itself, or parse its content; `where` names it in messages. Raises as `read_metrics`."""
+    """Parse the content of a metrics.json; return it unchanged if it is parsed already.
+
+    Args:
+        content: Parsed JSON, or a `MetricsJson`.
+        where: Name of the file in messages.
+
+    Raises:
+        HecktorError: The content is no metrics.json of this project; the message names the place.
+    """
     if isinstance(content, MetricsJson):
         document = content
     else:
@@ -238,7 +261,7 @@ def parse_metrics(content: Any, where: str) -> MetricsJson:
 
 
 def _check_format(content: Any, where: str) -> None:
-    """Raise `HecktorError` for a metrics.json of another format, whose rows have other keys."""
+    """Raise `HecktorError` if the metrics.json states another format; its rows have other keys."""
     origin = content.get("provenance") if isinstance(content, dict) else None
     stated = origin.get("format") if isinstance(origin, dict) else None
     if isinstance(stated, int) and stated != METRICS_FORMAT:
@@ -246,11 +269,14 @@ def _check_format(content: Any, where: str) -> None:
 
 
 def describe_source(where: str, team: str) -> str:
-    """Return the file and the team, without naming either twice."""
-    return where if team in where else team if where in team else f"{where} ({team})"
+    """Return the file and the team for messages; a name that contains the other name is enough."""
+    if team in where:
+        return where
+    return team if where in team else f"{where} ({team})"
 
 
 def _check_cases(rows: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Raise `HecktorError` for a row without the name of a case, or for two rows of one case."""
     cases: set[str] = set()
     for number, row in enumerate(rows):
         case = row.get("case")

@@ -1,4 +1,4 @@
-"""A scored submission: the rows of each answer, joined by case into one cohort."""
+"""A scored submission: the rows of its answers, joined by case into one cohort."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MeasuredAnswer:
 
 
 def measure_answer(profile: AnswerProfile, table: RowTable) -> MeasuredAnswer:
-    """Return the rows of an answer, the rows that count by its rule for missing cases, and their metrics."""
+    """Select the rows of an answer that count by its rule for missing cases, and compute their metrics."""
     counted = table.select([is_counted(error, profile.rules.missing) for error in table.errors])
     return MeasuredAnswer(profile, table, counted, profile.scorer.measure(counted))
 
@@ -49,7 +49,7 @@ def select_weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[
 
 @dataclass(frozen=True)
 class ScoredAnswer(MeasuredAnswer):
-    """One answer with the objects of its rows, its reference and what was submitted."""
+    """One answer that was just scored, with the objects of its rows, its reference and the submission."""
 
     rows: Sequence[CaseRow]
     reference: Reference[Any]
@@ -65,8 +65,11 @@ class ScoredAnswer(MeasuredAnswer):
 class ScoredCohort:
     """The answers of a submission over one cohort of cases.
 
-    `cases` are those that count for any answer, sorted. `metrics` carry the answers' prefixes and take weights of
-    shape (replicates, cases), so that one draw of cases serves all answers; weighted sums are among them.
+    Attributes:
+        answers: The answers with their rows.
+        cases: The cases that count for any answer, sorted.
+        metrics: All metrics by name, with the prefixes of their answers, weighted sums included. They take weights of
+            shape (replicates, cases), so that one draw of cases serves all answers.
     """
 
     answers: tuple[ScoredAnswer, ...]
@@ -79,23 +82,24 @@ class ScoredCohort:
         return len(self.answers) > 1
 
     def rows_as_json(self) -> list[dict[str, Any]]:
-        """One row for each case: the answer's own, or `{"case": ..., "<answer>": {...}}` for several answers."""
+        """Return one row for each case: the row of the only answer, or `{"case": ..., "<answer>": {...}}`."""
+        rows_of = {
+            answer.profile.answer.name: [answer.profile.scorer.row_as_json(row) for row in answer.rows]
+            for answer in self.answers
+        }
         if not self.has_several_answers:
-            (answer,) = self.answers
-            scorer = answer.profile.scorer
-            return [scorer.row_as_json(row) for row in answer.rows]
+            (rows,) = rows_of.values()
+            return rows
         joined: dict[str, dict[str, Any]] = {}
-        for answer in self.answers:
-            scorer = answer.profile.scorer
-            for row in answer.rows:
-                content = scorer.row_as_json(row)
-                del content["case"]
-                joined.setdefault(row.case, {"case": row.case})[answer.profile.answer.name] = content
+        for name, rows in rows_of.items():
+            for row in rows:
+                case = row.pop("case")
+                joined.setdefault(case, {"case": case})[name] = row
         return [joined[case] for case in sorted(joined)]
 
     @property
     def unknown(self) -> list[str]:
-        """Submitted names that match no case of any answer, sorted; a name that is submitted twice appears twice."""
+        """Submitted names that match no case, sorted; a name that is submitted twice for one answer appears twice."""
         counts: Counter[str] = Counter()
         for answer in self.answers:
             counts |= Counter(answer.submission.unknown)
@@ -103,26 +107,26 @@ class ScoredCohort:
 
     @property
     def excluded(self) -> dict[str, tuple[str, ...]]:
-        """Cases excluded from a metric for what their masks hold, by reason."""
+        """Cases that do not count in a metric because of their masks, by the reason."""
         return {
-            f"{self.reason_prefix(answer)}{why}": cases
+            f"{self.reason_prefix(answer)}{reason}": cases
             for answer in self.answers
-            for why, cases in answer.measurement.excluded.items()
+            for reason, cases in answer.measurement.excluded.items()
         }
 
     def reason_prefix(self, answer: ScoredAnswer) -> str:
-        """Precedes the reasons why cases of an answer do not count; its metrics' prefix may be empty for several."""
+        """Return the prefix of the reasons why cases of an answer do not count; empty in a task with one answer."""
         return f"{answer.profile.answer.name}_" if self.has_several_answers else ""
 
     @property
     def centres(self) -> dict[str, str]:
-        """The centre of each case, as far as known: that of a table before the one in its name."""
+        """The centre of each case with a known centre; a table's centre goes before the centre in the case's name."""
         in_tables = {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
         return find_centres(self.cases, in_tables)
 
 
 def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
-    """Join the answers over the union of the cases that count; `ranked` defines the weighted sums."""
+    """Join answers into the cohort of all cases that count for any answer; `ranked` defines the weighted sums."""
     cases = list_counted_cases(answers)
     return ScoredCohort(tuple(answers), cases, join_metrics(cases, answers, select_weighted_sums(ranked)))
 
@@ -130,21 +134,24 @@ def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricPro
 def join_metrics(
     cases: Sequence[str], answers: Iterable[MeasuredAnswer], sums: Mapping[str, Mapping[str, float]]
 ) -> dict[str, WeightedMetric]:
-    """Return the metrics of all answers, under their prefixes, as functions of the weights of these cases.
+    """Return the metrics of all answers, with the answers' prefixes, as functions of the weights of a cohort.
 
-    The weighted sums are included if all of their terms are measured.
+    Args:
+        cases: Names of the cohort's cases, which include the cases that count for each answer.
+        answers: The answers.
+        sums: Weights of the terms of each weighted sum. A sum is included if all of its terms are measured.
     """
     measured: dict[str, WeightedMetric] = {}
     for answer in answers:
         places = find_places(cases, answer.counted.cases)
         for name, metric in answer.measurement.metrics.items():
             measured[f"{answer.profile.prefix}{name}"] = extend_to_cohort(metric, places, len(cases))
-    of_sums = {
+    measured_sums = {
         name: WeightedSum([(weight, measured[term]) for term, weight in terms.items()])
         for name, terms in sums.items()
         if set(terms) <= set(measured)
     }
-    return {**measured, **of_sums}
+    return {**measured, **measured_sums}
 
 
 def find_places(cases: Sequence[str], counted: Sequence[str]) -> Integers:

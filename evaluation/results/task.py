@@ -23,14 +23,14 @@ class TaskResults:
     """Teams whose results were validated and may be compared: same task, edition, rules, cases and reference.
 
     Attributes:
-        profile: the task, with the rules of the evaluations as far as results have rows.
-        teams: each team's metrics.json, in the order of the leaderboard once there is one.
-        answers: the rows of each team that has any, by answer, with their metrics.
-        leaderboard: None until the teams are ranked.
-        out_of_competition: the metrics.json of each entry that the leaderboard shows without a rank, if it has one.
-        folders: the folder of each team's metrics.json.
-        scans: figures of the scans by case and name, if `study baselines` has measured them.
-        groups: the group of each case, by the column of a table.
+        profile: The task, with the rules of the evaluations if a team has rows.
+        teams: Each team's metrics.json, in the order of the leaderboard if the teams are ranked.
+        answers: By team and answer, the rows with their metrics; teams without rows are left out.
+        leaderboard: The leaderboard; None until the teams are ranked.
+        out_of_competition: The metrics.json of entries that the leaderboard shows without a rank.
+        folders: The folder of each team's metrics.json.
+        scans: Figures of the scans by case and name, if `study baselines` has measured them.
+        groups: The group of each case, by the column of a table.
     """
 
     profile: TaskProfile
@@ -44,26 +44,27 @@ class TaskResults:
 
     @property
     def task(self) -> Algorithm:
-        """The task, under its number in the results; two folders may hold tasks of one name."""
+        """The task with its number in the results; two folders may hold tasks of one name."""
         return self.profile.algorithm
 
     @property
     def key(self) -> str:
-        """Names the task on a page and in folders."""
+        """The name of the task on a page and in folders."""
         return f"task{self.task.number}"
 
     @property
     def board(self) -> Leaderboard:
-        """The leaderboard of ranked teams."""
+        """The leaderboard; raises ValueError if the teams are not ranked."""
         if self.leaderboard is None:
             raise ValueError("the teams are not ranked")
         return self.leaderboard
 
     @property
     def deciding(self) -> list[str]:
-        """The metrics that decide the official ranking, without those that only break ties.
+        """The metrics that decide the official ranking, without metrics that only break ties.
 
-        All metrics, or the one by which it ranks, if the edition does not know the ranking.
+        If the edition does not know the ranking, this is the metric of the ranking's name or, without such a metric,
+        all metrics.
         """
         official, known = self.board.official, list(self.board.metrics)
         scheme = self.profile.ranking.schemes.get(official)
@@ -74,8 +75,8 @@ class TaskResults:
 
     @property
     def is_unchecked(self) -> bool:
-        """Return whether the leaderboard has no metrics.json to check its values against."""
-        return not any(one.cases.used for one in self.teams.values())
+        """Whether no metrics.json exists that the leaderboard's values could be compared with."""
+        return not any(metrics.cases.used for metrics in self.teams.values())
 
     @cached_property
     def all(self) -> dict[str, MetricsJson]:
@@ -97,54 +98,54 @@ class TaskResults:
         return [name for name in self.profile.metrics if self.value(team, name) is None]
 
     def value(self, team: str, metric: str) -> float | None:
-        """Return a metric's value of a team, infinity included; None if it is undefined or absent."""
+        """Return a team's value of a metric, which may be infinite; None if it is undefined or absent."""
         figures = self.all[team].aggregates.get(metric)
         return None if figures is None else figures.figure()
 
     def rows_of(self, team: str, answer: str) -> Sequence[Mapping[str, Any]]:
-        """Return a team's rows of one answer with one level of keys, see `evaluation.rows.mask.flatten_row`."""
+        """Return a team's rows of one answer with one level of keys (`evaluation.rows.mask.flatten_row`)."""
         rows = self.all[team].rows_of(answer, several=self.profile.has_several_answers)
         return [flatten_row(row) for row in rows]
 
     def options_of(self, team: str, answer: str) -> Mapping[str, Any]:
-        """Return the rules by which a team's answer was scored."""
+        """Return the rules of the evaluation of a team's answer."""
         options = self.all[team].provenance.options
         return options.get(answer, {}) if self.profile.has_several_answers else options
 
     @cached_property
     def cases(self) -> tuple[str, ...]:
-        """The cases that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
-        their evaluation.
+        """The cases that count for any team, sorted.
+
+        For one team, or for teams that skip the same cases, this is the cohort of their evaluation.
         """
-        return list_counted_cases(answer for of_team in self.answers.values() for answer in of_team.values())
+        return list_counted_cases(answer for answers in self.answers.values() for answer in answers.values())
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, WeightedMetric]]:
-        """All metrics of each team with rows, ranked or not, as functions of weights (replicates, cases).
+        """All metrics of each team with rows as functions of weights of shape (replicates, cases).
 
-        Cases that do not count for a team weigh nothing.
+        The weights of cases that do not count for a team have no effect.
         """
         sums = select_weighted_sums(self.profile.metrics)
-        return {team: join_metrics(self.cases, of_team.values(), sums) for team, of_team in self.answers.items()}
+        return {team: join_metrics(self.cases, answers.values(), sums) for team, answers in self.answers.items()}
 
     @cached_property
     def scored_cases(self) -> set[str]:
-        """The cases of which any team has a row."""
-        return {row["case"] for one in self.teams.values() for row in one.results}
+        """The cases with a row of any team."""
+        return {row["case"] for metrics in self.teams.values() for row in metrics.results}
 
     @property
     def centres(self) -> dict[str, str]:
-        """The centre of each case; files without rows do not tell it."""
-        blocks = [item for one in self.teams.values() for item in one.centres.items()]
+        """The centre of each case; files without rows do not hold it."""
+        blocks = [block for metrics in self.teams.values() for block in metrics.centres.items()]
         return {case: centre for centre, block in blocks for case in block.names}
 
     @property
     def prediction_folders(self) -> dict[str, Path]:
-        """The folders of masks that `rehearse` wrote beside the teams' metrics.json."""
-        of_answer = (
-            self.task.mask_spec.name if self.task.mask_spec is not None and self.profile.has_several_answers else ""
-        )
-        folders = {team: folder / "predictions" / of_answer for team, folder in self.folders.items()}
+        """The folders of masks that `rehearse` wrote next to the teams' metrics.json."""
+        mask, several = self.task.mask_spec, self.profile.has_several_answers
+        subfolder = mask.name if mask is not None and several else ""
+        folders = {team: folder / "predictions" / subfolder for team, folder in self.folders.items()}
         return {team: folder for team, folder in folders.items() if folder.is_dir()}
 
     def select(self, names: Mapping[str, str] | Iterable[str]) -> TaskResults:

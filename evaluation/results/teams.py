@@ -40,51 +40,57 @@ def load_teams(
     """Read and check the results of teams, by name.
 
     Args:
-        sources: each team's metrics.json.
-        task: name or number; None for the task of the first team's results.
-        edition: name or path of an edition, by whose rules the results were scored; None for the edition of the first
-            team's results, whose rules options may have changed.
-        without_rows: whether results may lack rows, so that nothing in them can be checked.
+        sources: Each team's metrics.json.
+        task: Name or number; None takes the task of the first team's results.
+        edition: Name or path of an edition. The results must have been scored by its rules. None takes the edition of
+            the first team's results, whose rules may have been changed by options.
+        without_rows: Whether results may lack rows. Nothing in such results can be checked.
 
-    Raises HecktorError: two teams of one name; a file that cannot be read; a figure that cannot be or does not follow
-    from the rows, naming its file and case; or results that differ in task, edition, rules, cases or reference, naming
-    the difference.
+    Raises:
+        HecktorError: Two teams have the same name, a file cannot be read, a figure is impossible or does not follow
+            from the rows, or the results differ in task, edition, rules, cases or reference. The message names the
+            file and the case, or the difference.
     """
     pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
     check_team_names([name for name, _ in pairs])
     if not pairs:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
-    read = {name: _read(source, name) for name, source in pairs}
+    read = {name: _read_source(source, name) for name, source in pairs}
     first, where = next(iter(read.values()))
     profile = find_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
     results = validate_teams(profile.task(task or first.provenance.task), read, same_rules=edition is not None)
-    lacking = [source for one, source in read.values() if not one.results]
-    if lacking and not without_rows:
-        raise HecktorError(lacking[0], "no per-case rows", "rows to check its values, or --without-rows")
+    sources_without_rows = [source for metrics, source in read.values() if not metrics.results]
+    if sources_without_rows and not without_rows:
+        raise HecktorError(sources_without_rows[0], "no per-case rows", "rows to check its values, or --without-rows")
     return results
 
 
 def validate_teams(
     profile: TaskProfile, read: Mapping[str, tuple[MetricsJson, str]], *, same_rules: bool = False
 ) -> TaskResults:
-    """Validate the results of teams and check that they can be compared. Raises as `load_teams`.
+    """Validate the results of teams and check that they can be compared.
 
     Args:
-        profile: the task, under whose edition the results are shown.
-        read: each team's metrics.json, and its name in messages.
-        same_rules: whether the results must follow every rule of the profile. Otherwise only results of another
-            edition must; results of the profile's edition may have been scored with options.
+        profile: The task; its edition is the edition of the page or leaderboard that shows the results.
+        read: Each team's metrics.json and its name in messages.
+        same_rules: Whether all results must follow every rule of the profile. Otherwise this holds only for results of
+            another edition; results of the profile's edition may have been scored with options.
+
+    Raises:
+        HecktorError: As `load_teams`.
     """
     _check_comparable(profile, {team: metrics for team, (metrics, _) in read.items()})
     for metrics, source in read.values():
         stated = metrics.provenance
         if same_rules or (stated.edition, stated.own_edition) != (profile.edition, profile.own_edition):
             _check_rules(profile, stated.options, source)
-    with_rows = next(((one.provenance.options, source) for one, source in read.values() if one.results), None)
-    profile = with_stated_rules(profile, *with_rows) if with_rows else profile
     for metrics, source in read.values():
-        others = {name for name, metric in profile.metrics.items() if not states_metric(metrics, name, metric)}
-        figures = {name: one for name, one in metrics.aggregates.items() if name not in others}
+        if metrics.results:
+            profile = with_stated_rules(profile, metrics.provenance.options, source)
+            break
+    for metrics, source in read.values():
+        redefined = {name for name, metric in profile.metrics.items() if not states_metric(metrics, name, metric)}
+        figures = {name: figure for name, figure in metrics.aggregates.items() if name not in redefined}
         check_ranges(figures, profile, source)
     teams, answers = {}, {}
     for team, (metrics, source) in read.items():
@@ -99,7 +105,7 @@ def validate_teams(
 def _check_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) -> None:
     """Raise HecktorError if the options that a file, `source`, states are other rules than the profile's.
 
-    Surfaces of more labels than the profile asks for are no difference: they add metrics.
+    The file may have measured surfaces of more labels than the profile asks for, because these only add metrics.
     """
     stated_rules, expected_rules = [], []
     for name, answer in profile.answers.items():
@@ -121,17 +127,17 @@ def _check_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) 
 
 
 def _with_own_sums(metrics: MetricsJson, profile: TaskProfile) -> MetricsJson:
-    """Return results without rows, with each weighted sum of the profile that the file lacks or weights otherwise.
+    """Return results without rows, with the profile's weighted sums that the file does not state with these weights.
 
-    The sums are sums of the stated values and have no interval.
+    The sums are computed from the stated values and have no interval.
     """
-    values = {name: one.figure() for name, one in metrics.aggregates.items()}
-    others = {
+    values = {name: figures.figure() for name, figures in metrics.aggregates.items()}
+    sums = {
         name: MetricFigures.from_values(compute_weighted_sum(values, metric.terms))
         for name, metric in profile.metrics.items()
         if metric.terms and not states_metric(metrics, name, metric)
     }
-    return metrics.model_copy(update={"aggregates": {**metrics.aggregates, **others}})
+    return metrics.model_copy(update={"aggregates": {**metrics.aggregates, **sums}})
 
 
 def check_team_names(names: Sequence[str]) -> None:
@@ -142,7 +148,7 @@ def check_team_names(names: Sequence[str]) -> None:
 
 
 def check_folder_names(names: Iterable[str]) -> None:
-    """Raise HecktorError for a name that cannot be that of a team and its folder."""
+    """Raise HecktorError for a name that a team and its folder cannot have."""
     for name in names:
         try:
             check_team_name(name)
@@ -150,83 +156,95 @@ def check_folder_names(names: Iterable[str]) -> None:
             raise HecktorError("team", f"found {name!r}", str(expected)) from None
 
 
-def _read(source: Source, name: str) -> tuple[MetricsJson, str]:
+def _read_source(source: Source, name: str) -> tuple[MetricsJson, str]:
     if isinstance(source, Path):
         return read_metrics(source, name), describe_source(describe_file(source), name)
     return source if isinstance(source, tuple) else (parse_metrics(source, name), name)
 
 
 def find_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, where: str) -> EvaluationProfile:
-    """Find the profile of the edition that a file states, by `name` or with its text `own`, or the option `edition`.
+    """Find the profile of the edition of a results file.
 
-    Raises HecktorError: the file, `where` in messages, states an edition that is neither given nor of the package, or
-    one of the given name with other contents.
+    Args:
+        name: Name of the edition that the file states.
+        own: Content of a custom edition that the file holds.
+        edition: Name or path of an edition that a user chose; it replaces the edition of the file.
+        where: Name of the file in messages.
+
+    Raises:
+        HecktorError: The edition of the file is neither chosen nor part of the package, or the chosen edition has the
+            same name and other contents.
     """
     if edition is None and own is not None:
         embedded = parse_edition(own, f"{where}: own_edition")
         if embedded.name != name:
-            raise HecktorError(where, f"edition {name!r:.60} with the text of {embedded.name}", "that of its own")
+            raise HecktorError(
+                where, f"edition {name!r:.60} with the text of {embedded.name}", f"the text of {name!r:.60}"
+            )
         return build_profile(embedded)
-    # A path in the results could name an edition of the team's own.
+    # A name in the results may be a path, and could lead to an edition that the team wrote.
     if edition is None and name not in list_editions():
         expected = f"one of {', '.join(list_editions())}, or its file as --edition"
         raise HecktorError(where, f"edition {name!r:.60}", expected)
     profile = load_profile(edition or name)
     stated = profile.edition
     if own is not None and stated.name == name and stated.content != own:
-        found = f"edition {name!r} with other contents (sha256 {content_digest(own)}) than --edition"
-        raise HecktorError(
-            where, found, f"sha256 {content_digest(stated.content)}, or another name for the changed edition"
-        )
+        problem = f"edition {name!r} with other contents (sha256 {content_digest(own)}) than --edition"
+        expected = f"sha256 {content_digest(stated.content)}, or another name for the changed edition"
+        raise HecktorError(where, problem, expected)
     return profile
 
 
 def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) -> None:
-    (name, first), *others = teams.items()
+    """Raise HecktorError unless all results are of the profile's task, of one edition, of the same rules and cases."""
+    (name, first), *rest = teams.items()
     stated, task = first.provenance, profile.algorithm.name
     if stated.task != task:
         raise HecktorError(name, f"metrics of task {stated.task!r}", f"{task!r}")
     # A custom edition may rank any results; an edition of the package refuses results of another edition.
     if stated.edition != profile.edition and {stated.edition, profile.edition} <= set(list_editions()):
         raise HecktorError(name, f"metrics of edition {stated.edition!r}", f"{profile.edition!r}")
-    for team, other in others:
-        who = f"{name} and {team}"
+    for team, metrics in rest:
+        both = f"{name} and {team}"
         for key in MUST_AGREE:
-            values = getattr(stated, key), getattr(other.provenance, key)
-            if values[0] != values[1]:
-                value, other_value = _differences(*values)
-                raise HecktorError(who, f"{key} differ ({value} and {other_value})", "one for all teams")
-        texts = [stated.own_edition, other.provenance.own_edition]
-        if texts[0] != texts[1]:
-            digests = " and ".join(map(content_digest, texts))
-            found = f"{stated.edition!r} with different contents (sha256 {digests})"
-            raise HecktorError(who, found, "the same edition for all teams")
-        _check_same_cases({name: first, team: other}, who)
+            expected, actual = getattr(stated, key), getattr(metrics.provenance, key)
+            if expected != actual:
+                problem = f"{_keep_differences(expected, actual)} and {_keep_differences(actual, expected)}"
+                raise HecktorError(both, f"{key} differ ({problem})", "one for all teams")
+        editions = [stated.own_edition, metrics.provenance.own_edition]
+        if editions[0] != editions[1]:
+            digests = " and ".join(map(content_digest, editions))
+            problem = f"{stated.edition!r} with different contents (sha256 {digests})"
+            raise HecktorError(both, problem, "the same edition for all teams")
+        _check_same_cases({name: first, team: metrics}, both)
 
 
-def _check_same_cases(teams: Mapping[str, MetricsJson], who: str) -> None:
-    """Raise HecktorError unless two teams have the same cases."""
-    digests = [one.provenance.case_set_sha256 for one in teams.values()]
-    if "" in digests:  # files without rows tell numbers alone
-        numbers = [one.cases.in_ground_truth for one in teams.values()]
+def _check_same_cases(teams: Mapping[str, MetricsJson], both: str) -> None:
+    """Raise HecktorError unless two teams have the same cases; `both` names them in the message."""
+    digests = [metrics.provenance.case_set_sha256 for metrics in teams.values()]
+    if "" in digests:  # Files without rows hold only the number of cases.
+        numbers = [metrics.cases.in_ground_truth for metrics in teams.values()]
         if numbers[0] != numbers[1]:
-            found = f"scored on {numbers[0]} and {numbers[1]} cases of the ground truth"
-            raise HecktorError(who, found, "the same cases")
+            problem = f"scored on {numbers[0]} and {numbers[1]} cases of the ground truth"
+            raise HecktorError(both, problem, "the same cases")
         return
     if digests[0] == digests[1]:
         return
-    of_teams = [{row["case"] for row in one.results} for one in teams.values()]
-    only = [sorted(cases - others) for cases, others in (of_teams, of_teams[::-1])]
-    named = [f"{format_names(cases)} only in {team}" for team, cases in zip(teams, only, strict=True) if cases]
-    if not all(of_teams):
-        raise HecktorError(who, "scored on different cases", "the same cases")
-    if named:  # otherwise the rows of one belie its checksum, which its validation names
-        raise HecktorError(who, f"scored on different cases: {'; '.join(named)}", "the same cases")
+    cases = {team: {row["case"] for row in metrics.results} for team, metrics in teams.items()}
+    common = set.intersection(*cases.values())
+    differences = [
+        f"{format_names(sorted(names - common))} only in {team}" for team, names in cases.items() if names - common
+    ]
+    if not all(cases.values()):
+        raise HecktorError(both, "scored on different cases", "the same cases")
+    # If the rows have the same cases, the checksum of a file is wrong, which its validation reports.
+    if differences:
+        raise HecktorError(both, f"scored on different cases: {'; '.join(differences)}", "the same cases")
 
 
-def _differences(first: object, second: object) -> tuple[object, object]:
-    if not (isinstance(first, dict) and isinstance(second, dict)):
-        return first, second
-    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
-    inner = {name: _differences(first.get(name), second.get(name)) for name in names}
-    return {name: one for name, (one, _) in inner.items()}, {name: other for name, (_, other) in inner.items()}
+def _keep_differences(value: object, compared: object) -> object:
+    """Return the value; of nested objects only the entries that differ from the compared value."""
+    if not (isinstance(value, dict) and isinstance(compared, dict)):
+        return value
+    names = [name for name in {**value, **compared} if value.get(name) != compared.get(name)]
+    return {name: _keep_differences(value.get(name), compared.get(name)) for name in names}

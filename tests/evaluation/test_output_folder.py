@@ -33,7 +33,7 @@ def test_the_result_of_another_task_is_kept(tmp_path: Path, other: str) -> None:
         file.parent.mkdir()
         file.write_text('{"accuracy": 1}')
     before = file.read_bytes()
-    with pytest.raises(HecktorError, match=f"found that of {other}, expected another --output"):
+    with pytest.raises(HecktorError, match=f"found the file of {other}, expected another --output"):
         scored(tmp_path, "rfs")
     assert file.read_bytes() == before
 
@@ -89,6 +89,6 @@ def test_a_leaderboard_of_another_task_is_kept(tmp_path: Path, other: str) -> No
     else:
         files[0].write_text('["players"]')
     before = [file.read_bytes() for file in files]
-    with pytest.raises(HecktorError, match=f"leaderboard.json: found that of {other}, expected another --output"):
+    with pytest.raises(HecktorError, match=f"leaderboard.json: found the file of {other}, expected another --output"):
         rank(arguments)
     assert [file.read_bytes() for file in files] == before
