@@ -168,7 +168,7 @@ def _describe_counts(cases: Mapping[str, Any]) -> list[str]:
 def _list_warnings(report: Mapping[str, Any]) -> list[str]:
     cases = report["cases"]
     lines = [f"{failure['case']} failed: {failure['why']}" for failure in cases.get("failed", ())]
-    explanations = {"missing": "", "unknown": "", "duplicate": ", several answers of which none counts"}
+    explanations = {"missing": "", "unknown": "", "duplicate": ", several answers, so that none counts"}
     for key, explanation in explanations.items():
         if cases.get(key):
             lines.append(f"{key}{explanation}: {', '.join(cases[key])}")

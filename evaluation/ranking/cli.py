@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
-from contract.io.files import format_json, suggest_folder, write_files, write_text
+from contract.io.files import suggest_folder, write_files, write_text
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON, compose, is_system_name
@@ -17,7 +17,7 @@ from evaluation.editions.document import TIE_RULES
 from evaluation.options import parse_name_path, parse_name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, make_paths_relative
-from evaluation.results.documents import check_owner, read_task
+from evaluation.results.documents import check_owner, format_document, read_task
 
 if TYPE_CHECKING:
     from evaluation.ranking.out_of_competition import OutOfCompetitionSource
@@ -62,7 +62,7 @@ def _rank(options: argparse.Namespace) -> int:
     check_owner(options.output / LEADERBOARD_JSON, board.task)
     contents = {CASES_CSV: format_cases(board.files)} if options.cases else {}
     board = board.model_copy(update={"files": make_paths_relative(options.output, board.files)})
-    contents |= {LEADERBOARD_JSON: format_json(board.to_dict()), LEADERBOARD_CSV: format_board_csv(board)}
+    contents |= {LEADERBOARD_JSON: format_document(board), LEADERBOARD_CSV: format_board_csv(board)}
     if options.latex:
         contents[LEADERBOARD_TEX] = format_board_latex(board)
     write_files({options.output / name: text.encode() for name, text in contents.items()})

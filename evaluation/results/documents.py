@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticSerializationError
 
 from contract.documents import Document, Text, make_document_error
 from contract.errors import HecktorError, OutputError
-from contract.io.files import MAX_JSON_BYTES, read_json
+from contract.io.files import MAX_JSON_BYTES, format_json, read_json
 from contract.platform import METRICS_JSON
 
 METRICS_FORMAT: Final = 2
@@ -185,6 +186,14 @@ def check_document(content: object, model: type[AnyResult], where: str) -> AnyRe
         return model.model_validate(content)
     except ValidationError as problem:
         raise make_document_error(problem, where, HecktorError) from None
+
+
+def format_document(document: Document) -> str:
+    """Return a document as the text of a JSON file, several times faster than `format_json`."""
+    try:
+        return document.model_dump_json(indent=2, exclude_unset=True) + "\n"
+    except PydanticSerializationError:  # half of a surrogate pair, which only `format_json` writes
+        return format_json(document.model_dump(exclude_unset=True))
 
 
 def check_owner(earlier: Path, task: str) -> None:

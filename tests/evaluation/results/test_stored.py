@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from evaluation.api import evaluate
 from evaluation.ranking.table import format_identical_answers
+from evaluation.results.documents import format_document
 from evaluation.results.metrics_json import half_width
 from evaluation.results.teams import load_teams
 from evaluation.results.validation import find_identical_answers
@@ -84,3 +86,11 @@ def test_half_of_an_interval_for_a_leaderboard() -> None:
     """(0.9 - 0.2) / 2 = 0.35, without the noise of 0.9 - 0.2; no number without two finite ends."""
     assert half_width(0.2, 0.9) == 0.35
     assert [half_width(None, 0.9), half_width(0.2, math.inf), half_width(None, None)] == [None] * 3
+
+
+def test_a_document_is_written_as_its_dictionary():
+    """Also a text that is not Unicode, such as the name of a folder in another encoding."""
+    board = board_of({"m": "M \u2028"}, [{"team": "Zürich"}])
+    assert json.loads(format_document(board)) == board.to_dict()
+    odd = board.model_copy(update={"files": {"a": "\udcff/metrics.json"}})
+    assert json.loads(format_document(odd)) == odd.to_dict()
