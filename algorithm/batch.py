@@ -58,7 +58,7 @@ class BatchFolder:
                 raise OutputError("--output", found, "a writable folder") from None
 
     def is_finished(self, patient_id: str, package: PackageIdentity) -> bool:
-        """True if a record of this task and package, written after the mask, exists; its row then joins the table."""
+        """Return whether the record of this task and package, written after the mask, exists; its row is reused."""
         with suppress(HecktorError):
             record = read_json(self.record(patient_id))
             same = record["task"] == self.algorithm.name and record["package"] == package.model_dump()

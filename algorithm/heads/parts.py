@@ -66,7 +66,7 @@ class Survival(Document):
         return self.days[-1]
 
     def restricted_mean(self, score: float) -> float:
-        """Expected recurrence-free days within the horizon, always finite and above 0.
+        """Return the expected recurrence-free days within the horizon, always finite and above 0.
 
         The integral of exp(-H0(t) exp(score)) over t from 0 to the horizon, which falls strictly in the score as long
         as it differs from its limits, 0 and the horizon, in double precision.
