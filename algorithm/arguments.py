@@ -192,7 +192,7 @@ def find_many_cases(arguments: argparse.Namespace) -> tuple[BatchCase, ...]:
 
 def _check_options_of_many(arguments: argparse.Namespace) -> None:
     """Refuse options that do not fit many cases. Raises `HecktorError`."""
-    for name in ("input", "serve", "contours", "record", "probabilities"):
+    for name in ("input", "serve", "contours", "record"):
         if getattr(arguments, name):
             raise HecktorError(f"--{name}", "found with many cases in --ct", "one of them")
     if arguments.method != "baseline":

@@ -17,6 +17,7 @@ import SimpleITK as sitk
 from tqdm import tqdm
 
 from algorithm.case.cohort import TABLE_COLUMNS, BatchCase
+from algorithm.destination import PROBABILITY_FILES
 from algorithm.predictor import Predictor
 from contract import labels
 from contract.editions import Algorithm
@@ -36,10 +37,13 @@ ERROR: Final = "error"
 
 
 class BatchFolder:
-    """The output folder of many cases: a mask and a record of each, and a table of all."""
+    """The output folder of many cases: a mask and a record of each, and a table of all.
 
-    def __init__(self, root: Path, algorithm: Algorithm) -> None:
-        self.root, self.algorithm = root, algorithm
+    `probabilities_root` has a folder of probabilities for each case; None if they were not requested.
+    """
+
+    def __init__(self, root: Path, algorithm: Algorithm, probabilities_root: Path | None) -> None:
+        self.root, self.algorithm, self.probabilities_root = root, algorithm, probabilities_root
         self.rows: dict[str, dict[str, Any]] = {}
 
     def mask(self, patient_id: str) -> Path:
@@ -48,9 +52,18 @@ class BatchFolder:
     def record(self, patient_id: str) -> Path:
         return self.root / RECORDS / f"{patient_id}.json"
 
+    def probabilities(self, patient_id: str) -> Path | None:
+        return None if self.probabilities_root is None else self.probabilities_root / patient_id
+
+    def _list_images(self, patient_id: str) -> list[Path]:
+        """List the mask and the probabilities of a case; those that a run writes."""
+        folder = self.probabilities(patient_id)
+        masks = [] if self.algorithm.mask_spec is None else [self.mask(patient_id)]
+        return [*masks, *([] if folder is None else [folder / name for name in PROBABILITY_FILES])]
+
     def remove(self, patient_id: str) -> None:
         """Remove what an earlier run wrote for a case. Raises `OutputError`."""
-        for path in (self.record(patient_id), self.mask(patient_id)):
+        for path in (self.record(patient_id), self.mask(patient_id), *self._list_images(patient_id)):
             try:
                 path.unlink(missing_ok=True)
             except OSError as problem:
@@ -62,7 +75,7 @@ class BatchFolder:
         with suppress(HecktorError):
             record = read_json(self.record(patient_id))
             same = record["task"] == self.algorithm.name and record["package"] == package.model_dump()
-            if same and (self.algorithm.mask_spec is None or self.mask(patient_id).is_file()):
+            if same and all(path.is_file() for path in self._list_images(patient_id)):
                 self.rows[patient_id] = make_row(self.algorithm, record)
                 return True
         return False
@@ -120,7 +133,8 @@ def run_batch(arguments: argparse.Namespace, cases: Sequence[BatchCase]) -> int:
             time_limit_s=arguments.time_limit,
             code=arguments.code,
         )
-        folder = BatchFolder(arguments.output, _select_answers(predictor.algorithm, cases, arguments.task))
+        algorithm = _select_answers(predictor.algorithm, cases, arguments.task)
+        folder = BatchFolder(arguments.output, algorithm, arguments.probabilities)
         waiting = _list_waiting(folder, cases, predictor.identity, resume=arguments.resume)
         LOGGER.info("%d cases, %d to answer", len(cases), len(waiting))
         with _log_errors_only(), _interrupted_by_sigterm():
@@ -188,7 +202,8 @@ def _answer_case(predictor: Predictor, folder: BatchFolder, case: BatchCase) -> 
         if case.clinical:
             ehr = Path(temporary, "ehr.json")
             write_json(ehr, dict(case.clinical))
-        prediction = predictor.predict_files(case.ct, case.pet, ehr)
+        probabilities = folder.probabilities(case.patient_id)
+        prediction = predictor.predict_files(case.ct, case.pet, ehr, probabilities_dir=probabilities)
     record = prediction.record.as_json()
     if prediction.mask is not None:
         write_mask(folder.mask(case.patient_id), prediction.mask, prediction.geometry)

@@ -80,8 +80,15 @@ class Predictor:
         """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""
         return self._predict(Path(folder))
 
-    def predict_files(self, ct: Path | str, pet: Path | str | None = None, ehr: Path | str | None = None) -> Prediction:
-        """Answer a case in plain images, as `hecktor predict --ct --pet --ehr`; writes no file.
+    def predict_files(
+        self,
+        ct: Path | str,
+        pet: Path | str | None = None,
+        ehr: Path | str | None = None,
+        *,
+        probabilities_dir: Path | None = None,
+    ) -> Prediction:
+        """Answer a case in plain images, as `hecktor predict --ct --pet --ehr`; writes no other file.
 
         Args:
             ct: HU, in any format of `--ct`.
@@ -92,7 +99,8 @@ class Predictor:
             HecktorError: a file is absent or unusable, or the task has no mask and `ehr` is None.
         """
         files = make_case_files(Path(ct), None if pet is None else Path(pet), None if ehr is None else Path(ehr))
-        return self._predict(files, self.algorithm if ehr is not None else self._mask_alone())
+        algorithm = self.algorithm if ehr is not None else self._mask_alone()
+        return self._predict(files, algorithm, probabilities_dir)
 
     def predict_arrays(
         self,
@@ -116,8 +124,15 @@ class Predictor:
         """
         return self._predict(CaseVolumes(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
 
-    def _predict(self, source: CaseSource, algorithm: Algorithm | None = None) -> Prediction:
-        request = replace(self._request, source=source, algorithm=algorithm or self.algorithm)
+    def _predict(
+        self, source: CaseSource, algorithm: Algorithm | None = None, probabilities_dir: Path | None = None
+    ) -> Prediction:
+        request = replace(
+            self._request,
+            source=source,
+            algorithm=algorithm or self.algorithm,
+            probabilities_dir=probabilities_dir,
+        )
         return predict(request, self._loaded)
 
     def _mask_alone(self) -> Algorithm:

@@ -17,6 +17,7 @@ from algorithm.predictor import Predictor
 from contract.errors import HecktorError, run_main
 from contract.images.volumes import read_volume, write_volume
 from contract.io.files import read_json, write_json
+from evaluation.cli import main as evaluate
 from tests.conftest import EHR, CaseFolder
 
 pytestmark = pytest.mark.usefixtures("root_logger")
@@ -80,9 +81,9 @@ def test_resume_leaves_out_finished_cases(
     write_volume(images / "C_0001.nii.gz", case_folder.pet)
     predict_files = Predictor.predict_files
 
-    def count(self: Predictor, ct: Path, *rest: Any) -> Any:
+    def count(self: Predictor, ct: Path, *rest: Any, **options: Any) -> Any:
         answered.append(ct.name[0])
-        return predict_files(self, ct, *rest)
+        return predict_files(self, ct, *rest, **options)
 
     monkeypatch.setattr(Predictor, "predict_files", count)
     assert run(tiny_package, "--ct", images, "--output", output, "--resume") == 0
@@ -116,10 +117,10 @@ def test_an_interrupted_run_keeps_what_is_finished(
 ) -> None:
     output, predict_files = tmp_path / "output", Predictor.predict_files
 
-    def end_at_b(self: Predictor, ct: Path, *rest: Any) -> Any:
+    def end_at_b(self: Predictor, ct: Path, *rest: Any, **options: Any) -> Any:
         if ct.name.startswith("B"):
             os.kill(os.getpid(), signal.SIGTERM)
-        return predict_files(self, ct, *rest)
+        return predict_files(self, ct, *rest, **options)
 
     monkeypatch.setattr(Predictor, "predict_files", end_at_b)
     assert run(tiny_package, "--ct", images, "--output", output) == 1
@@ -133,7 +134,7 @@ def test_an_interrupted_run_keeps_what_is_finished(
 def test_a_bug_fails_its_case_and_a_broken_package_all(
     images: Path, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Predictor, ct: Path, *rest: Any) -> Any:
+    def fail(self: Predictor, ct: Path, *rest: Any, **options: Any) -> Any:
         raise ZeroDivisionError("of A") if ct.name.startswith("A") else HecktorError("package", "broken")
 
     monkeypatch.setattr(Predictor, "predict_files", fail)
@@ -141,6 +142,38 @@ def test_a_bug_fails_its_case_and_a_broken_package_all(
     with pytest.raises(HecktorError, match="package: broken"):
         main(["--ct", str(images), "--output", str(output), "--model", str(tiny_package), "--device", "cpu"])
     assert read_rows(output)["A"]["error"] == "ZeroDivisionError: of A"
+
+
+def test_probabilities_of_each_case(images: Path, tiny_package: Path, tmp_path: Path) -> None:
+    """A finished case without them is answered again."""
+    output, beside = tmp_path / "output", tmp_path / "beside"
+    (images / "C_0000.nii.gz").unlink()
+    assert run(tiny_package, "--ct", images, "--output", output) == 0
+    before = (output / "records" / "A.json").stat().st_mtime_ns
+    assert run(tiny_package, "--ct", images, "--output", output, "--resume", "--probabilities", beside) == 0
+    names = [f"{case}/{label}_probability.nii.gz" for case in ("A", "B") for label in ("GTVn", "GTVp")]
+    assert sorted(path.relative_to(beside).as_posix() for path in beside.rglob("*.nii.gz")) == names
+    assert (output / "records" / "A.json").stat().st_mtime_ns > before
+
+
+def test_evaluate_reads_the_output(
+    images: Path, tiny_package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Masks from the folder, risks from the table; the case that failed has no prediction."""
+    (tmp_path / "ehr").mkdir()
+    for name in ("A", "B", "C"):
+        (tmp_path / "ehr" / f"{name}.json").write_text(json.dumps(EHR))
+    masks, risks, references = (tmp_path / name for name in ("masks", "risks", "references"))
+    run(tiny_package, "--ct", images, "--output", masks)
+    run(tiny_package, "--task", "rfs", "--ct", images, "--ehr", tmp_path / "ehr", "--output", risks)
+    references.mkdir()
+    for name in ("A", "B", "C"):
+        (references / f"{name}.nii.gz").write_bytes((masks / "A.nii.gz").read_bytes())
+    (tmp_path / "rfs.csv").write_text("PatientID,Relapse,RFS\nA,1,100\nB,0,500\nC,1,300\n")
+    for task, predictions, truth in ((1, masks, references), (2, risks / "answers.csv", tmp_path / "rfs.csv")):
+        words = ["--task", str(task), "--predictions", str(predictions), "--ground-truth", str(truth)]
+        assert evaluate([*words, "--output", str(tmp_path / f"scores-{task}")]) == 0
+        assert "3 of 3 cases count, 1 without a prediction" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
