@@ -88,7 +88,7 @@ def test_two_configurations_of_one_plan(plans: dict[str, Any], segresnet: dict[s
     assert package.manifest.configurations == ("3d_fullres", "3d_segresnet") * 2
     assert package.configuration_of(3)["spacing"] == [9.0, 9.0, 9.0]
     for place, (fold, name) in enumerate((fold, name) for fold in (0, 1) for name in paths):
-        found = Networks(package).of(place, torch.device("cpu"))
+        found = Networks(package).get(place, torch.device("cpu"))
         trained = torch.load(paths[name][fold], weights_only=True)["network_weights"]
         for key, tensor in found.named_parameters():
             assert torch.equal(tensor, trained[key].half().float())

@@ -61,7 +61,7 @@ def test_a_random_package_segments_hot_voxels_of_the_pet(name: str, tmp_path: Pa
     data = torch.randn((1, 2, 16, 16, 16), generator=torch.Generator().manual_seed(0)).clip(-2, 2)
     data[0, 1, 4:7, 4:7, 4:7] = 20.0
     with torch.inference_mode():
-        segmented = Networks(package).of(1, torch.device("cpu"))(data)[0].argmax(0)
+        segmented = Networks(package).get(1, torch.device("cpu"))(data)[0].argmax(0)
     expected = torch.zeros((16, 16, 16), dtype=torch.long)
     expected[4:7, 4:7, 4:7] = labels.GTVP
     assert torch.equal(segmented, expected)
