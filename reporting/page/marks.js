@@ -90,7 +90,11 @@ function labelSpace(labels, width) {
 
 // Long names have two lines where the lines of the chart are high enough.
 const TWO_LINES_PX = 28;
-const labelText = (name, space) => (space.step >= TWO_LINES_PX ? wrapped(String(name), space.labels - 12).join("\n") : shorten(name, space.labels - 12));
+function labelText(name, space) {
+  const width = space.labels - 12;
+  const isLong = textWidth(String(name)) > width;
+  return isLong && space.step >= TWO_LINES_PX ? wrapped(String(name), width).join("\n") : shorten(name, width);
+}
 
 // Names at the left of the lines they label; a click selects a team, centre or case. `space.step` is the height of a line.
 function categoryLabels(categories, key, space, options = {}) {
