@@ -67,8 +67,8 @@ class BatchFolder:
             try:
                 path.unlink(missing_ok=True)
             except OSError as problem:
-                found = f"{path.name} cannot be removed ({problem.strerror})"
-                raise OutputError("--output", found, "a writable folder") from None
+                fault = f"{path.name} cannot be removed ({problem.strerror})"
+                raise OutputError("--output", fault, "a writable folder") from None
 
     def is_finished(self, patient_id: str, package: PackageIdentity) -> bool:
         """Return whether the record of this task and package, written after the mask, exists; its row is reused."""
@@ -137,12 +137,12 @@ def run_batch(arguments: argparse.Namespace, cases: Sequence[BatchCase]) -> int:
         folder = BatchFolder(arguments.output, algorithm, arguments.probabilities)
         waiting = _list_waiting(folder, cases, predictor.identity, resume=arguments.resume)
         LOGGER.info("%d cases, %d to answer", len(cases), len(waiting))
-        with _log_errors_only(), _interrupted_by_sigterm():
+        with _log_errors_only(), _handle_sigterm():
             try:
                 _answer_cases(predictor, folder, waiting)
             except KeyboardInterrupt:
-                found = f"{len(folder.rows)} of {len(cases)} cases are finished"
-                raise HecktorError("interrupted", found, "the same command with --resume") from None
+                progress = f"{len(folder.rows)} of {len(cases)} cases are finished"
+                raise HecktorError("interrupted", progress, "the same command with --resume") from None
             finally:
                 folder.write_table(cases)
     failed = [case.patient_id for case in cases if folder.rows[case.patient_id].get(ERROR)]
@@ -153,7 +153,7 @@ def run_batch(arguments: argparse.Namespace, cases: Sequence[BatchCase]) -> int:
 
 
 def _select_answers(algorithm: Algorithm, cases: Sequence[BatchCase], task: str | None) -> Algorithm:
-    """Return the algorithm; with the mask alone if no task was named and no case has clinical variables."""
+    """Return the algorithm, reduced to its mask if no task was named and no case has clinical variables."""
     if task is not None or algorithm.mask_spec is None or any(case.has_ehr for case in cases):
         return algorithm
     return algorithm.model_copy(update={"answers": (algorithm.mask_spec,)})
@@ -223,7 +223,7 @@ def _log_errors_only() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
+def _handle_sigterm() -> Iterator[None]:
     """Let SIGTERM, which the command held back until now, end the block as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -32,7 +32,7 @@ _LAYOUTS: Final = (
 
 @dataclass(frozen=True)
 class BatchCase:
-    """One of many cases, by its files, of which some may be absent.
+    """The files of one of many cases; some of them may be absent.
 
     Attributes:
         patient_id: name of the case.
@@ -62,7 +62,7 @@ def find_cases(
     Args:
         ct: folder with the CTs, or a CSV file with paths.
         pet: folder with the PETs; None if they are next to the CTs.
-        ehr: folder with clinical variables `CASE.json`; None for those of the table or of the release.
+        ehr: folder with clinical variables `CASE.json`; None takes them from the table or the release.
         edition: gives the names of files in a release.
         algorithm: task whose folder of the release is taken.
 
@@ -171,5 +171,5 @@ def _check_names(cases: tuple[BatchCase, ...]) -> None:
     for case in cases:
         first = path_of.setdefault(case.patient_id, case.ct)
         if first != case.ct:
-            found = f"two CTs of {case.patient_id}: {first.name} and {case.ct.name}"
-            raise InputError("--ct", found, "one CT for each case")
+            fault = f"two CTs of {case.patient_id}: {first.name} and {case.ct.name}"
+            raise InputError("--ct", fault, "one CT for each case")

@@ -80,10 +80,10 @@ def allow_ddp_on_cpu() -> None:
     from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
     from torch.nn.parallel import DistributedDataParallel
 
-    def without_gpu(network: Any, device_ids: Any) -> Any:  # noqa: ARG001
+    def make_ddp(network: Any, device_ids: Any) -> Any:  # noqa: ARG001
         return DistributedDataParallel(network)
 
-    module.DDP = without_gpu
+    module.DDP = make_ddp
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`hecktor check-model`: compare the masks of a model package with those of `nnUNetv2_predict`."""
+"""`hecktor check-model`: compare the masks of a model package with the masks of `nnUNetv2_predict`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from contract.options import Parser, add_code_option, require_folders, require_p
 if TYPE_CHECKING:
     from algorithm.case.cohort import BatchCase
 
-# Two implementations of the same arithmetic differ in a few voxels, in which two labels are almost tied.
+# Two implementations of the same arithmetic differ in a few voxels whose labels are almost tied.
 MIN_DICE: Final = 0.99
 _DATASET: Final = "dataset.json"
 _REASONS: Final = f"""\
@@ -50,7 +50,7 @@ class ModelCheck:
         package: model package, a folder or `.tar.gz`.
         cases: folder with nnU-Net's names CASE_0000.
         nnunet_masks: folder with a mask CASE of each case, written by `nnUNetv2_predict`.
-        channels: numbers of CT and PET in the training; None takes those of `dataset.json` next to the masks.
+        channels: numbers of CT and PET in the training; None reads `dataset.json` next to the masks.
         lesions: numbers of GTVp and GTVn in the training, in the same way.
         device: `auto`, `cpu` or `cuda`.
         passes: maximum number of passes of the network; None makes all.
@@ -105,9 +105,9 @@ def check_model(check: ModelCheck) -> Iterator[CheckedCase]:
     order = read_trained_order(_read_dataset(check.nnunet_masks), check.channels, check.lesions)
     number_of = {order.names[place]: number for place, number in zip(order.sees, order.channels, strict=True)}
     if "CT" not in number_of:
-        raise InputError("--cases", "images of a training that sees the PET alone", "a training with the CT")
+        raise InputError("--cases", "images of a training that sees only the PET", "a training with the CT")
     ct_number = number_of["CT"]
-    # A training that sees the CT alone has no PET among its images; the algorithm reads one next to the CT.
+    # A training that sees only the CT has no PET among its images; the algorithm reads one next to the CT.
     pet_number = number_of.get("PET", ct_number + 1)
     cases = find_nnunet_cases(check.cases, check.cases, ct_number, pet_number)
     if not cases:
@@ -182,8 +182,8 @@ def _conclude(rows: Sequence[CheckedCase]) -> int:
     return 1
 
 
-def _format_line(first: str, others: Sequence[str]) -> str:
-    return f"{first:<24}{''.join(f'{text:>8}' for text in others)}\n"
+def _format_line(case: str, columns: Sequence[str]) -> str:
+    return f"{case:<24}{''.join(f'{text:>8}' for text in columns)}\n"
 
 
 def _format_dice(value: float | None) -> str:
@@ -193,7 +193,7 @@ def _format_dice(value: float | None) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hecktor check-model",
-        description="Compare the masks of a model package with those of nnUNetv2_predict: the Dice of each case.",
+        description="Compare the masks of a model package and of nnUNetv2_predict: the Dice of each case.",
     )
     parser.add_argument("--package", type=Path, required=True, help="model package, a folder or .tar.gz")
     parser.add_argument(

@@ -73,14 +73,14 @@ def write_segmentation(request: SegmentationRequest) -> ImageSeries:
 
 
 def _find_ct(source: Path, grid: Geometry) -> tuple[ImageSeries, SliceStack]:
-    """Find the CT series whose grid is the mask's; raise `InputError` if there is none."""
+    """Find the CT series whose grid is the mask's; raise `InputError` if no series has it."""
     differences = []
     for series in sort_objects(read_folder(source).headers).ct:
         stack = stack_slices(series.headers)
-        found = grid.find_differences(stack.geometry)
-        if not found:
+        own_differences = grid.find_differences(stack.geometry)
+        if not own_differences:
             return series, stack
-        differences.append(f"{series}: {found[0]}")
+        differences.append(f"{series}: {own_differences[0]}")
     raise InputError("--mask", "; ".join(differences) or f"no CT in {source.absolute()}", "the grid of a CT of --input")
 
 

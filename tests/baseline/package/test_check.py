@@ -124,7 +124,7 @@ def test_what_cannot_be_compared_is_named(tiny_package: Path, folders: tuple[Pat
 
 def test_a_training_without_the_ct(tiny_package: Path, folders: tuple[Path, Path]) -> None:
     write_json(folders[1] / "dataset.json", DATASET | {"channel_names": {"0": "PET"}})
-    with pytest.raises(HecktorError, match="images of a training that sees the PET alone, expected a training with"):
+    with pytest.raises(HecktorError, match="images of a training that sees only the PET, expected a training with"):
         check(tiny_package, folders)
 
 
