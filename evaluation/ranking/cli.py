@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
-from contract.io.files import suggest_folder, write_files, write_text
+from contract.io.files import pause_garbage_collector, suggest_folder, write_files, write_text
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
 from contract.platform import METRICS_JSON, compose, is_system_name
@@ -32,7 +32,7 @@ _FILE_OPTIONS: Final = frozenset({"metrics", "names", "output", "latex", "cases"
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank teams, write `leaderboard.json` and `.csv` and print the table; raise `HecktorError` for a user's error."""
     options = _parser().parse_args(argv)
-    with lock_output(options.output):
+    with lock_output(options.output), pause_garbage_collector():
         return _rank(options)
 
 

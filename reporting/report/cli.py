@@ -42,14 +42,16 @@ def _write_report(options: argparse.Namespace, page: Path) -> int:
     _check_options(options, masks)
     list_leaderboard_folders(options.results)  # refuses any other folder
     # These modules load scipy and SimpleITK, which `--help` and a wrong folder do not need.
-    from contract.io.files import write_text
+    from contract.io.files import pause_garbage_collector, write_text
     from reporting.analyses.groups import add_groups
     from reporting.analyses.sources import find_results, list_teams, load_results_profile
     from reporting.page.html import assign_colours
     from reporting.report.page import NOT_CHECKED, PageContent, build_page
 
     profile = load_results_profile(options.results, options.edition)
-    results = add_groups(find_results(options.results, profile, same_rules=options.edition is not None), options.groups)
+    with pause_garbage_collector():
+        results = find_results(options.results, profile, same_rules=options.edition is not None)
+    results = add_groups(results, options.groups)
     sys.stderr.writelines(f"warning: task {task.task.number}: {NOT_CHECKED}\n" for task in results if task.is_unchecked)
     colours = assign_colours(list_teams(results))
     analyses = _compute_analyses(results, options.compare)

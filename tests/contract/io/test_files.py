@@ -392,3 +392,12 @@ def test_a_large_file_with_texts_of_any_kind_is_read(tmp_path):
     path = tmp_path / "large.json"
     path.write_text(json.dumps(value) + " " * files._LARGE_TEXT)
     assert files.read_json(path) == value
+
+
+def test_the_garbage_collector_works_again_after_an_error():
+    with pytest.raises(ValueError, match=r"."):
+        files.parse_large_json("[")
+    assert files.gc.isenabled()
+    with files.pause_garbage_collector(), files.pause_garbage_collector():
+        assert not files.gc.isenabled()
+    assert files.gc.isenabled()
