@@ -1,6 +1,6 @@
-"""Rehearsal: phantom cohorts, and a simulator of the platform that runs images under its rules.
+"""Phantom cohorts, and a simulator of the platform that runs images under its rules.
 
-Names are imported on first use, so that `hecktor rehearse --help` stays light.
+Names are imported on first use, so that `hecktor rehearse --help` stays fast.
 """
 
 from __future__ import annotations

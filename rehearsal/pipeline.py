@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +17,16 @@ from contract.errors import OutputError
 from contract.io.files import write_json
 from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import Cohort, find_cases
-from rehearsal.jobs.evaluation import EvaluationRun, copy_by_case, ranked_values, run_evaluation, stage_predictions
+from rehearsal.jobs.evaluation import (
+    EvaluationRun,
+    copy_outputs_by_case,
+    run_evaluation,
+    select_ranked_values,
+    stage_predictions,
+)
 from rehearsal.jobs.execute import JobResult, Jobs, Rehearsal, choose_api_method, run_jobs
 from rehearsal.jobs.invoke import invoke_jobs
-from rehearsal.jobs.release import compare_ids, has_release_layout, read_release_cohort, with_ground_truth
+from rehearsal.jobs.release import compare_ids, has_release_layout, read_release_cohort, write_ground_truth
 from rehearsal.records import (
     REHEARSAL_JSON,
     RehearsalLimits,
@@ -28,18 +34,18 @@ from rehearsal.records import (
     RehearsedCase,
     RehearsedPackage,
     check_model_exists,
-    given_model,
-    named_cases,
-    records_of,
-    rehearsed_answers,
-    rehearsed_package,
+    check_recorded_package,
+    collect_records,
+    format_cases,
+    summarise_answers,
+    unpack_model,
 )
-from rehearsal.runners.containers import ImageFindings, image_findings
-from rehearsal.runners.monitor import ended_by_signals
+from rehearsal.runners.containers import ImageFindings, check_images
+from rehearsal.runners.monitor import end_on_signals
 from rehearsal.runners.trees import remove_entry, remove_tree
 
 _WORK_PREFIX: Final = ".rehearsal-"
-_OWN_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REHEARSAL_JSON)
+_RESULT_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REHEARSAL_JSON)
 
 
 def _ignore(_: object) -> None:
@@ -51,88 +57,111 @@ def rehearse(
 ) -> RehearsalResult:
     """Run a submission as the platform does, and write the results below `output_dir`.
 
-    Written: `predictions/`, `evaluation/input/` as the evaluation sees it, for a release `evaluation/ground_truth/`,
-    `metrics.json`, `logs/`, `rehearsal.json`. Results of an earlier rehearsal are removed first. Before the first job
-    the IDs of the cases are compared with those of the ground truth.
+    The results are `predictions/`, `evaluation/input/` as the evaluation sees it, `evaluation/ground_truth/` for a
+    release, `metrics.json`, `logs/` and `rehearsal.json`. Results of an earlier rehearsal are removed first. Before the
+    first job the IDs of the cases are compared with the IDs of the ground truth.
 
     Args:
-        rehearsal: programs, cases and limits.
-        on_start: called with the number of cases.
-        on_job: called with the result of each job as it ends.
+        rehearsal: Programs, cases and limits.
+        on_start: Called with the number of cases.
+        on_job: Called with the result of each job when it ends.
 
     Raises:
-        HecktorError: nothing can be run: no cases, no ground truth or one of other cases, no image, an unusable
-            model.
+        HecktorError: Nothing can be run: there are no cases, no ground truth, a ground truth of other cases, no image,
+            or the model is unusable.
     """
-    output_dir, algorithm, evaluation = rehearsal.output_dir, rehearsal.algorithm, rehearsal.evaluation
-    cohort = _cohort(rehearsal)
-    cases, warnings = cohort.cases, [*cohort.warnings, *compare_ids(cohort.cases, rehearsal)]
+    output_dir = rehearsal.output_dir
+    algorithm = rehearsal.algorithm
+    cohort = _read_cohort(rehearsal)
+    cases = cohort.cases
+    warnings = [*cohort.warnings, *compare_ids(cases, rehearsal)]
     if rehearsal.model is not None:
         check_model_exists(rehearsal.model)
-    images = image_findings(algorithm, evaluation)
-    api_method, of_method = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
-    warnings += [*images.warnings, *of_method]
+    images = check_images(algorithm, rehearsal.evaluation)
+    api_method, method_warnings = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
+    warnings += [*images.warnings, *method_warnings]
     output_dir.mkdir(parents=True, exist_ok=True)
-    with _locked(output_dir), ended_by_signals(), _work_folder(output_dir) as work_dir:
+    with _lock_folder(output_dir), end_on_signals(), _make_work_folder(output_dir) as work_dir:
         input_dir = output_dir / "evaluation" / "input"
-        given = None
+        package = None
         if rehearsal.model is not None:
-            model, given = given_model(rehearsal.model, work_dir / "model")
+            model, package = unpack_model(rehearsal.model, work_dir / "model")
             rehearsal = replace(rehearsal, model=model)
-        _clear(output_dir, work_dir)
-        rehearsal, unscored = with_ground_truth(rehearsal, cohort, input_dir.with_name("ground_truth"))
+        _remove_earlier_results(output_dir, work_dir)
+        rehearsal, reference_warnings = write_ground_truth(rehearsal, cohort, input_dir.with_name("ground_truth"))
+        warnings += reference_warnings
         on_start(len(cases))
-        jobs = (invoke_jobs if api_method == "invoke" else run_jobs)(cases, rehearsal, work_dir, on_job)
+        run = invoke_jobs if api_method == "invoke" else run_jobs
+        jobs = run(cases, rehearsal, work_dir, on_job)
         stage_predictions(jobs.results, input_dir, algorithm.description, np.random.default_rng(0))
-        copy_by_case(jobs.results, input_dir, output_dir / "predictions")
-        evaluated = _evaluate(rehearsal, jobs, input_dir, work_dir)
-    result = _result(rehearsal, given, images, jobs, evaluated, api_method, [*warnings, *unscored])
+        copy_outputs_by_case(jobs.results, input_dir, output_dir / "predictions")
+        evaluation = _evaluate(rehearsal, jobs, input_dir, work_dir)
+    preparation = _Preparation(package, images, api_method, tuple(warnings))
+    result = _make_result(rehearsal, preparation, jobs, evaluation)
     write_json(output_dir / REHEARSAL_JSON, result.model_dump(mode="json"))
     return result
 
 
-def _result(
-    rehearsal: Rehearsal,
-    given: RehearsedPackage | None,
-    images: ImageFindings,
-    jobs: Jobs,
-    evaluated: EvaluationRun,
-    api_method: str,
-    warnings: Sequence[str],
+@dataclass(frozen=True)
+class _Preparation:
+    """What is known before the first job: the package of `--model`, the checks of the images, and warnings."""
+
+    package: RehearsedPackage | None
+    images: ImageFindings
+    api_method: str
+    warnings: tuple[str, ...]
+
+
+def _make_result(
+    rehearsal: Rehearsal, preparation: _Preparation, jobs: Jobs, evaluation: EvaluationRun
 ) -> RehearsalResult:
-    """The record of a rehearsal that has ended; `warnings` are those from before its jobs."""
-    limits, evaluation = rehearsal.limits, rehearsal.evaluation
+    """Make the record of a rehearsal that has ended."""
+    limits = rehearsal.limits
+    api_method = preparation.api_method
+    evaluator = rehearsal.evaluation
     cases = tuple(job.as_case() for job in jobs.results)
-    ranked, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
-    package, mistaken, unknown = rehearsed_package(given, records_of(cases))
-    unresolved = unranked if evaluated.problem is None else [evaluated.problem]
-    of_cases = (f"{one.case}: {warning}" for one in cases for warning in one.warnings)
+    records = collect_records(cases)
+    ranked, unranked = ({}, []) if evaluation.metrics is None else select_ranked_values(evaluation.metrics)
+    package, package_problems, package_warnings = check_recorded_package(preparation.package, records)
+    evaluation_problems = unranked if evaluation.problem is None else [evaluation.problem]
+    case_warnings = (f"{case.case}: {warning}" for case in cases for warning in case.warnings)
     return RehearsalResult(
         team=rehearsal.team,
         task=rehearsal.task.name,
         algorithm=rehearsal.algorithm.description,
-        evaluation=None if evaluation is None else evaluation.description,
+        evaluation=None if evaluator is None else evaluator.description,
         package=package,
         isolated=rehearsal.algorithm.is_isolated,
         api_method=api_method,
-        evaluation_api_method=None if evaluation is None else evaluation.api_method,
+        evaluation_api_method=None if evaluator is None else evaluator.api_method,
         startup_s=tuple(round(seconds, 3) for seconds in jobs.startup_s),
         limits=RehearsalLimits(
-            memory_bytes=limits.memory_bytes, time_limit_s=limits.of_case_s(api_method), cpus=limits.cpus
+            memory_bytes=limits.memory_bytes, time_limit_s=limits.case_limit_s(api_method), cpus=limits.cpus
         ),
         on_failure=rehearsal.on_failure,
-        refusals=images.refused,
-        problems=(*images.hidden, *mistaken, *_failed_batch(cases, api_method), *unresolved),
-        warnings=(*warnings, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings),
+        refusals=preparation.images.refused,
+        problems=(
+            *preparation.images.hidden,
+            *package_problems,
+            *_find_batch_problems(cases, api_method),
+            *evaluation_problems,
+        ),
+        warnings=(
+            *preparation.warnings,
+            *package_warnings,
+            *jobs.warnings,
+            *case_warnings,
+            *evaluation.warnings,
+        ),
         ranked=ranked,
-        answers=rehearsed_answers([one.name for one in rehearsal.task.answers], records_of(cases)),
+        answers=summarise_answers([answer.name for answer in rehearsal.task.answers], records),
         cases=cases,
     )
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other rehearsals out of a folder; the lock ends with this process, however it ends."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder against other rehearsals; the lock ends with this process, even if it is killed."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -145,33 +174,33 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _work_folder(output_dir: Path) -> Iterator[Path]:
-    """A folder for the jobs, which is removed with all that they left in it."""
+def _make_work_folder(output_dir: Path) -> Iterator[Path]:
+    """Make a folder for the jobs, which is removed with all its content at the end."""
     folder = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=output_dir))
     try:
-        folder.chmod(0o755)  # an image's user enters it
+        folder.chmod(0o755)  # The user of an image must be able to enter the folder.
         yield folder
     finally:
         remove_tree(folder)
 
 
-def _cohort(rehearsal: Rehearsal) -> Cohort:
-    """The cases of a cohort in the platform's layout, or of a release."""
+def _read_cohort(rehearsal: Rehearsal) -> Cohort:
+    """Read the cases of a cohort in the platform's layout, or of a release."""
     if has_release_layout(rehearsal.cohort, rehearsal.edition):
         return read_release_cohort(rehearsal.cohort, rehearsal.edition, rehearsal.task, rehearsal.only)
     return Cohort(find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only))
 
 
-def _failed_batch(cases: Sequence[RehearsedCase], api_method: str) -> tuple[str, ...]:
-    """The problem that one failed case of a server means for the whole job; empty without one."""
-    failed = [one.case for one in cases if one.failure is not None]
+def _find_batch_problems(cases: Sequence[RehearsedCase], api_method: str) -> tuple[str, ...]:
+    """Return the problem of the whole job if a server failed a case; otherwise nothing."""
+    failed = [case.case for case in cases if case.failure is not None]
     if api_method != "invoke" or not failed:
         return ()
-    return (f"{len(failed)} of {len(cases)} cases failed ({named_cases(failed)}), so the platform would fail the job",)
+    return (f"{len(failed)} of {len(cases)} cases failed ({format_cases(failed)}), so the platform would fail the job",)
 
 
 def _evaluate(rehearsal: Rehearsal, jobs: Jobs, input_dir: Path, work_dir: Path) -> EvaluationRun:
-    """The evaluation of all jobs; an empty one if none is wanted or possible."""
+    """Evaluate all jobs; return an empty run if there is no evaluation or no ground truth."""
     if rehearsal.evaluation is None or rehearsal.ground_truth_dir is None:
         return EvaluationRun()
     if rehearsal.on_failure == "abort" and any(job.failure is not None for job in jobs.results):
@@ -179,8 +208,8 @@ def _evaluate(rehearsal: Rehearsal, jobs: Jobs, input_dir: Path, work_dir: Path)
     return run_evaluation(rehearsal.evaluation, input_dir, rehearsal.ground_truth_dir, rehearsal.output_dir, work_dir)
 
 
-def _clear(output_dir: Path, work_dir: Path) -> None:
-    """Remove the results of an earlier rehearsal, and the work folder of one that was killed."""
-    killed = set(output_dir.glob(f"{_WORK_PREFIX}*")) - {work_dir}
-    for path in (*(output_dir / name for name in _OWN_NAMES), *killed):
+def _remove_earlier_results(output_dir: Path, work_dir: Path) -> None:
+    """Remove the results of an earlier rehearsal, and the work folders of rehearsals that were killed."""
+    abandoned = set(output_dir.glob(f"{_WORK_PREFIX}*")) - {work_dir}
+    for path in (*(output_dir / name for name in _RESULT_NAMES), *abandoned):
         remove_entry(path.parent, path.name)

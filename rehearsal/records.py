@@ -1,4 +1,4 @@
-"""The result of a rehearsal, which is `rehearsal.json`: how each case ended, who answered, and what is not scored."""
+"""The result of a rehearsal, `rehearsal.json`: the end of each case, the package that answered, unscored outputs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from contract.documents import Document, PlatformDocument, read_document
 from contract.errors import Finding, HecktorError, ModelPackageError, format_sentence
 from contract.packages import MANIFEST, PackageIdentity, read_identity
 
-# Cases that a message names; rehearsal.json names all of them.
-_SHOWN_CASES: Final = 5
+# A message names at most this many cases; rehearsal.json names all cases.
+_MAX_SHOWN_CASES: Final = 5
 _MISSING: Final = "missing "
 # The method of a run record whose masks come from networks.
 _NETWORK_METHOD: Final = "baseline"
@@ -24,9 +24,9 @@ _MODEL: Final = "a model package, as a folder or .tar.gz"
 
 
 class RecordedRun(PlatformDocument):
-    """The record of one run, as far as a rehearsal reads it.
+    """The part of a run record that a rehearsal reads.
 
-    `package` is None for a method without a package; `expected_dsc` is by label, None for a label without a voxel.
+    `package` is None for a method without a package. `expected_dsc` is by label, None for a label without a voxel.
     """
 
     method: str | None = None
@@ -43,10 +43,13 @@ class RecordedRun(PlatformDocument):
 
 
 class RehearsedPackage(Document):
-    """The model package: that of `--model` if it is `given`, else the one that the run records name.
+    """The model package of a rehearsal.
 
-    `manifest_sha256` is None for the model of another algorithm, without our manifest. `recorded` is the number of
-    cases whose run record names this package.
+    Attributes:
+        name: Name of the package.
+        manifest_sha256: None for the model of another algorithm, which has no manifest.
+        given: Whether it is the package of `--model`; otherwise the run records name it.
+        recorded: Number of cases whose run record names this package.
     """
 
     name: str
@@ -61,7 +64,7 @@ class RehearsedPackage(Document):
 
 
 class RehearsedAnswer(Document):
-    """The origin of one answer: the cases that a fallback answered, that have notices, or no run record."""
+    """The origin of an answer: number of cases, and the cases with a fallback, with notices and without run record."""
 
     answer: str
     answered: int
@@ -73,10 +76,10 @@ class RehearsedAnswer(Document):
         if self.unrecorded and len(self.unrecorded) == self.answered:
             return f"{self.answer}: {self.answered} answered; no run records, so fallbacks and notices are unknown"
         parts = [f"{self.answer}: {self.answered} answered"]
-        parts.append(f"{len(self.fallbacks)} by a fallback{_in_brackets(self.fallbacks)}")
-        parts.append(f"{len(self.notices)} with notices{_in_brackets(self.notices)}")
+        parts.append(f"{len(self.fallbacks)} by a fallback{_format_in_brackets(self.fallbacks)}")
+        parts.append(f"{len(self.notices)} with notices{_format_in_brackets(self.notices)}")
         if self.unrecorded:
-            parts.append(f"{len(self.unrecorded)} without a run record{_in_brackets(self.unrecorded)}")
+            parts.append(f"{len(self.unrecorded)} without a run record{_format_in_brackets(self.unrecorded)}")
         return ", ".join(parts)
 
 
@@ -89,10 +92,12 @@ class RehearsalLimits(Document):
 
 
 class RehearsedCase(Document):
-    """The end of one case; `failure` is null if the platform would accept its outputs.
+    """The end of one case.
 
-    `unscored` are accepted outputs that the evaluation would score as missing, `record` is the algorithm's own record
-    of the run, null where it wrote none.
+    Attributes:
+        failure: Reason why the platform would fail the job; null if it would accept the outputs.
+        unscored: Accepted outputs that the evaluation would score as missing.
+        record: The algorithm's record of the run; null if it did not write a record.
     """
 
     case: str
@@ -111,10 +116,12 @@ class RehearsedCase(Document):
 class RehearsalResult(Document):
     """The content of `rehearsal.json`.
 
-    `refusals` are reasons why the platform would not accept an image, `problems` reasons why there is no ranked
-    result, `ranked` the ranked metrics by their path in `metrics.json`. `startup_s` has one entry for each server: the
-    seconds until it was ready; it is empty for `exec`. `package` is the model package that was given or answered, null
-    if none is known.
+    Attributes:
+        package: The model package of `--model`, or else of the run records; null if no package is known.
+        startup_s: Seconds until each server was ready; empty for `exec`.
+        refusals: Reasons why the platform would not accept an image.
+        problems: Reasons why there is no ranked result.
+        ranked: The ranked metrics by their path in `metrics.json`.
     """
 
     team: str
@@ -138,26 +145,34 @@ class RehearsalResult(Document):
     @property
     def failures(self) -> tuple[str, ...]:
         """Failed cases with their reasons."""
-        return tuple(f"{one.case}: {one.failure}" for one in self.cases if one.failure is not None)
+        return tuple(f"{case.case}: {case.failure}" for case in self.cases if case.failure is not None)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def succeeded(self) -> bool:
-        """True if the platform would show a result."""
+        """Whether the platform would show a result."""
         return not (self.refusals or self.failures or self.problems)
 
 
-# The record of each answered case, None where the algorithm wrote none.
+# The run record of each answered case; None if the algorithm did not write a record.
 Records = Mapping[str, RecordedRun | None]
 
 
-def records_of(cases: Iterable[RehearsedCase]) -> Records:
-    """The run record of each answered case."""
-    return {one.case: one.record for one in cases if one.failure is None}
+def collect_records(cases: Iterable[RehearsedCase]) -> Records:
+    """Collect the run record of each answered case."""
+    return {case.case: case.record for case in cases if case.failure is None}
 
 
 def read_run_record(path: Path, fault: str = "") -> tuple[RecordedRun | None, tuple[str, ...]]:
-    """The record of a run, None without a usable one, and a warning about an unusable one or the `fault` of a copy."""
+    """Read the record of a run.
+
+    Args:
+        path: The copied record; it may not exist.
+        fault: Reason why the record could not be copied.
+
+    Returns:
+        The record, None if there is no usable record, and a warning about an unusable record.
+    """
     if fault:
         return None, (f"{path.name}: {fault}",)
     if not path.exists():
@@ -168,14 +183,22 @@ def read_run_record(path: Path, fault: str = "") -> tuple[RecordedRun | None, tu
         return None, (problem.message,)
 
 
-def given_model(model: Path, folder: Path) -> tuple[Path, RehearsedPackage]:
-    """The folder of a model, and its name; an archive is unpacked to `folder` as the platform does.
+def unpack_model(model: Path, folder: Path) -> tuple[Path, RehearsedPackage]:
+    """Unpack an archive of a model to `folder` as the platform does; a folder is used as it is.
 
-    It is a model package, or the model of another algorithm, in any form. Raises `ModelPackageError` if it is unusable.
+    The model is a model package, or the model of another algorithm in any form.
+
+    Returns:
+        The folder of the model, and the identity of the package.
+
+    Raises:
+        ModelPackageError: The model is unusable.
     """
-    name, unpacked = model.name or model.resolve().name, model if model.is_dir() else folder
+    name = model.name or model.resolve().name
+    unpacked = model
     if not model.is_dir():
         unpack(model, folder)
+        unpacked = folder
     if not any(unpacked.iterdir()):
         raise ModelPackageError(name, "holds no file", _MODEL)
     if not (unpacked / MANIFEST).exists():
@@ -184,73 +207,79 @@ def given_model(model: Path, folder: Path) -> tuple[Path, RehearsedPackage]:
 
 
 def check_model_exists(model: Path) -> None:
-    """Raise `ModelPackageError` for an absent path, before anything is written."""
+    """Raise `ModelPackageError` if the path of a model does not exist, before anything is written."""
     if not model.exists():
         raise ModelPackageError(model.name or str(model), "not found", _MODEL)
 
 
-def rehearsed_package(
-    given: RehearsedPackage | None, records: Records
+def check_recorded_package(
+    model_package: RehearsedPackage | None, records: Records
 ) -> tuple[RehearsedPackage | None, tuple[str, ...], tuple[str, ...]]:
-    """The package with the number of records that name it, problems (another one answered) and warnings (unknown)."""
-    recorded = {case: record.package for case, record in records.items() if record is not None}
-    package = given or _named(recorded.values())
+    """Compare the package of `--model` with the packages of the run records.
+
+    Returns:
+        The package with the number of records that name it, a problem if another package answered, and a warning if
+        the package of a case is not known.
+    """
+    identities = {case: record.package for case, record in records.items() if record is not None}
+    package = model_package or _find_recorded_package(identities.values())
     if package is None:
         return None, (), ()
     expected = (package.name, package.manifest_sha256)
-    others = [case for case, one in recorded.items() if one is None or (one.name, one.manifest_sha256) != expected]
-    package = package.model_copy(update={"recorded": len(recorded) - len(others)})
-    if others:
-        first = recorded[others[0]]
-        found = "no package" if first is None else str(first)
-        problem = format_sentence("model package", f"{found} in the run record of {named_cases(others)}", str(package))
-        return package, (problem,), ()
+    mismatches = [
+        case
+        for case, identity in identities.items()
+        if identity is None or (identity.name, identity.manifest_sha256) != expected
+    ]
+    package = package.model_copy(update={"recorded": len(identities) - len(mismatches)})
+    if mismatches:
+        identity = identities[mismatches[0]]
+        actual = f"{identity or 'no package'} in the run record of {format_cases(mismatches)}"
+        return package, (format_sentence("model package", actual, str(package)),), ()
     unknown = [case for case, record in records.items() if record is None]
-    if given is None or not unknown:
+    if model_package is None or not unknown:
         return package, (), ()
-    found = f"no run record of {named_cases(unknown)}, so the package that answered is not known"
-    return package, (), (format_sentence("model package", found),)
+    warning = f"no run record of {format_cases(unknown)}, so the package that answered is not known"
+    return package, (), (format_sentence("model package", warning),)
 
 
-def _named(identities: Iterable[PackageIdentity | None]) -> RehearsedPackage | None:
-    first = next((one for one in identities if one is not None), None)
+def _find_recorded_package(identities: Iterable[PackageIdentity | None]) -> RehearsedPackage | None:
+    first = next((identity for identity in identities if identity is not None), None)
     return None if first is None else RehearsedPackage(given=False, **first.model_dump())
 
 
-def rehearsed_answers(answers: Sequence[str], records: Records) -> tuple[RehearsedAnswer, ...]:
-    """The answered cases of each answer, with those that a fallback gave and those with notices."""
+def summarise_answers(answers: Sequence[str], records: Records) -> tuple[RehearsedAnswer, ...]:
+    """Summarise for each answer the cases with a fallback, with notices and without a run record."""
     known = {case: record for case, record in records.items() if record is not None}
-    noticed = tuple(case for case, record in known.items() if record.notices)
+    with_notices = tuple(case for case, record in known.items() if record.notices)
     unrecorded = tuple(case for case in records if case not in known)
-    counted = []
-    for answer in answers:
-        replaced = tuple(case for case, record in known.items() if answer in record.fallbacks)
-        counted.append(
-            RehearsedAnswer(
-                answer=answer,
-                answered=len(records),
-                fallbacks=replaced,
-                notices=noticed,
-                unrecorded=unrecorded,
-            )
+    return tuple(
+        RehearsedAnswer(
+            answer=answer,
+            answered=len(records),
+            fallbacks=tuple(case for case, record in known.items() if answer in record.fallbacks),
+            notices=with_notices,
+            unrecorded=unrecorded,
         )
-    return tuple(counted)
+        for answer in answers
+    )
 
 
-def notice_lines(records: Records) -> Iterator[str]:
-    """Each notice once, with the cases that have it; the values that a file lacks are one notice with counts."""
+def format_notices(records: Records) -> Iterator[str]:
+    """Format each notice once with the cases that have it; missing values of a file become one notice with counts."""
     cases: dict[str, list[str]] = {}
-    lacking: dict[str, Counter[str]] = {}
+    missing_values: dict[str, Counter[str]] = {}
     for case, record in records.items():
         for notice in record.notices if record is not None else ():
             text = str(notice)
             if notice.found.startswith(_MISSING):
                 text = f"{notice.what}: {_MISSING}"
-                lacking.setdefault(text, Counter()).update(notice.found.removeprefix(_MISSING).split(", "))
+                missing_values.setdefault(text, Counter()).update(notice.found.removeprefix(_MISSING).split(", "))
             cases.setdefault(text, []).append(case)
-    for text, noticed in cases.items():
-        values = ", ".join(f"{name} ({count})" for name, count in lacking.get(text, Counter()).most_common())
-        yield f"notice in {len(noticed)} of {len(records)} cases ({named_cases(noticed)}): {text}{values}"
+    for text, names in cases.items():
+        counts = missing_values.get(text, Counter()).most_common()
+        values = ", ".join(f"{name} ({count})" for name, count in counts)
+        yield f"notice in {len(names)} of {len(records)} cases ({format_cases(names)}): {text}{values}"
 
 
 def warn_without_passes(records: Records) -> str:
@@ -269,11 +298,11 @@ def warn_without_passes(records: Records) -> str:
     )
 
 
-def named_cases(cases: Sequence[str]) -> str:
-    """The first cases by name, and the number of the others."""
-    more = len(cases) - _SHOWN_CASES
-    return ", ".join(cases[:_SHOWN_CASES]) + (f" and {more} more" if more > 0 else "")
+def format_cases(cases: Sequence[str]) -> str:
+    """Format the names of the first cases, and the number of the remaining cases."""
+    more = len(cases) - _MAX_SHOWN_CASES
+    return ", ".join(cases[:_MAX_SHOWN_CASES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _in_brackets(cases: Sequence[str]) -> str:
-    return f" ({named_cases(cases)})" if cases else ""
+def _format_in_brackets(cases: Sequence[str]) -> str:
+    return f" ({format_cases(cases)})" if cases else ""

@@ -48,7 +48,7 @@ class Run:
     seconds: float
     record: Mapping[str, Any]
     mask: Path
-    last_line: str
+    read_last_line: str
 
     @property
     def answered_by(self) -> str:
@@ -58,7 +58,7 @@ class Run:
     def failures(self, device: str) -> list[str]:
         """The faults of it, where `device` should have computed."""
         if self.status or not self.record:
-            return [f"predict: exit status {self.status}, expected 0 and a run record: {self.last_line}"]
+            return [f"predict: exit status {self.status}, expected 0 and a run record: {self.read_last_line}"]
         if not self.mask.is_file():
             return ["predict: no mask"]
         return [] if self._is_by(device) else [f"answered by {self.answered_by}, expected the network on {device}"]
@@ -93,8 +93,8 @@ def predict(job: CheckJob, name: str, model: Path, input_dir: Path, device: str,
     seconds = time.perf_counter() - begun
     sys.stdout.write(done.stdout)
     found = read_json(record) if record.is_file() else {}
-    last_line = (done.stdout.splitlines() or ["no output"])[-1]
-    return Run(done.returncode, seconds, found, next(folder.rglob("*.mha"), folder / "none"), last_line)
+    read_last_line = (done.stdout.splitlines() or ["no output"])[-1]
+    return Run(done.returncode, seconds, found, next(folder.rglob("*.mha"), folder / "none"), read_last_line)
 
 
 def patients(job: CheckJob) -> None:
@@ -149,7 +149,11 @@ def fallbacks(job: CheckJob) -> None:
             run = predict(job, f"fallback-{number}", model, input_dir, job.device, limit_s, "--passes", "1")
         failures = [text for text in run.failures(job.device) if not text.startswith("answered by")]
         notices = [str(notice["found"]) for notice in run.record.get("notices", ())]
-        figures = run.figures() | {"time limit (s)": limit_s, "last line": run.last_line, "notices": "; ".join(notices)}
+        figures = run.figures() | {
+            "time limit (s)": limit_s,
+            "last line": run.read_last_line,
+            "notices": "; ".join(notices),
+        }
         job.row(name, figures, failures=failures)
 
 
@@ -180,7 +184,7 @@ def image(job: CheckJob) -> None:
         raise HecktorError("--only image", "found no --image", "the image to run")
     limits = Limits(_MEMORY_BYTES, min(TASK.time_limit_s, 0.9 * job.left_s()))
     folder = job.folder / "image"
-    call = Call.below(f"hecktor-device-check-{job.folder.name.strip('.')}", folder, folder / "log", limits, None)
+    call = Call.create(f"hecktor-device-check-{job.folder.name.strip('.')}", folder, folder / "log", limits, None)
     shutil.copytree(job.input_dir("head_and_neck"), call.input_dir, dirs_exist_ok=True)
     outcome = ContainerRunner(find_engine(), job.image, with_gpus=job.on_card).run(call)
     record = read_json(call.record_path) if call.record_path.is_file() else {}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contract.editions import load_edition
-from contract.errors import replace_unprintable
+from contract.errors import EngineError, replace_unprintable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths
-from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
+from rehearsal.submission.cli import add_image_options, make_image_builder, refuse_image_options
+
+if TYPE_CHECKING:
+    from rehearsal.submission.images import ImageBuilder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.options import find_task
     from hecktor.phase.pipeline import PhaseOptions, make_phase
     from hecktor.phase.settings import GROUND_TRUTH
-    from rehearsal.submission.folder import without_archives
+    from rehearsal.submission.folder import make_missing_images_error
 
     edition = load_edition(arguments.edition)
     profile = build_profile(edition)
@@ -35,13 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     predictions = None if arguments.predictions is None else arguments.predictions.resolve()
     boxes = None if arguments.bounding_boxes is None else arguments.bounding_boxes.resolve()
     options = PhaseOptions(edition, profile, task, truth, output, predictions, boxes)
-    images, missing = None, None
+    images: ImageBuilder | None = None
+    missing_engine: EngineError | None = None
     if not arguments.no_image:
-        images, missing = images_or_reason(arguments, None)
+        try:
+            images = make_image_builder(arguments, None)
+        except EngineError as error:
+            missing_engine = error
     with lock_output(options.output):
         make_phase(options, images, lambda line: print(replace_unprintable(line), flush=True))
-    if missing is not None:
-        raise without_archives(missing, GROUND_TRUTH, "--no-image")
+    if missing_engine is not None:
+        raise make_missing_images_error(missing_engine, GROUND_TRUTH, "--no-image")
     print(f"phase in {options.output}; README.md describes the files and the settings", flush=True)
     return 0
 

@@ -23,18 +23,19 @@ from evaluation.options import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from evaluation.pipeline import evaluate_submission, read_references, read_submissions
 from hecktor.phase.predictions import Answers, References, make_perfect_answers, write_submission
 from hecktor.phase.settings import GROUND_TRUTH, SETTINGS, PhaseSettings, format_readme
-from rehearsal.jobs.cases import place
-from rehearsal.jobs.evaluation import EvaluationRun, ranked_values, run_evaluation, value_at
-from rehearsal.runners.runner import ProcessRunner, Runner, evaluation_command
+from rehearsal.jobs.cases import place_file
+from rehearsal.jobs.evaluation import EvaluationRun, find_value, run_evaluation, select_ranked_values
+from rehearsal.runners.runner import ProcessRunner, Runner, build_evaluation_command
 from rehearsal.submission.folder import (
     REHEARSAL,
     Reporter,
     check_folder,
-    failure_keeps_logs,
+    keep_failed_logs,
     replace_files,
     scratch_folder,
+    write_page,
 )
-from rehearsal.submission.images import BuiltImages, save_and_load
+from rehearsal.submission.images import ImageBuilder, save_and_load
 
 EMPTY: Final = "empty"
 
@@ -62,7 +63,7 @@ class PhaseOptions:
     bounding_boxes: Path | None = None
 
 
-def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> dict[str, EvaluationRun]:
+def make_phase(options: PhaseOptions, images: ImageBuilder | None, report: Reporter) -> dict[str, EvaluationRun]:
     """Make and test the files of a phase.
 
     Files get their final names only after all tests have passed.
@@ -98,12 +99,13 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         for name, answers in submissions.items():
             _score_submission(options, name, answers, scratch)
             report(f"{name} submission: made and scored")
-        with failure_keeps_logs(scratch, options.output):
+        with keep_failed_logs(scratch, options.output):
             runner, names = _prepare_runner(options, images, scratch, report)
             runs = {name: _run_submission(name, runner, settings, scratch, report) for name in submissions}
         page = format_readme(options.edition.title, task, [scratch / name for name in names], case_count, runs)
-        earlier = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
-        for name in replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings)):
+        write_page(scratch, page, SETTINGS, settings)
+        earlier_names = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
+        for name in replace_files(scratch, options.output, SETTINGS, names, earlier_names):
             report(f"{name}: removed, since it belonged to an earlier phase in this folder")
     return runs
 
@@ -157,10 +159,10 @@ def _pack_ground_truth(options: PhaseOptions, references: References, scratch: P
     """
     for path in {path for reference in references.values() for path in reference.targets.values()}:
         if isinstance(path, Path):
-            place(path, scratch / "reference" / path.name)
+            place_file(path, scratch / "reference" / path.name)
     unused_columns = _write_tables(options.profile, options.task, references, scratch / "reference")
     if options.bounding_boxes is not None:
-        place(options.bounding_boxes, scratch / "reference" / BOUNDING_BOXES)
+        place_file(options.bounding_boxes, scratch / "reference" / BOUNDING_BOXES)
     pack(scratch / "reference", scratch / GROUND_TRUTH)
     unpack(scratch / GROUND_TRUTH, scratch / "ground_truth", error=GroundTruthError)
     return {table: columns for table, columns in unused_columns.items() if columns}
@@ -191,7 +193,7 @@ def _write_table(path: Path, centre_columns: Sequence[str], answers: Sequence[An
     columns = read_table(path, GroundTruthError, ()).header
     unused = [column for column, name in zip(columns, table.header, strict=True) if name not in used]
     if len(used) == len(columns) and path.suffix.lower() == ".csv":
-        place(path, folder / path.name)
+        place_file(path, folder / path.name)
     else:
         rows = with_decimal_points(table, scored, GroundTruthError).rows
         write_csv(folder / f"{path.stem}.csv", used, [{name: row[name] for name in used} for row in rows])
@@ -217,7 +219,7 @@ def _score_submission(options: PhaseOptions, name: str, answers: Answers, scratc
         workers=count_usable_cpus(),
     )
     scored = evaluate_submission(request)
-    unranked = ranked_values(scored.to_dict())[1]
+    unranked = select_ranked_values(scored.to_dict())[1]
     problems = [f"{case.case}: {case.why}" for case in scored.cases.failed]
     problems += [*scored.warnings, *unranked] if unranked else []
     if problems:
@@ -225,7 +227,7 @@ def _score_submission(options: PhaseOptions, name: str, answers: Answers, scratc
 
 
 def _prepare_runner(
-    options: PhaseOptions, images: BuiltImages | None, scratch: Path, report: Reporter
+    options: PhaseOptions, images: ImageBuilder | None, scratch: Path, report: Reporter
 ) -> tuple[Runner, list[str]]:
     """Build and save the evaluation image; return the runner of the evaluation, and the names of the files to upload.
 
@@ -234,7 +236,7 @@ def _prepare_runner(
     algorithm = options.task.algorithm
     name = _archive_name(algorithm)
     if images is None:
-        return ProcessRunner(evaluation_command(options.edition, algorithm)), [GROUND_TRUTH]
+        return ProcessRunner(build_evaluation_command(options.edition, algorithm)), [GROUND_TRUTH]
     log = scratch / REHEARSAL / "images.log"
     report(f"{name}: building, saving and loading {images.name(algorithm)}")
     images.build(options.edition, [algorithm], log)
@@ -254,14 +256,14 @@ def _run_submission(
         run = run_evaluation(runner, output_dir / "input", scratch / "ground_truth", output_dir, Path(work_dir))
     if run.problem is not None:
         raise HecktorError(f"{name} submission", run.problem)
-    problems = list(ranked_values(run.metrics)[1])
+    problems = list(select_ranked_values(run.metrics)[1])
     for path in settings.paths:
         metric, _, figure = path.rpartition(".")
-        if figure not in (value_at(run.metrics, metric) or {}):
+        if figure not in (find_value(run.metrics, metric) or {}):
             problems.append(f"metrics.json: found no {path}")
     if problems:
         raise HecktorError(f"{name} submission", problems[0])
     for warning in (*run.warnings, *run.metrics["warnings"]):
         report(f"{name} submission: warning: {warning}")
-    report(f"{name} submission: {settings.score_jsonpath} {value_at(run.metrics, settings.score_jsonpath):.4f}")
+    report(f"{name} submission: {settings.score_jsonpath} {find_value(run.metrics, settings.score_jsonpath):.4f}")
     return run

@@ -19,7 +19,7 @@ from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.masks import read_labels
 from evaluation.inputs.submission import PredictedClass, SubmittedAnswer
 from evaluation.metrics.rules import RiskRules
-from rehearsal.jobs.evaluation import place_output, write_jobs
+from rehearsal.jobs.evaluation import write_jobs, write_output
 from rehearsal.platform.outputs import CheckedOutput
 
 References = Mapping[str, Reference[Any]]
@@ -87,7 +87,7 @@ def _write_job(
     ]
     with TemporaryDirectory(dir=input_dir) as folder:
         outputs = [
-            place_output(_write_output(spec, answer, Path(folder), is_empty), number, input_dir / pk / "output")
+            write_output(_write_output(spec, answer, Path(folder), is_empty), number, input_dir / pk / "output")
             for number, (spec, answer) in enumerate(answers, start=1)
         ]
     return make_job_entry(pk, inputs, outputs, algorithm_image="hecktor phase")

@@ -18,9 +18,9 @@ from contract.io.files import format_json
 from contract.packages import FileEntry, make_file_entry
 from evaluation.editions.document import Borda, Lexicographic, MetricProfile, RowScheme, Scheme, list_scheme_metrics
 from evaluation.editions.profile import TaskProfile
-from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, metric_path, value_at
+from rehearsal.jobs.evaluation import EVALUATION_LIMITS, EvaluationRun, find_value, make_metric_path
 from rehearsal.runners.runner import GIB
-from rehearsal.submission.folder import describe_api_method, size_and_sum
+from rehearsal.submission.folder import describe_api_method, format_size_and_sum
 
 SETTINGS: Final = "phase.json"
 GROUND_TRUTH: Final = "ground_truth.tar.gz"
@@ -96,8 +96,8 @@ class PhaseSettings(Document):
 def _make_column(name: str, metric: MetricProfile, *, is_ranked: bool) -> ResultColumn:
     return ResultColumn(
         title=metric.title,
-        path=metric_path(name),
-        error_path=metric_path(name, "ci95_half_width"),
+        path=make_metric_path(name),
+        error_path=make_metric_path(name, "ci95_half_width"),
         order="desc" if metric.higher_is_better else "asc",
         exclude_from_ranking=not is_ranked,
     )
@@ -167,7 +167,7 @@ def _format_api_method(runs: Mapping[str, EvaluationRun]) -> str:
 def _format_files(files: Sequence[Path]) -> str:
     uses = ["ground truth" if path.name == GROUND_TRUTH else "evaluation method" for path in files]
     rows = [
-        [path.name, use, *size_and_sum(FileEntry(**make_file_entry(path)))]
+        [path.name, use, *format_size_and_sum(FileEntry(**make_file_entry(path)))]
         for path, use in zip(files, uses, strict=True)
     ]
     return format_table(["File", "Upload as the phase's", "Size", "sha256"], rows)
@@ -189,7 +189,7 @@ def _format_results(settings: PhaseSettings, runs: Mapping[str, EvaluationRun]) 
     """Format a table with the scores, seconds and memory of the test submissions."""
     rows = []
     for path in (settings.score_jsonpath, *(column.path for column in settings.extra_results_columns)):
-        values = [value_at(run.metrics, path) for run in runs.values()]
+        values = [find_value(run.metrics, path) for run in runs.values()]
         rows.append([path, *("-" if value is None else f"{value:.4f}" for value in values)])
     outcomes = [run.outcome for run in runs.values() if run.outcome is not None]
     rows.append(["seconds", *(f"{outcome.seconds:.1f}" for outcome in outcomes)])

@@ -1,4 +1,4 @@
-"""Cases of a cohort, and their layout as mounted by the platform."""
+"""Find the cases of a cohort, and lay them out as the platform mounts them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ _EXPECTED: Final = "a cohort in the platform's layout, or a release with Task 1 
 class CohortCase:
     """One patient of a cohort.
 
-    `files` holds the image or JSON file of each of the task's sockets that this patient has, `values` the JSON values
-    that have no file. `image_name` is the file name under which the patient's images were uploaded; the evaluation
-    matches cases by it.
+    Attributes:
+        case_id: ID of the patient.
+        image_name: File name under which the patient's images were uploaded; the evaluation matches cases by it.
+        files: Image or JSON file of each socket of the task that this patient has.
+        values: JSON values that have no file.
     """
 
     case_id: str
@@ -35,14 +37,14 @@ class CohortCase:
     files: tuple[tuple[Socket, Path], ...]
     values: tuple[tuple[Socket, Any], ...] = ()
 
-    def file(self, socket: Socket) -> Path:
-        """The case's file of a socket; KeyError where the case has none."""
+    def find_file(self, socket: Socket) -> Path:
+        """Return the file of a socket; raise `KeyError` if the case has no such file."""
         return dict(self.files)[socket]
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """The cases to rehearse; of a release also the reference masks by case and the table, None without one."""
+    """The cases to rehearse; for a release also its reference masks by case, and its table if there is one."""
 
     cases: tuple[CohortCase, ...]
     warnings: tuple[str, ...] = ()
@@ -52,7 +54,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class StagedJob:
-    """A case as one algorithm job: `/input` as mounted, and its entries for `inputs.json` and `predictions.json`."""
+    """A case as one algorithm job: `/input` as mounted, and the entries for `inputs.json` and `predictions.json`."""
 
     pk: str
     case: CohortCase
@@ -61,16 +63,22 @@ class StagedJob:
 
 
 def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple[CohortCase, ...]:
-    """The cases `<cohort>/<ID>/input/` with the inputs of a task, sorted by ID; with `only` these IDs alone.
+    """Find the cases `<cohort>/<ID>/input/` with the inputs of a task, sorted by ID.
+
+    Args:
+        cohort: Folder of the cases.
+        task: Task that declares the inputs.
+        only: IDs to which the cases are restricted; empty for all cases.
 
     Raises:
-        InputError: there is no case, an ID of `only` does not exist, or a case lacks a required input.
+        InputError: There is no case, an ID of `only` does not exist, or a case lacks a required input.
     """
     if not cohort.is_dir():
         raise InputError(cohort.name, "no such folder", _EXPECTED)
     patients = [folder for folder in list_folder(cohort) if folder.is_dir() and not is_system_name(folder.name)]
     inputs = [folder / "input" for folder in patients if (folder / "input").is_dir()]
-    folders, only = {compose(path.parent.name): path for path in inputs}, [compose(name) for name in only]
+    folders = {compose(path.parent.name): path for path in inputs}
+    only = [compose(name) for name in only]
     unknown = sorted(set(only) - set(folders))
     if unknown:
         raise InputError(cohort.name, f"no case {', '.join(unknown)}", "one of its folders")
@@ -78,11 +86,11 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
     if not chosen:
         nearby = suggest_folder(cohort, lambda path: any(path.glob("*/input")))
         raise InputError(cohort.absolute().name, f"no folder <ID>/input in it{nearby}", _EXPECTED)
-    return tuple(_case(name, path, task) for name, path in chosen)
+    return tuple(_read_case(name, path, task) for name, path in chosen)
 
 
 def stage_job(case: CohortCase, folder: Path) -> StagedJob:
-    """Lay out a case as `/input` in `folder`: images named by new image pks, and `inputs.json`.
+    """Lay out a case as `/input` in `folder`: images with new primary keys as names, and `inputs.json`.
 
     Images in other formats are converted to compressed `.mha`, as the platform does at upload.
     """
@@ -91,10 +99,10 @@ def stage_job(case: CohortCase, folder: Path) -> StagedJob:
         number = len(entries) + 1
         if socket.is_image:
             image_pk = str(uuid.uuid4())
-            _place_image(source, socket.path_under(folder) / f"{image_pk}.mha")
+            _place_image_file(source, socket.path_under(folder) / f"{image_pk}.mha")
             entries.append(make_socket_entry(socket, number, image=(image_pk, case.image_name)))
         else:
-            place(source, socket.path_under(folder))
+            place_file(source, socket.path_under(folder))
             value = read_json(source, accept_nan=True)
             entries.append(make_socket_entry(socket, number, value=value))
     for socket, value in case.values:
@@ -104,22 +112,22 @@ def stage_job(case: CohortCase, folder: Path) -> StagedJob:
     return StagedJob(str(uuid.uuid4()), case, folder, tuple(entries))
 
 
-def place(source: Path, target: Path) -> None:
-    """Copy a file to `target`; no link, through which a program could change the file itself."""
+def place_file(source: Path, target: Path) -> None:
+    """Copy a file to `target`; through a link a program could change the original file."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o644)
 
 
-def _place_image(source: Path, target: Path) -> None:
+def _place_image_file(source: Path, target: Path) -> None:
     if find_image_suffix(source) == ".mha":
-        place(source, target)
+        place_file(source, target)
         return
     write_volume(target, read_volume(source))
     target.chmod(0o644)
 
 
-def _case(case_id: str, folder: Path, task: Algorithm) -> CohortCase:
+def _read_case(case_id: str, folder: Path, task: Algorithm) -> CohortCase:
     files: list[tuple[Socket, Path]] = []
     for name, socket in {**task.inputs, **task.optional_inputs}.items():
         path = socket.path_under(folder)
@@ -128,10 +136,10 @@ def _case(case_id: str, folder: Path, task: Algorithm) -> CohortCase:
                 continue
             raise InputError(case_id, f"no {socket.relative_path}", f"it for task {task.name}")
         files.append((socket, find_single_image(path) if socket.is_image else path))
-    return CohortCase(case_id, _image_name(case_id, folder, task.scan.slug), tuple(files))
+    return CohortCase(case_id, _read_image_name(case_id, folder, task.scan.slug), tuple(files))
 
 
-def _image_name(case_id: str, folder: Path, scan_slug: str) -> str:
+def _read_image_name(case_id: str, folder: Path, scan_slug: str) -> str:
     listed = folder / platform.INPUTS_JSON
     items = read_inputs(listed, error=InputError) if listed.is_file() else ()
     return {item.slug: item.image_name for item in items}.get(scan_slug) or f"{case_id}.mha"

@@ -1,11 +1,11 @@
-"""Options of a rehearsal, and its cases as jobs of the platform by `exec`: a fresh process for each case."""
+"""Options of a rehearsal, and its cases as jobs of the platform by `exec`: a new process for each case."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,11 +16,11 @@ from contract.io.files import MAX_JSON_BYTES
 from contract.platform import API_METHOD_LABEL, API_METHODS, ApiMethod
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
 from rehearsal.platform.outputs import CheckedOutput, CheckedOutputs, check_outputs
-from rehearsal.platform.runs import log_warnings, run_failure
+from rehearsal.platform.runs import find_log_warnings, find_run_failure
 from rehearsal.records import RecordedRun, RehearsedCase, read_run_record
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import RUN_RECORD, Call, Limits, Runner
-from rehearsal.runners.trees import copy_file_out, copy_out, empty_folder, entries_below, remove_tree
+from rehearsal.runners.trees import UntrustedFileError, copy_file, copy_tree, empty_folder, list_entries, remove_tree
 
 INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is read-only and the write would fail"
 
@@ -33,10 +33,14 @@ ChosenApiMethod = Literal["auto", "exec", "invoke"]
 class Rehearsal:
     """Options of a rehearsal.
 
-    `cohort` is a folder of cases in the platform's layout, or a release. Without an `evaluation` only the jobs run; it
-    needs a `ground_truth_dir`, which for a release is made of its masks and table by default. `api_method` is how the
-    algorithm is called; `auto` follows the image's label. `model` is a folder or `.tar.gz`. `only` selects cases by ID;
-    empty for all.
+    Attributes:
+        cohort: Folder of cases in the platform's layout, or a release.
+        evaluation: The evaluation; without it only the jobs run.
+        ground_truth_dir: Reference of the evaluation. For a release it is made of its masks and table by default.
+        model: Folder or `.tar.gz` of the model.
+        parallel: Number of cases that run at a time.
+        only: IDs of the cases to run; empty for all cases.
+        api_method: How the algorithm is called; `auto` follows the image's label.
     """
 
     edition: Edition
@@ -63,7 +67,7 @@ class Rehearsal:
 class JobResult:
     """The checked outputs of one case, or the reason why the platform would fail the job.
 
-    `run_record` is the algorithm's own record of the run, None where none was written.
+    `run_record` is the algorithm's record of the run; None if it did not write a record.
     """
 
     job: StagedJob
@@ -75,13 +79,13 @@ class JobResult:
     run_record: RecordedRun | None = None
 
     def as_case(self) -> RehearsedCase:
-        """The case's entry in rehearsal.json."""
+        """Return the case's entry in rehearsal.json."""
         return RehearsedCase(
             case=self.job.case.case_id,
             job=self.job.pk,
             failure=self.failure,
             warnings=self.warnings,
-            unscored=tuple(f"{one.path.name}: {one.unscored}" for one in self.outputs if one.unscored),
+            unscored=tuple(f"{output.path.name}: {output.unscored}" for output in self.outputs if output.unscored),
             exit_code=self.outcome.exit_code,
             http_status=self.outcome.http_status,
             timed_out=self.outcome.timed_out,
@@ -95,7 +99,7 @@ class JobResult:
 class Jobs:
     """The results of all cases, in order.
 
-    `startup_s` has one entry for each server that became ready, so it is empty for `exec`; `warnings` concern no
+    `startup_s` has one entry for each server that became ready; it is empty for `exec`. `warnings` do not belong to a
     single case.
     """
 
@@ -105,42 +109,49 @@ class Jobs:
 
 
 def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:
-    """The API method of the algorithm, and a warning if the platform would call it differently.
+    """Choose the API method of the algorithm; for `auto` the image's label decides.
 
-    For `auto` the image's label decides. Raises EngineError for several (`parallel`) cases at a time for one server,
-    and for an image without the label that `invoke` requires.
+    Returns:
+        The method, and a warning if the platform would call the algorithm differently.
+
+    Raises:
+        EngineError: Several cases would run at a time on one server, or the image lacks the label for `invoke`.
     """
-    labelled = algorithm.api_method if algorithm.api_method in API_METHODS else "exec"  # other labels are refused
-    method = labelled if chosen == "auto" else chosen
+    # The platform refuses an image with any other label.
+    label = algorithm.api_method if algorithm.api_method in API_METHODS else "exec"
+    method = label if chosen == "auto" else chosen
     if method == "invoke" and parallel > 1:
         raise EngineError(f"{parallel} cases at a time, expected 1", "a server answers one after the other")
-    if method == labelled or not algorithm.is_isolated:
+    if method == label or not algorithm.is_isolated:
         return method, ()
     if method == "invoke":
-        raise EngineError(algorithm.description, f"labelled {labelled}", f"the label {API_METHOD_LABEL}=invoke")
-    return method, (f"the image's label says {labelled}; the platform would call it so, and not by {method}",)
+        raise EngineError(algorithm.description, f"labelled {label}", f"the label {API_METHOD_LABEL}=invoke")
+    return method, (f"the image's label says {label}; the platform would call it so, and not by {method}",)
 
 
 def run_jobs(
     cases: Sequence[CohortCase], rehearsal: Rehearsal, work_dir: Path, on_done: Callable[[JobResult], None]
 ) -> Jobs:
-    """Run all cases, `rehearsal.parallel` at a time, each in a fresh process with folders below `work_dir`.
+    """Run all cases, `rehearsal.parallel` at a time, each in a new process with folders below `work_dir`.
 
-    The other cases still run after a failed job, so that one rehearsal shows all problems. `on_done` is called with
-    each result as it comes, in this thread. Raises EngineError if the program cannot be started at all.
+    After a failed job the remaining cases still run, so that one rehearsal shows all problems. `on_done` is called in
+    this thread with each result when it is ready.
+
+    Raises:
+        EngineError: The program cannot be started at all.
     """
     results: list[JobResult] = []
     if rehearsal.parallel == 1:
-        # In this thread, so that an interruption reaches the running process at once.
+        # The cases run in this thread, so that an interruption reaches the running process at once.
         for case in cases:
             results.append(run_job(case, rehearsal, work_dir))
             on_done(results[-1])
         return Jobs(tuple(results))
     cancelled = threading.Event()
     with ThreadPoolExecutor(max_workers=rehearsal.parallel) as pool:
-        waiting = [pool.submit(run_job, case, rehearsal, work_dir, cancelled) for case in cases]
+        futures = [pool.submit(run_job, case, rehearsal, work_dir, cancelled) for case in cases]
         try:
-            for future in waiting:
+            for future in futures:
                 results.append(future.result())
                 on_done(results[-1])
         except BaseException:
@@ -153,27 +164,29 @@ def run_jobs(
 def run_job(
     case: CohortCase, rehearsal: Rehearsal, work_dir: Path, cancelled: threading.Event | None = None
 ) -> JobResult:
-    """Stage a case, run it and check its outputs. Raises EngineError if the program cannot be started."""
-    folder, limits = work_dir / case.case_id, rehearsal.limits
+    """Stage a case, run it and check its outputs; raise `EngineError` if the program cannot be started."""
+    folder = work_dir / case.case_id
     job = stage_job(case, folder / "input")
-    name, logs = f"hecktor-rehearsal-{job.pk}", rehearsal.log_dir / case.case_id
-    call = Call.below(name, folder, logs, limits, rehearsal.model, cancelled)
-    before = listing(job.input_dir)
+    name = f"hecktor-rehearsal-{job.pk}"
+    call = Call.create(name, folder, rehearsal.log_dir / case.case_id, rehearsal.limits, rehearsal.model)
+    call = replace(call, cancelled=cancelled)
+    before = list_files(job.input_dir)
     outcome = rehearsal.algorithm.run(call)
-    failure = run_failure(outcome, limits, call.stderr)
-    if failure is None and listing(job.input_dir) != before:
+    failure = find_run_failure(outcome, call.limits, call.stderr)
+    if failure is None and list_files(job.input_dir) != before:
         failure = INPUT_CHANGED
     if outcome.disk_failure is not None:
         empty_folder(call.output_dir)
-    collected = Collected.from_call(call, folder / "collected")
-    for used in (call.output_dir, call.tmp_dir, job.input_dir):
-        remove_tree(used)
-    return collected.result(job, outcome, failure, rehearsal.task, (call.stdout, call.stderr), "exec")
+    collected = CollectedOutputs.from_call(call, folder / "collected")
+    for path in (call.output_dir, call.tmp_dir, job.input_dir):
+        remove_tree(path)
+    result = JobResult(job, outcome, (), failure, (), "exec")
+    return collected.check(result, rehearsal.task, (call.stdout, call.stderr))
 
 
 @dataclass(frozen=True)
-class Collected:
-    """Copies of a run's outputs and run record, and the reasons why some were not copied."""
+class CollectedOutputs:
+    """Copies of a run's outputs and run record, and the reasons why some files were not copied."""
 
     outputs: Path
     faults: tuple[str, ...]
@@ -181,38 +194,43 @@ class Collected:
     record_fault: str
 
     @classmethod
-    def from_call(cls, call: Call, folder: Path) -> Collected:
+    def from_call(cls, call: Call, folder: Path) -> CollectedOutputs:
         """Copy the outputs to `folder/output` and the record to `folder/run-record.json`."""
-        outputs, record = folder / "output", folder / RUN_RECORD
-        faults = copy_out(call.output_dir, outputs)
-        return cls(outputs, faults, record, copy_file_out(call.tmp_dir, RUN_RECORD, record, MAX_JSON_BYTES))
+        outputs = folder / "output"
+        record = folder / RUN_RECORD
+        faults = copy_tree(call.output_dir, outputs)
+        record_fault = ""
+        try:
+            copy_file(call.tmp_dir, RUN_RECORD, record, MAX_JSON_BYTES)
+        except UntrustedFileError as error:
+            record_fault = str(error)
+        return cls(outputs, faults, record, record_fault)
 
-    def result(
-        self,
-        job: StagedJob,
-        outcome: RunOutcome,
-        failure: str | None,
-        task: Algorithm,
-        logs: Iterable[Path],
-        api_method: ApiMethod,
-    ) -> JobResult:
-        """The checked outputs, or all reasons why the platform would not accept them.
+    def check(self, result: JobResult, task: Algorithm, logs: Iterable[Path]) -> JobResult:
+        """Check the outputs of a run, and add them, the run record and all warnings to its result.
 
-        After a `failure` the outputs that are there are checked as well, so that one rehearsal shows all faults.
+        If the platform would not accept the outputs, the result gets all reasons as its failure. The outputs of a
+        failed run are checked as well, so that one rehearsal shows all faults.
         """
-        geometry = None if task.mask_spec is None else read_header(job.case.file(task.scan)).geometry
+        failure = result.failure
+        geometry = None if task.mask_spec is None else read_header(result.job.case.find_file(task.scan)).geometry
         checked = CheckedOutputs((), ())
         try:
             checked = check_outputs(self.outputs, task, geometry, self.faults, is_partial=failure is not None)
-        except OutputError as problem:
-            failure = "; ".join(filter(None, (failure, problem.message)))
-        run_record, unusable = read_run_record(self.record, self.record_fault)
-        warnings = (*checked.warnings, *unusable, *(warning for log in logs for warning in log_warnings(log)))
-        outputs = checked.outputs if failure is None else ()
-        return JobResult(job, outcome, outputs, failure, warnings, api_method, run_record)
+        except OutputError as error:
+            failure = "; ".join(filter(None, (failure, error.message)))
+        run_record, record_warnings = read_run_record(self.record, self.record_fault)
+        log_warnings = [warning for log in logs for warning in find_log_warnings(log)]
+        return replace(
+            result,
+            outputs=checked.outputs if failure is None else (),
+            failure=failure,
+            warnings=(*checked.warnings, *record_warnings, *log_warnings),
+            run_record=run_record,
+        )
 
 
-def listing(folder: Path) -> list[tuple[str, int, int, str]]:
-    """Name, size, modification time and fault of everything below a folder but its folders."""
-    entries = [entry for entry in entries_below(folder) if not entry.is_folder or entry.fault]
-    return [(one.path, one.status.st_size, one.status.st_mtime_ns, one.fault) for one in entries]
+def list_files(folder: Path) -> list[tuple[str, int, int, str]]:
+    """List path, size, modification time and fault of all files below a folder."""
+    entries = [entry for entry in list_entries(folder) if not entry.is_folder or entry.fault]
+    return [(entry.path, entry.status.st_size, entry.status.st_mtime_ns, entry.fault) for entry in entries]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from rehearsal.jobs.cases import CohortCase, stage_job
-from rehearsal.jobs.execute import INPUT_CHANGED, Collected, JobResult, Jobs, Rehearsal, listing
-from rehearsal.platform.runs import invoke_failure, start_failure
+from rehearsal.jobs.execute import INPUT_CHANGED, CollectedOutputs, JobResult, Jobs, Rehearsal, list_files
+from rehearsal.platform.runs import find_invoke_failure, find_start_failure
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import RUN_RECORD, Call, Runner
 from rehearsal.runners.servers import RunningServer
@@ -72,9 +72,9 @@ def invoke_once(program: Runner, call: Call) -> tuple[RunOutcome, str | None, tu
 def _wait_for_start(server: RunningServer, call: Call) -> tuple[RunOutcome, str | None]:
     """Wait until a server is ready; return the time that this took, and the reason why it is not ready or None."""
     reply = server.wait_until_ready(call.limits.health_tries, call.limits.health_apart_s)
-    exit_code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
+    exit_code = server.wait_for_exit(_END_SEEN_WITHIN_S) if reply.status is None else None
     server.logs.settle()
-    failure = server.disk_failure() or start_failure(reply, exit_code, call.limits, call.stderr)
+    failure = server.disk_failure() or find_start_failure(reply, exit_code, call.limits, call.stderr)
     return RunOutcome(exit_code, reply.seconds, False, None, reply.status), failure
 
 
@@ -83,12 +83,12 @@ def _invoke_server(server: RunningServer, call: Call) -> tuple[RunOutcome, str |
 
     A server that overruns the time limit is ended.
     """
-    reply = server.invoke(call.limits.of_case_s("invoke"))
+    reply = server.invoke(call.limits.case_limit_s("invoke"))
     peak = server.peak_memory()
     has_no_answer = reply.status is None and not reply.timed_out
-    exit_code = server.exit_code_within(_END_SEEN_WITHIN_S) if has_no_answer else None
+    exit_code = server.wait_for_exit(_END_SEEN_WITHIN_S) if has_no_answer else None
     server.logs.settle()
-    failure = invoke_failure(reply, exit_code, call.limits, call.stderr)
+    failure = find_invoke_failure(reply, exit_code, call.limits, call.stderr)
     if reply.timed_out:
         server.stop()
     server.hand_over()
@@ -106,28 +106,29 @@ class _Batch:
         self._server: RunningServer | None = None
         name = f"hecktor-rehearsal-{uuid.uuid4()}"
         logs = rehearsal.log_dir / "server-1"
-        self._call = Call.below(name, work_dir / "server", logs, rehearsal.limits, rehearsal.model)
+        self._call = Call.create(name, work_dir / "server", logs, rehearsal.limits, rehearsal.model)
         self._ended = RunOutcome(None, 0.0, False, None)
         self._refusal: str | None = None
         self.startup_s: list[float] = []
         self.warnings: list[str] = []
 
     def answer(self, case: CohortCase) -> JobResult:
-        """Answer one case with the running process, or fail it for the reason why there is none."""
+        """Answer one case with the running process; without a process the case fails."""
         call = self._call
         server = self._server
         if server is None:
             return self._fail_case(case)
         job = stage_job(case, call.input_dir)
-        before = listing(call.input_dir)
+        before = list_files(call.input_dir)
         outcome, failure = self._invoke(server, case)
-        if failure is None and listing(call.input_dir) != before:
+        if failure is None and list_files(call.input_dir) != before:
             failure = INPUT_CHANGED
-        collected = Collected.from_call(call, self._work_dir / case.case_id / "collected")
+        collected = CollectedOutputs.from_call(call, self._work_dir / case.case_id / "collected")
         failure = self._empty_folders(case) or failure
         logs = [self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS]
         server.logs.cut(*logs)
-        return collected.result(job, outcome, failure, self._rehearsal.task, logs, "invoke")
+        result = JobResult(job, outcome, (), failure, (), "invoke")
+        return collected.check(result, self._rehearsal.task, logs)
 
     def end(self) -> None:
         """Send SIGTERM, as the platform does after the last case."""
@@ -141,7 +142,7 @@ class _Batch:
         self._server = None
 
     def start(self) -> None:
-        """Start the program and wait until it is ready; the first case says why it is not."""
+        """Start the program and wait until it is ready; if it does not become ready, all cases fail."""
         self._server = server = self._rehearsal.algorithm.start(self._call)
         outcome, self._refusal = _wait_for_start(server, self._call)
         if self._refusal is None:

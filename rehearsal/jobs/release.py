@@ -1,6 +1,6 @@
-"""Cases and ground truth of a release, handed over as the platform would; a ground truth compared with the cases.
+"""Read cases and ground truth of a release for the platform's layout, and compare a ground truth with the cases.
 
-The cases are NIfTI images, and rows of the release's tables as `ehr.json`.
+The images of a case are NIfTI files, and its `ehr.json` is a row of the release's table.
 """
 
 from __future__ import annotations
@@ -40,106 +40,118 @@ from contract.release.tables import (
     read_suv_factors,
     read_table,
 )
-from rehearsal.jobs.cases import Cohort, CohortCase, place
+from rehearsal.jobs.cases import Cohort, CohortCase, place_file
 from rehearsal.jobs.execute import Rehearsal
 
 
 def has_release_layout(cohort: Path, edition: Edition) -> bool:
-    """True if a folder is a release and no cohort in the platform's layout."""
+    """Return whether a folder is a release and not a cohort in the platform's layout."""
     is_cohort = any((folder / "input").exists() for folder in list_folder(cohort) if folder.is_dir())
     return not is_cohort and is_release(cohort, edition)
 
 
 def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Sequence[str] = ()) -> Cohort:
-    """The patients of a task in a release, sorted by ID; with `only` these IDs alone.
+    """Read the patients of a task in a release, sorted by ID; `only` restricts them to some IDs.
 
-    Images stay where they are until a job is staged. `ehr.json` holds the clinical variables that the edition
-    declares and the table has, null where a value is missing, and the SUV factor where the release has one; it never
-    holds an outcome of the task.
+    Images stay in the release until a job is staged. `ehr.json` holds the clinical variables of both the edition and
+    the table, null for a missing value, and the SUV factor if the release has one. It never holds an outcome of the
+    task.
 
     Raises:
-        InputError: no patient, an ID of `only` without a folder, a patient without a required image, or a table that
-            cannot be used.
+        InputError: There is no patient, an ID of `only` has no folder, a patient has no required image, or the table
+            is unusable.
     """
     folder = find_task_folder(root, edition, task)
     folders = [path for path in folder.path.iterdir() if path.is_dir() and not is_system_name(path.name)]
     folder_of = {compose(path.name): path for path in folders}
-    names, only = sorted(folder_of), [compose(name) for name in only]
-    if unknown := sorted(set(only) - set(names)):
+    names = sorted(folder_of)
+    only = [compose(name) for name in only]
+    unknown = sorted(set(only) - set(names))
+    if unknown:
         raise InputError(root.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [name for name in names if not only or name in only]
     if not chosen:
         scan = fill_template(task.scan.release or "", "<ID>")
         raise InputError(root.name, f"no patient folder in {folder.name}", f"<ID>/{scan}")
-    table = _table(folder, edition)
-    factors, warnings = _factors(folder, edition, chosen)
+    table = _read_table(folder, edition)
+    factors, warnings = _read_factors(folder, edition, chosen)
     if table is None and folder.needs_table:
         expected = find_table_name(folder, edition)
         warnings.append(f"{folder.name}: no CSV file such as {expected}, so ehr.json of each case is empty")
-    elif table is not None and (rowless := [name for name in chosen if name not in table.rows]):
-        warnings.append(f"{table.file}: no usable row of {format_names(rowless)}, whose ehr.json has no value")
-    cases, masks = [], {}
+    if table is not None:
+        without_row = [name for name in chosen if name not in table.rows]
+        if without_row:
+            warnings.append(f"{table.file}: no usable row of {format_names(without_row)}, whose ehr.json has no value")
+    cases: list[CohortCase] = []
+    masks: dict[str, Path] = {}
     for name in chosen:
         files = find_patient_files(folder_of[name], folder.files)
-        ehr, unread = _ehr(name, table, edition, folder.outcomes)
-        warnings += unread
+        ehr, ehr_warnings = _make_ehr(name, table, edition, folder.outcomes)
+        warnings += ehr_warnings
         if edition.suv_factor and name in factors:
             ehr[edition.suv_factor[0]] = factors[name]
         values = ((task.inputs[EHR], ehr),) if EHR in task.inputs else ()
-        cases.append(CohortCase(name, f"{name}.nii.gz", _images(name, files, task), values))
+        cases.append(CohortCase(name, f"{name}.nii.gz", _find_images(name, files, task), values))
         if task.mask_spec is not None and MASK_ROLE in files:
             masks[name] = files[MASK_ROLE]
     return Cohort(tuple(cases), tuple(warnings), masks, table)
 
 
-def _images(name: str, files: Mapping[str, Path], task: Algorithm) -> tuple[tuple[Socket, Path], ...]:
-    """The images of a patient by socket."""
-    for one in (one for one in task.inputs if one != EHR and find_role(one) not in files):
-        raise InputError(name, f"no {find_role(one)} in its folder", f"it for task {task.name}")
+def _find_images(name: str, files: Mapping[str, Path], task: Algorithm) -> tuple[tuple[Socket, Path], ...]:
+    """Find the images of a patient by socket; raise `InputError` if a required image does not exist."""
+    for key in task.inputs:
+        if key != EHR and find_role(key) not in files:
+            raise InputError(name, f"no {find_role(key)} in its folder", f"it for task {task.name}")
     sockets = {**task.inputs, **task.optional_inputs}
-    return tuple((socket, files[find_role(one)]) for one, socket in sockets.items() if find_role(one) in files)
+    return tuple((socket, files[find_role(key)]) for key, socket in sockets.items() if find_role(key) in files)
 
 
-def _table(folder: ReleaseFolder, edition: Edition) -> ReleaseTable | None:
-    """The folder's table, None without one. Raises InputError for several, and for one that cannot be read."""
-    others = [path for path in folder.tables if not has_factors(path)] or folder.tables
-    if len(others) > 1:
-        names = ", ".join(path.name for path in others)
-        raise InputError(folder.name, f"found {len(others)} CSV files ({names})", "one table")
-    if not others:
+def _read_table(folder: ReleaseFolder, edition: Edition) -> ReleaseTable | None:
+    """Read the folder's table, None if it has no table; raise `InputError` if it has several or an unreadable one."""
+    paths = [path for path in folder.tables if not has_factors(path)] or folder.tables
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
+        raise InputError(folder.name, f"found {len(paths)} CSV files ({names})", "one table")
+    if not paths:
         return None
-    table = read_table(others[0], others[0].name, edition)
+    table = read_table(paths[0], paths[0].name, edition)
     if not table.is_readable:
-        fault = next(problem for problem in table.problems if problem.is_error)
-        raise InputError(table.file, fault.found, fault.expected)
+        error = next(problem for problem in table.problems if problem.is_error)
+        raise InputError(table.file, error.found, error.expected)
     return table
 
 
-def _factors(folder: ReleaseFolder, edition: Edition, cases: Collection[str]) -> tuple[dict[str, float], list[str]]:
-    """The SUV factors of the cases from a table in the folder, and warnings about rows that cannot be used."""
+def _read_factors(
+    folder: ReleaseFolder, edition: Edition, cases: Collection[str]
+) -> tuple[dict[str, float], list[str]]:
+    """Read the SUV factors of the cases from a table in the folder; return with them warnings about unusable rows."""
     tables = [path for path in list_csv_files(folder.path) if has_factors(path)] if edition.suv_factor else []
     factors: dict[str, float] = {}
-    warnings = []
+    warnings: list[str] = []
     for path in tables:
         table = ReleaseTable(path.name)
         try:
             factors |= read_suv_factors(path, table, cases)
-        except InputError as problem:  # a few cases of a release may all have a PET in SUV
-            warnings.append(f"{problem.message}; no factor is used")
-        warnings += [f"{path.name}: {one.patient_id}: {one.found}" for one in table.problems if one.patient_id in cases]
+        except InputError as error:
+            # This is a warning only, since all cases of a rehearsal may have a PET in SUV already.
+            warnings.append(f"{error.message}; no factor is used")
+        problems = [problem for problem in table.problems if problem.patient_id in cases]
+        warnings += [f"{path.name}: {problem.patient_id}: {problem.found}" for problem in problems]
     return factors, warnings
 
 
-def _ehr(
+def _make_ehr(
     case: str, table: ReleaseTable | None, edition: Edition, outcomes: Collection[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The clinical variables of a case by key; a value that cannot be read stays as it is, with a warning."""
+    """Read the clinical variables of a case by key; a value that cannot be read stays unchanged, with a warning."""
     if table is None:
         return {}, []
     row: Row = table.rows.get(case, {})
     ehr: dict[str, Any] = {}
     warnings = []
-    for variable in (one for one in edition.clinical if one.key in table.columns and one.key not in outcomes):
+    for variable in edition.clinical:
+        if variable.key not in table.columns or variable.key in outcomes:
+            continue
         cell = row.get(variable.key)
         try:
             value = variable.read(cell)
@@ -150,19 +162,23 @@ def _ehr(
     return ehr, warnings
 
 
-def with_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tuple[Rehearsal, tuple[str, ...]]:
-    """The rehearsal with a ground truth of its release in `folder` if it is scored and none is given.
+def write_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tuple[Rehearsal, tuple[str, ...]]:
+    """Write the ground truth of a release into `folder`, if the rehearsal is scored and has no ground truth yet.
 
-    If the release lacks what the task is scored by, nothing is scored, and a warning says so.
+    Returns:
+        The rehearsal with the ground truth, and warnings. If the release lacks the reference of the task, nothing is
+        written or scored, and a warning names the missing files or columns.
     """
     if rehearsal.evaluation is None or rehearsal.ground_truth_dir is not None:
         return rehearsal, ()
-    if lack := _missing_reference(cohort, rehearsal.task):
-        return rehearsal, (f"{rehearsal.cohort.name}: {lack}, so nothing is scored",)
+    missing = _find_missing_reference(cohort, rehearsal.task)
+    if missing is not None:
+        return rehearsal, (f"{rehearsal.cohort.name}: {missing}, so nothing is scored",)
     folder.mkdir(parents=True)
     for case, path in cohort.masks.items():
-        place(path, folder / f"{case}.nii.gz")
-    if (table := cohort.table) is not None:
+        place_file(path, folder / f"{case}.nii.gz")
+    table = cohort.table
+    if table is not None:
         columns = [column for column in list_columns_read(rehearsal.edition) if column in table.columns]
         cases = [case.case_id for case in cohort.cases if case.case_id in table.rows]
         write_csv(folder / table.file, columns, [{**table.rows[case], ID_COLUMN: case} for case in cases])
@@ -171,8 +187,8 @@ def with_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tup
     return replace(rehearsal, ground_truth_dir=folder), (warning,) if unscored else ()
 
 
-def _missing_reference(cohort: Cohort, task: Algorithm) -> str | None:
-    """The files that a cohort lacks to score a task; None if it lacks none."""
+def _find_missing_reference(cohort: Cohort, task: Algorithm) -> str | None:
+    """Describe the files or columns that a cohort lacks to score a task; None if it is complete."""
     if task.mask_spec is not None and not cohort.masks:
         return "no reference mask <ID>/<ID>.nii.gz"
     columns = [column for answer in task.head_specs for column in answer.columns.values()]
@@ -181,36 +197,38 @@ def _missing_reference(cohort: Cohort, task: Algorithm) -> str | None:
 
 
 def compare_ids(cases: Sequence[CohortCase], rehearsal: Rehearsal) -> tuple[str, ...]:
-    """Warnings about cases without a reference and references without a case, in the ground truth that is given.
+    """Compare the IDs of the cases with the IDs of the ground truth, if the rehearsal has one.
 
-    The IDs of a reference are the names of the masks, and the rows of the tables with an outcome of the task. A folder
-    with neither, or with a table that is not read here, gives a warning: another evaluation may read it.
+    The IDs of a reference are the names of the masks, and the rows of tables with an outcome of the task. If there are
+    no such IDs, the result is a warning, since a custom evaluation may read other files.
+
+    Returns:
+        Warnings about cases without a reference, and about references without a case.
 
     Raises:
-        GroundTruthError: no such folder, or it has masks or rows, and none belongs to a case.
+        GroundTruthError: The folder does not exist, or none of its masks or rows belongs to a case.
     """
-    folder, task, edition = rehearsal.ground_truth_dir, rehearsal.task, rehearsal.edition
+    folder = rehearsal.ground_truth_dir
+    task = rehearsal.task
     if folder is None:
         return ()
     if not folder.is_dir():
         raise GroundTruthError(folder.name, "no such folder", "the ground truth")
     names = sorted(parse_case(case.image_name) for case in cases)
-    masks = (
-        {parse_case(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)}
-        if task.mask_spec is not None
-        else set()
-    )
-    tables = [read_table(path, path.name, edition) for path in list_csv_files(folder)] if task.head_specs else []
-    outcomes = {column for answer in task.head_specs for column in answer.columns.values()}
-    rows = {case for table in tables if outcomes.intersection(table.columns) for case in table.rows}
     warnings: list[str] = []
-    for kind, known, is_needed in (("masks", masks, task.mask_spec is not None), ("rows", rows, bool(task.head_specs))):
-        if is_needed:
-            warnings += _compared(folder.name, kind, known, names)
+    if task.mask_spec is not None:
+        masks = {parse_case(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)}
+        warnings += _compare_with_reference(folder.name, "masks", masks, names)
+    if task.head_specs:
+        tables = [read_table(path, path.name, rehearsal.edition) for path in list_csv_files(folder)]
+        outcomes = {column for answer in task.head_specs for column in answer.columns.values()}
+        rows = {case for table in tables if outcomes.intersection(table.columns) for case in table.rows}
+        warnings += _compare_with_reference(folder.name, "rows", rows, names)
     return tuple(warnings)
 
 
-def _compared(folder: str, kind: str, known: Collection[str], names: Sequence[str]) -> list[str]:
+def _compare_with_reference(folder: str, kind: str, known: Collection[str], names: Sequence[str]) -> list[str]:
+    """Compare the names of the cases with the `known` IDs of the reference; `kind` is "masks" or "rows"."""
     if not known:
         return [f"{folder}: found no {kind} by case, so the IDs of the cases are not compared with it"]
     common = set(known).intersection(names)
@@ -219,11 +237,13 @@ def _compared(folder: str, kind: str, known: Collection[str], names: Sequence[st
         expected = f"{kind} of the {len(names)} cases {format_names(names)}{difference}"
         raise GroundTruthError(folder, f"found {kind} of {format_names(sorted(known))}", expected)
     warnings = []
-    if unscored := [name for name in names if name not in known]:
+    unscored = [name for name in names if name not in known]
+    if unscored:
         warnings.append(
             f"{folder}: no {kind} of {len(unscored)} cases ({format_names(unscored)}), which are not scored"
         )
-    if unanswered := sorted(set(known) - common):
+    unanswered = sorted(set(known) - common)
+    if unanswered:
         count = f"{len(unanswered)} of {len(known)}"
         warnings.append(
             f"{folder}: {kind} of {count} belong to no case ({format_names(unanswered)}) and count as missing"

@@ -147,8 +147,8 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
     with closing(map_in_processes(partial(make_patient, options, output=output), cases, jobs)) as patients:
         for index, patient_id in patients:
             if isinstance(patient_id, WorkerDeath):
-                found = f"the process that made it ended ({patient_id.reason}: a crash, or killed for its memory)"
-                raise OutputError(cases[index].patient_id, found, "fewer processes at once: --jobs 1")
+                problem = f"the process that made it ended ({patient_id.reason}: a crash, or killed for its memory)"
+                raise OutputError(cases[index].patient_id, problem, "fewer processes at once: --jobs 1")
             yield patient_id
 
 

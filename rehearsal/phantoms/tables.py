@@ -61,9 +61,9 @@ def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict
 def _outcomes(case: PhantomCase, answer: AnswerSpec) -> dict[str, Cell]:
     """The outcome by the role of its column, as tables write it: that of phantoms, or one drawn for this edition."""
     keys = {role: normalise_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
-    found = {role: _OUTCOMES[role].get(key) for role, key in keys.items()}
-    if all(one is not None and _is_readable(answer, one[1]) for one in found.values()):
-        return {role: _known(answer, one[0](case)) for role, one in found.items() if one is not None}
+    problem = {role: _OUTCOMES[role].get(key) for role, key in keys.items()}
+    if all(one is not None and _is_readable(answer, one[1]) for one in problem.values()):
+        return {role: _known(answer, one[0](case)) for role, one in problem.items() if one is not None}
     return _random_times(case, answer) if answer.kind == "risk" else {"class": _random_class(case, answer)}
 
 

@@ -1,4 +1,4 @@
-"""Container images: the platform's checks at an upload."""
+"""The platform's checks of a container image at its upload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contract.platform import API_METHOD_LABEL, API_METHODS, MODEL_DIR, OUTPUT_D
 STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
 SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
-# What the platform mounts hides what the image has there.
+# The platform mounts these folders, which hides the image's content there.
 _MOUNTED: Final = (str(MODEL_DIR), str(OUTPUT_DIR), "/tmp")  # noqa: S108 - paths inside the container
 _TORCH: Final = re.compile(r"(?:\btorch==|\btorch-|PYTORCH_VERSION=v?)(2\.9(?:\.\d+)?)(?![\d])")
 _CUDA: Final = re.compile(
@@ -28,8 +28,10 @@ _CUDA: Final = re.compile(
 class ImageFacts:
     """Properties of an image in an engine.
 
-    `started` is its entry point with its arguments, `made_by` the commands that made its layers, `wheels` the folders
-    that pip made for PyTorch and CUDA.
+    Attributes:
+        started: Entry point with its arguments.
+        made_by: Commands that made its layers.
+        wheels: Folders that pip made for PyTorch and CUDA.
     """
 
     name: str
@@ -49,22 +51,30 @@ class ImageFacts:
         return tuple(name for name in names if name.startswith(STRIPPED_PREFIX))
 
     @classmethod
-    def of(cls, name: str, config: Mapping[str, Any], architecture: str, made_by: Iterable[object] = ()) -> ImageFacts:
-        """Properties of an image with the configuration `config` of its containers."""
-        user, labels = str(config.get("User") or "").strip(), config.get("Labels") or {}
-        api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(map(str, config.get("Env") or ()))
-        workdir = str(config.get("WorkingDir") or "")
-        started = tuple(str(part) for key in ("Entrypoint", "Cmd") for part in config.get(key) or ())
-        return cls(name, user, architecture, api_method, variables, workdir, started, tuple(map(str, made_by)))
+    def from_config(
+        cls, name: str, config: Mapping[str, Any], architecture: str, made_by: Iterable[object] = ()
+    ) -> ImageFacts:
+        """Read the properties of an image from the configuration `config` of its containers."""
+        labels = config.get("Labels") or {}
+        return cls(
+            name=name,
+            user=str(config.get("User") or "").strip(),
+            architecture=architecture,
+            api_method=str(labels.get(API_METHOD_LABEL, "exec")),
+            variables=tuple(map(str, config.get("Env") or ())),
+            workdir=str(config.get("WorkingDir") or ""),
+            started=tuple(str(part) for key in ("Entrypoint", "Cmd") for part in config.get(key) or ()),
+            made_by=tuple(map(str, made_by)),
+        )
 
 
-def upload_problems(facts: ImageFacts) -> list[str]:
-    """Reasons why the platform would refuse this image; empty if it would accept it."""
+def find_upload_problems(facts: ImageFacts) -> list[str]:
+    """Find the reasons why the platform would refuse an image."""
     problems = []
     user = facts.user.split(":", 1)[0]
     if user in {"", "root", "0"}:
-        shown = f"USER {facts.user}" if facts.user else "no USER, so it runs as root"
-        problems.append(f"{facts.name}: {shown}, expected a user that is not root")
+        actual = f"USER {facts.user}" if facts.user else "no USER, so it runs as root"
+        problems.append(f"{facts.name}: {actual}, expected a user that is not root")
     if facts.architecture != "amd64":
         problems.append(f"{facts.name}: built for {facts.architecture or 'nothing known'}, expected amd64")
     if facts.api_method not in API_METHODS:
@@ -72,43 +82,45 @@ def upload_problems(facts: ImageFacts) -> list[str]:
     return [f"{problem}; the platform would refuse the image" for problem in problems]
 
 
-def hidden_problems(facts: ImageFacts) -> list[str]:
-    """Reasons why its program would not be found: it is in a folder over which the platform mounts another one."""
+def find_hidden_programs(facts: ImageFacts) -> list[str]:
+    """Find programs that would not exist in a container, because the platform mounts a folder over theirs."""
     problems = []
-    # A program without a folder is looked for in PATH.
-    named = [one for number, one in enumerate(facts.started) if "/" in one or (number and not one.startswith("-"))]
-    parts = {"WORKDIR": (facts.workdir,), "ENTRYPOINT": tuple(posixpath.join(facts.workdir, one) for one in named)}
-    for kind, paths in parts.items():
+    # A program without a folder is searched in PATH, so it is not checked.
+    files = [part for number, part in enumerate(facts.started) if "/" in part or (number and not part.startswith("-"))]
+    paths_of = {"WORKDIR": (facts.workdir,), "ENTRYPOINT": tuple(posixpath.join(facts.workdir, file) for file in files)}
+    for kind, paths in paths_of.items():
         for path in map(posixpath.normpath, filter(None, paths)):
-            folder = next((one for one in _MOUNTED if path == one or path.startswith(f"{one}/")), None)
+            folder = next((mount for mount in _MOUNTED if path == mount or path.startswith(f"{mount}/")), None)
             if folder is not None and not (kind == "ENTRYPOINT" and path == facts.workdir):
                 problems.append(
-                    f"{facts.name}: {kind} {path} is hidden by what the platform mounts at {folder}, "
+                    f"{facts.name}: {kind} {path} is hidden by the folder that the platform mounts at {folder}, "
                     "expected the program in another folder, such as /opt/app (move it in the Dockerfile)"
                 )
                 break
     return problems
 
 
-def version_warnings(facts: ImageFacts) -> list[str]:
-    """Warnings about versions of PyTorch and CUDA, as far as the image's variables, commands and wheels tell them."""
-    text, warnings = "\n".join((*facts.variables, *facts.made_by, *facts.wheels)), []
-    if found := _TORCH.search(text):
-        found_version = found.group(1)
+def find_version_warnings(facts: ImageFacts) -> list[str]:
+    """Find versions of PyTorch and CUDA that cause problems, in the image's variables, commands and wheels."""
+    text = "\n".join((*facts.variables, *facts.made_by, *facts.wheels))
+    warnings = []
+    torch = _TORCH.search(text)
+    if torch:
         warnings.append(
-            f"{facts.name}: PyTorch {found_version}, which nnU-Net refuses; expected 2.8 or earlier, or 2.10"
+            f"{facts.name}: PyTorch {torch.group(1)}, which nnU-Net refuses; expected 2.8 or earlier, or 2.10"
         )
-    if found := _CUDA.search(text):
-        version = next(filter(None, found.groups()))
+    cuda = _CUDA.search(text)
+    if cuda:
+        version = next(filter(None, cuda.groups()))
         warnings.append(f"{facts.name}: CUDA {version}, which needs driver 580; expected CUDA 12 for older drivers")
     return warnings
 
 
 def is_archive(path: Path) -> bool:
-    """True if this names a saved image, whose size the platform would accept.
+    """Return whether the path has the suffix of a saved image.
 
     Raises:
-        EngineError: there is no such file, or it is larger than the platform allows.
+        EngineError: The saved image does not exist, or it is larger than the platform allows.
     """
     if not path.name.endswith(ARCHIVE_SUFFIXES):
         return False
@@ -116,6 +128,7 @@ def is_archive(path: Path) -> bool:
         raise EngineError(
             str(path), f"no such file: {path.absolute()}", "an image saved there, or the name of an image"
         )
-    if (size := path.stat().st_size) > SIZE_LIMIT_BYTES:
+    size = path.stat().st_size
+    if size > SIZE_LIMIT_BYTES:
         raise EngineError(path.name, f"{size / 1e9:.2f} GB", "at most 10 GB; the platform would refuse the image")
     return True

@@ -18,11 +18,12 @@ MAX_LOG_LINES: Final = 500
 LOG_LINE_LIMIT_BYTES: Final = 64 * 1024
 _KILLED: Final = (137, -9)
 _FILE_TOO_LARGE: Final = (153, -25)
-_READ_BYTES: Final = 4 * 1024 * 1024  # more than a part of a log holds
+# The logs of a run are shorter than this.
+_READ_BYTES: Final = 4 * 1024 * 1024
 
 
-def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None:
-    """The reason why the platform would fail a run; None for exit status 0 within the time limit."""
+def find_run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None:
+    """Return the reason why the platform would fail a run; None for exit status 0 within the time limit."""
     if outcome.disk_failure is not None:
         return outcome.disk_failure
     if outcome.timed_out:
@@ -40,66 +41,67 @@ def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None
     if outcome.exit_code in _FILE_TOO_LARGE:
         return (
             f"exit status {outcome.exit_code} (SIGXFSZ): it wrote a file larger than {limits.file_bytes / 1e9:.3g} GB; "
-            "the rehearsal allows no larger one"
+            "the rehearsal allows no larger file"
         )
     return (
         f"exit status {outcome.exit_code}; the platform would fail the job, keep no output "
-        f"and show the submitter {_shown(stderr)}"
+        f"and show the submitter {_quote_stderr(stderr)}"
     )
 
 
-def start_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
-    """The reason why the platform would fail all cases of a server that did not become ready; None if it did."""
+def find_start_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+    """Return the reason why the platform would fail all cases of a server; None if the server became ready."""
     if reply.status == 200:
         return None
     if exit_code is not None:
-        return f"the server ended before it was ready: {_end_of_server(exit_code, limits, stderr)}"
-    answered = "no answer" if reply.status is None else f"{reply.status} ({reply.text})"
+        return f"the server ended before it was ready: {_describe_server_end(exit_code, limits, stderr)}"
+    response = "no answer" if reply.status is None else f"{reply.status} ({reply.text})"
     return (
-        f"GET /health: {answered} after {reply.seconds:.0f} s, expected 200 within {limits.health_tries} calls, "
+        f"GET /health: {response} after {reply.seconds:.0f} s, expected 200 within {limits.health_tries} calls, "
         f"{limits.health_apart_s:g} s apart; the platform would fail the job"
     )
 
 
-def invoke_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
-    """The reason why the platform would fail a case of a server; None for status 201 within the time limit."""
+def find_invoke_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+    """Return the reason why the platform would fail a case of a server; None for status 201 in time."""
     if reply.timed_out:
         return (
-            f"Invoke time limit exceeded: still running after {limits.of_case_s('invoke'):g} s; the platform would "
+            f"Invoke time limit exceeded: still running after {limits.case_limit_s('invoke'):g} s; the platform would "
             f"mark the process unhealthy, send SIGTERM, {GRACE_S:g} s later SIGKILL, and fail the job"
         )
     if reply.status == 201:
         return None
     if exit_code is not None:
-        return f"the server ended during the case: {_end_of_server(exit_code, limits, stderr)}"
-    answered = reply.text if reply.status is None else f"{reply.status} ({reply.text[:MESSAGE_LIMIT]})"
+        return f"the server ended during the case: {_describe_server_end(exit_code, limits, stderr)}"
+    response = reply.text if reply.status is None else f"{reply.status} ({reply.text[:MESSAGE_LIMIT]})"
     return (
-        f"POST /invoke: {answered}, expected 201; the platform would fail the job and show the submitter "
-        f"{_shown(stderr)}"
+        f"POST /invoke: {response}, expected 201; the platform would fail the job and show the submitter "
+        f"{_quote_stderr(stderr)}"
     )
 
 
-def _end_of_server(exit_code: int, limits: Limits, stderr: Path) -> str:
+def _describe_server_end(exit_code: int, limits: Limits, stderr: Path) -> str:
     if exit_code == 0:
         return "exit status 0; the platform would fail the job"
-    return str(run_failure(RunOutcome(exit_code, 0.0, False, None), limits, stderr))
+    return str(find_run_failure(RunOutcome(exit_code, 0.0, False, None), limits, stderr))
 
 
-def _shown(stderr: Path) -> str:
-    message = last_line(stderr)
+def _quote_stderr(stderr: Path) -> str:
+    message = read_last_line(stderr)
     return f"its last line on stderr: {message}" if message else "nothing on stderr"
 
 
-def last_line(stderr: Path) -> str:
-    """The last non-empty line among a log's last 100, cut as the platform cuts it; an empty text if there is none."""
-    lines = [line.strip() for line in _text(stderr).decode("utf-8", errors="replace").splitlines()]
+def read_last_line(stderr: Path) -> str:
+    """Read the last non-empty line among a log's last 100 lines, cut as the platform cuts it; empty without a line."""
+    lines = [line.strip() for line in _read_end(stderr).decode("utf-8", errors="replace").splitlines()]
     lines = [line for line in lines if not USAGE_HINT.match(line)]
     return next((replace_unprintable(line[:MESSAGE_LIMIT]) for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
 
 
-def log_warnings(log: Path) -> list[str]:
-    """Warnings about parts of a log that the platform would not keep."""
-    content, name = _text(log), log.suffixes[-1].lstrip(".") if log.suffixes else log.name
+def find_log_warnings(log: Path) -> list[str]:
+    """Find parts of a log that the platform would not keep."""
+    content = _read_end(log)
+    name = log.suffixes[-1].lstrip(".") if log.suffixes else log.name
     warnings = []
     lines = content.splitlines()
     if len(lines) > MAX_LOG_LINES:
@@ -113,8 +115,8 @@ def log_warnings(log: Path) -> list[str]:
     return warnings
 
 
-def _text(log: Path) -> bytes:
-    """At most the last 4 MiB of a log."""
+def _read_end(log: Path) -> bytes:
+    """Read at most the last 4 MiB of a log; a log that does not exist is empty."""
     if not log.is_file():
         return b""
     with log.open("rb") as file:

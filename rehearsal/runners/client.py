@@ -1,7 +1,7 @@
-"""The platform's side of `invoke`: asks a server for its health or a case.
+"""The platform's side of `invoke`: ask a server for its health, or to answer a case.
 
-A separate program that needs only the standard library. A container without network can only be called from within,
-so the rehearsal passes this file to the Python in the server's container, `python3 - METHOD PATH PORT LIMIT_S`.
+This file is a program that needs only the standard library. A container without network can only be called from
+inside, so the rehearsal passes this file to the Python in the server's container, `python3 - METHOD PATH PORT LIMIT_S`.
 It prints one JSON object.
 """
 
@@ -15,28 +15,32 @@ from typing import Any
 
 
 def request(method: str, path: str, port: int, limit_s: float) -> dict[str, Any]:
-    """One call, which follows no redirect.
+    """Send one request, which follows no redirect.
 
-    Returns `status` (None without an answer), `text` (its first line, or the error), `seconds` and `timed_out`.
+    Returns:
+        `status` (None without an answer), `text` (the first line of the answer, or the error), `seconds` and
+        `timed_out`.
     """
-    begun = time.monotonic()
-    status, text, timed_out = None, "", False
+    start_s = time.monotonic()
+    timed_out = False
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit_s)
     try:
         connection.request(method, path)
         response = connection.getresponse()
-        status, text = response.status, response.read(1 << 16).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as problem:
-        status, text = None, type(problem).__name__
-        timed_out = time.monotonic() - begun >= limit_s
+        status: int | None = response.status
+        text = response.read(1 << 16).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        status = None
+        text = type(error).__name__
+        timed_out = time.monotonic() - start_s >= limit_s
     finally:
         connection.close()
     line = text.strip().splitlines()[0] if text.strip() else ""
-    return {"status": status, "text": line, "seconds": time.monotonic() - begun, "timed_out": timed_out}
+    return {"status": status, "text": line, "seconds": time.monotonic() - start_s, "timed_out": timed_out}
 
 
 def main(arguments: list[str]) -> None:
-    """METHOD PATH PORT LIMIT_S."""
+    """Send the request of the arguments METHOD PATH PORT LIMIT_S and print its result."""
     method, path, port, limit_s = arguments
     sys.stdout.write(json.dumps(request(method, path, int(port), float(limit_s))) + "\n")
 

@@ -1,4 +1,4 @@
-"""The disk space that a running program may use, measured while it runs: a limit on a file does not bound them all."""
+"""Limit the disk space of a running program, since a limit on one file does not limit all files together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_MEASURE_S: Final = 60.0
 class DiskWatch:
     """A thread that kills a program as soon as its folders hold more than `max_bytes` together.
 
-    `layer_bytes` returns what a container has written elsewhere, None if that is unknown.
+    `layer_bytes` returns the bytes that a container has written outside these folders, None if they are unknown.
     """
 
     def __init__(
@@ -28,7 +28,10 @@ class DiskWatch:
         stop: Stopper,
         layer_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self._folders, self._max_bytes, self._stop, self._layer_bytes = folders, max_bytes, stop, layer_bytes
+        self._folders = folders
+        self._max_bytes = max_bytes
+        self._stop = stop
+        self._layer_bytes = layer_bytes
         self._ended = threading.Event()
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -46,20 +49,20 @@ class DiskWatch:
         return self._failure
 
     def measure(self) -> None:
-        """Measure once more, for files that were written shortly before the end or could not be seen until then."""
+        """Measure once more; files may be written, or become readable, shortly before the end."""
         if self._failure is not None:
             return
         try:
-            size = used_bytes(self._folders) + (self._layer_bytes() or 0)
+            size = measure_used_bytes(self._folders) + (self._layer_bytes() or 0)
         except subprocess.TimeoutExpired:
             self._fail(f"its files cannot be measured within {MAX_MEASURE_S:g} s")
             return
         if size > self._max_bytes:
             self._fail(f"its files take {size / 1e9:.3g} GB")
 
-    def _fail(self, found: str) -> None:
+    def _fail(self, problem: str) -> None:
         limit = f"at most {self._max_bytes / 1e9:.3g} GB in /output and /tmp together"
-        self._failure = f"disk limit exceeded: {found}, expected {limit}; it was killed"
+        self._failure = f"disk limit exceeded: {problem}, expected {limit}; it was killed"
 
     def close(self) -> None:
         """End the thread."""
@@ -70,12 +73,12 @@ class DiskWatch:
         while not self._ended.wait(_LOOK_S):
             self.measure()
             if self._failure is not None:
-                # Again and again: the client of an engine may not have made its container yet.
+                # This is repeated until the end, since the client of an engine may not have made its container yet.
                 self._stop(True)
 
 
-def used_bytes(folders: Sequence[Path]) -> int:
-    """Return the disk space of all files below some folders, whatever their depth; holes of sparse files take none.
+def measure_used_bytes(folders: Sequence[Path]) -> int:
+    """Measure the disk space of all files below some folders at any depth; holes of sparse files do not count.
 
     Folders that this user cannot open count as empty.
 

@@ -1,4 +1,4 @@
-"""The log files of a run: bounded, whatever the program prints."""
+"""The log files of a run, whose size is limited however much the program prints."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import threading
 from pathlib import Path
 from typing import IO, Final
 
+# The first and the last bytes of a part of a log that are kept.
 KEPT_BYTES: Final = 1024 * 1024
-_PIECE: Final = 64 * 1024
-_PIPE_PIECES: Final = 32
-_LOOK_S: Final = 0.2
+_BLOCK_BYTES: Final = 64 * 1024
+_MAX_BLOCKS_IN_PIPE: Final = 32
+_POLL_S: Final = 0.2
 
 
 class Logs:
     """The output streams of a running program in two files.
 
-    Of each part, which a server's `cut` ends, the first and the last KEPT_BYTES are kept, and the file says how many
-    bytes are left out between them. A thread reads each stream, so that the program does not wait.
+    The output of a server has several parts, which `cut` separates. The first and the last KEPT_BYTES of each part are
+    kept, and a line in the file states how many bytes between them were dropped. A thread reads each stream, so that
+    the program does not have to wait.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], stdout: Path, stderr: Path) -> None:
@@ -33,38 +35,43 @@ class Logs:
         self.close()
 
     def settle(self) -> None:
-        """Have in the files what the program has printed up to now. Raises OSError if one cannot be written."""
+        """Write all output up to now into the files; raise `OSError` if a file cannot be written."""
         for stream in self._streams:
             stream.settle()
 
     def cut(self, *targets: Path) -> None:
-        """Copy what was written since the last cut, of stdout and of stderr, to `targets`."""
+        """Copy the output since the last cut to `targets`, the files for stdout and stderr."""
         for stream, target in zip(self._streams, targets, strict=True):
             target.write_bytes(stream.cut())
 
     def close(self) -> None:
-        """Settle and read no further: a process that outlives the program cannot print any more."""
+        """Write all output and stop reading; a process that outlives the program cannot print any more."""
         for stream in self._streams:
             stream.close()
 
 
 class _Stream:
-    """One stream. Of a part the first bytes are in the file, the last ones in memory until `settle`."""
+    """One stream; the first bytes of a part are in the file, the last bytes stay in memory until `settle`."""
 
     def __init__(self, pipe: IO[bytes], path: Path) -> None:
         os.set_blocking(pipe.fileno(), False)
-        self._pipe, self._path = pipe, path
-        self._lock, self._ended = threading.Lock(), threading.Event()
-        self._problem: OSError | None = None
-        self._begun = self._head = self._dropped = 0
+        self._pipe = pipe
+        self._path = path
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._error: OSError | None = None
+        # Position in the file at which the current part begins, bytes of its head, and bytes dropped after the head.
+        self._part_start = 0
+        self._head = 0
+        self._dropped = 0
         self._tail = bytearray()
         path.write_bytes(b"")
         threading.Thread(target=self._follow, daemon=True).start()
 
     def settle(self) -> None:
         with self._lock:
-            # What was printed before is in the pipe, but a program may print faster than this reads.
-            for _ in range(0 if self._ended.is_set() else _PIPE_PIECES):
+            # Earlier output is in the pipe, which the program may fill faster than it is read here.
+            for _ in range(0 if self._ended.is_set() else _MAX_BLOCKS_IN_PIPE):
                 if not self._take():
                     break
             self._drop()
@@ -72,16 +79,17 @@ class _Stream:
             self._write(note.encode() + self._tail)
             self._tail.clear()
             self._dropped = 0
-        if self._problem is not None:
-            raise self._problem
+        if self._error is not None:
+            raise self._error
 
     def cut(self) -> bytes:
-        """The text written since the last cut; a new part begins."""
+        """Return the text since the last cut, and begin a new part."""
         self.settle()
         with self._path.open("rb") as file:
-            file.seek(self._begun)
+            file.seek(self._part_start)
             part = file.read()
-        self._begun, self._head = self._begun + len(part), 0
+        self._part_start += len(part)
+        self._head = 0
         return part
 
     def close(self) -> None:
@@ -92,20 +100,21 @@ class _Stream:
         """Read until the stream ends or is closed."""
         with self._pipe:
             while not self._ended.is_set():
-                readable, _, _ = select.select([self._pipe], [], [], _LOOK_S)
+                readable, _, _ = select.select([self._pipe], [], [], _POLL_S)
                 with self._lock:
                     if readable and not self._ended.is_set() and self._take() == b"":
                         self._ended.set()
 
     def _take(self) -> bytes | None:
-        """Keep what the pipe holds; None if it is empty, no bytes at its end."""
+        """Read a block from the pipe; return None if the pipe is empty, and no bytes at its end."""
         try:
-            block = os.read(self._pipe.fileno(), _PIECE)
+            block = os.read(self._pipe.fileno(), _BLOCK_BYTES)
         except BlockingIOError:
             return None
         room = KEPT_BYTES - self._head
         if len(block) > room:
-            room, self._head = _start_of_letter(block, room), KEPT_BYTES
+            room = _find_letter_start(block, room)
+            self._head = KEPT_BYTES
         else:
             self._head += len(block)
         self._write(block[:room])
@@ -115,23 +124,23 @@ class _Stream:
         return block
 
     def _drop(self) -> None:
-        """Keep the last KEPT_BYTES of the tail, without half a letter at their start."""
+        """Keep only the last KEPT_BYTES of the tail, starting with a whole letter."""
         if len(self._tail) > KEPT_BYTES:
-            start = _start_of_letter(self._tail, len(self._tail) - KEPT_BYTES)
+            start = _find_letter_start(self._tail, len(self._tail) - KEPT_BYTES)
             self._dropped += start
             del self._tail[:start]
 
     def _write(self, content: bytes | bytearray) -> None:
-        """Append to the file; the reason why it cannot be written is raised by `settle`, in the caller's thread."""
+        """Append to the file; `settle` raises an error in the thread of the caller."""
         try:
             if content:
                 with self._path.open("ab") as file:
                     file.write(content)
-        except OSError as problem:
-            self._problem = problem
+        except OSError as error:
+            self._error = error
 
 
-def _start_of_letter(text: bytes | bytearray, place: int) -> int:
-    """`place`, or the start of the UTF-8 letter of which it is a later byte."""
+def _find_letter_start(text: bytes | bytearray, place: int) -> int:
+    """Return `place`, or the start of its UTF-8 letter if `place` is inside a letter."""
     starts = (at for at in range(place, max(place - 4, -1), -1) if text[at] & 0xC0 != 0x80)
     return next(starts, place)

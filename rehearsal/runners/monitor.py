@@ -16,13 +16,14 @@ from typing import Any, Final
 GRACE_S: Final = 5.0
 _POLL_S: Final = 0.05
 _KILL_AGAIN_S: Final = 0.5
-_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 _MEMORY_POLL_S: Final = 0.5
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
-# Called with None while the process runs, and at its end with the kernel's resource usage;
-# returns the peak so far in bytes, or None.
+# Function that returns the peak memory so far in bytes, or None. It is called with None while the process runs, and
+# with the kernel's resource usage at its end.
 PeakMemory = Callable[[Any], int | None]
+# Function that ends a program: with False it terminates it, with True it kills it.
 Stopper = Callable[[bool], None]
 
 
@@ -30,9 +31,12 @@ Stopper = Callable[[bool], None]
 class RunOutcome:
     """The end of a run, or a server's answer to one case.
 
-    `exit_code` is negative for a signal that ended a plain process, 137 for SIGKILL in a container, and None for a
-    server that still runs. `http_status` is a server's answer, None without one. A server's peak memory counts from
-    its start. `disk_failure` is the reason why a program was killed for the size of its files.
+    Attributes:
+        exit_code: Negative if a signal ended a plain process, 137 for SIGKILL in a container, None for a server that
+            still runs.
+        peak_memory_bytes: Peak memory; the memory of a server counts from its start.
+        http_status: Status of a server's answer, None without an answer.
+        disk_failure: Reason why a program was killed because of the size of its files.
     """
 
     exit_code: int | None
@@ -43,50 +47,56 @@ class RunOutcome:
     disk_failure: str | None = None
 
 
-def wait_for(
+def wait_for_end(
     process: subprocess.Popen[bytes],
     time_limit_s: float,
     stop: Stopper | None,
     peak_memory: PeakMemory,
     cancelled: threading.Event | None = None,
 ) -> RunOutcome:
-    """Wait for a process that was just started; send SIGTERM after `time_limit_s` from now and SIGKILL 5 s later.
+    """Wait for the end of a process that was just started; send SIGTERM at the time limit and SIGKILL 5 s later.
 
-    `stop` is called with False to terminate and True to kill; None signals the process group. Another thread kills it
-    by `cancelled`.
+    Args:
+        process: The process.
+        time_limit_s: Time limit, which starts now.
+        stop: Ends the program; None sends signals to the process group.
+        peak_memory: Reads the peak memory.
+        cancelled: Event by which another thread kills the process.
     """
-    started = time.monotonic()
-    stopper = group_stopper(process.pid) if stop is None else stop
+    start_s = time.monotonic()
+    stopper = make_group_stopper(process.pid) if stop is None else stop
     peak: int | None = None
-    next_look = started
-    terminated_at: float | None = None
-    killed = False
+    next_look_s = start_s
+    terminated_at_s: float | None = None
+    is_killed = False
     try:
-        while (usage := _ended(process)) is None:
+        usage = _poll_end(process)
+        while usage is None:
             if cancelled is not None and cancelled.is_set():
                 kill_until_ended(process, stopper)
                 break
             now = time.monotonic()
-            if now >= next_look:
-                peak = _larger(peak, peak_memory(None))
-                next_look = now + _MEMORY_POLL_S
-            if terminated_at is None and now - started > time_limit_s:
+            if now >= next_look_s:
+                peak = _max_known(peak, peak_memory(None))
+                next_look_s = now + _MEMORY_POLL_S
+            if terminated_at_s is None and now - start_s > time_limit_s:
                 stopper(False)
-                terminated_at = now
-            elif terminated_at is not None and not killed and now - terminated_at > GRACE_S:
+                terminated_at_s = now
+            elif terminated_at_s is not None and not is_killed and now - terminated_at_s > GRACE_S:
                 stopper(True)
-                killed = True
+                is_killed = True
             time.sleep(_POLL_S)
+            usage = _poll_end(process)
     except BaseException:
         kill_until_ended(process, stopper)
         raise
-    seconds = time.monotonic() - started
-    peak = _larger(peak, peak_memory(usage))
-    return RunOutcome(process.returncode, seconds, terminated_at is not None, peak)
+    seconds = time.monotonic() - start_s
+    peak = _max_known(peak, peak_memory(usage))
+    return RunOutcome(process.returncode, seconds, terminated_at_s is not None, peak)
 
 
 def kill_until_ended(process: subprocess.Popen[bytes], stopper: Stopper) -> None:
-    """Kill again until it ends: the client of an engine may not have made its container yet."""
+    """Kill a process until it ends; this may take several times, until an engine has made its container."""
     while True:
         stopper(True)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -95,38 +105,40 @@ def kill_until_ended(process: subprocess.Popen[bytes], stopper: Stopper) -> None
 
 
 @contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as an exception does, so programs end and folders go; then both are ignored.
+def end_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an exception does, so that programs end and folders are removed.
 
-    The exit status is that of a shell, 128 and the number of the signal. Only the main thread can handle signals.
+    Further signals are then ignored. The exit status is 128 plus the number of the signal, as in a shell. Only the main
+    thread can handle signals, so in another thread this has no effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, _: object) -> None:
-        for one in _ENDING:
-            signal.signal(one, signal.SIG_IGN)
+        for signal_number in _END_SIGNALS:
+            signal.signal(signal_number, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    # nohup ignores SIGHUP on purpose
-    earlier = {one: signal.getsignal(one) for one in _ENDING if signal.getsignal(one) != signal.SIG_IGN}
+    handlers = {signal_number: signal.getsignal(signal_number) for signal_number in _END_SIGNALS}
+    # An ignored signal stays ignored, as nohup does with SIGHUP.
+    handlers = {signal_number: handler for signal_number, handler in handlers.items() if handler != signal.SIG_IGN}
     try:
-        for one in earlier:
-            signal.signal(one, end)
+        for signal_number in handlers:
+            signal.signal(signal_number, end)
         yield
     finally:
-        for one, handler in earlier.items():
-            signal.signal(one, handler)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
 
 
-def rusage_peak_bytes(usage: Any) -> int | None:
-    """Peak resident memory of the largest process, as reported by the kernel at its end."""
+def read_rusage_peak_bytes(usage: Any) -> int | None:
+    """Read the peak resident memory of the largest process from the kernel's report at its end."""
     return None if usage is None else int(usage.ru_maxrss) * 1024
 
 
-def process_peak_bytes(pid: int) -> int | None:
-    """Peak resident memory of a running process so far; None if it has ended."""
+def read_process_peak_bytes(pid: int) -> int | None:
+    """Read the peak resident memory of a running process so far; None if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -134,8 +146,8 @@ def process_peak_bytes(pid: int) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
-def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemory:
-    """A reader of the peak memory of a container's control group, page cache included.
+def make_cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemory:
+    """Make a reader of the peak memory of a container's control group, including the page cache.
 
     `container_process` returns the pid of the container's first process on this host, None before it runs.
     """
@@ -144,7 +156,7 @@ def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemor
     def read(usage: Any) -> int | None:
         if not peak_files and usage is None:
             pid = container_process()
-            file = None if pid is None else _peak_file(pid)
+            file = None if pid is None else _find_peak_file(pid)
             if file is not None:
                 peak_files.append(file)
         if not peak_files:
@@ -157,8 +169,8 @@ def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemor
     return read
 
 
-def _peak_file(pid: int) -> Path | None:
-    """The kernel's file with the peak memory of a process's control group, version 2 or 1."""
+def _find_peak_file(pid: int) -> Path | None:
+    """Find the kernel's file with the peak memory of a process's control group, version 2 or 1."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
@@ -173,8 +185,8 @@ def _peak_file(pid: int) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> Any:
-    """The resource usage of an ended process, None while it runs."""
+def _poll_end(process: subprocess.Popen[bytes]) -> Any:
+    """Return the resource usage of a process that has ended, None while it runs."""
     pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     if pid == 0:
         return None
@@ -182,8 +194,8 @@ def _ended(process: subprocess.Popen[bytes]) -> Any:
     return usage
 
 
-def group_stopper(group: int) -> Stopper:
-    """A function that signals a process group; a group that has ended is no error."""
+def make_group_stopper(group: int) -> Stopper:
+    """Make a function that sends a signal to a process group; a group that has ended is ignored."""
 
     def stop(force: bool) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -192,5 +204,5 @@ def group_stopper(group: int) -> Stopper:
     return stop
 
 
-def _larger(first: int | None, second: int | None) -> int | None:
+def _max_known(first: int | None, second: int | None) -> int | None:
     return max((value for value in (first, second) if value is not None), default=None)

@@ -26,10 +26,10 @@ from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import (
     RunOutcome,
     Stopper,
-    group_stopper,
-    process_peak_bytes,
-    rusage_peak_bytes,
-    wait_for,
+    make_group_stopper,
+    read_process_peak_bytes,
+    read_rusage_peak_bytes,
+    wait_for_end,
 )
 from rehearsal.runners.servers import RunningServer
 from rehearsal.runners.trees import MAX_BYTES
@@ -40,11 +40,17 @@ RUN_RECORD: Final = "run-record.json"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one run; `cpus` None means all CPUs.
+    """Limits of one run.
 
-    A server is asked for its health `health_tries` times, `health_apart_s` seconds apart, and each call of it may take
-    `invoke_limit_s`, but not more than `time_limit_s`. One file may have `file_bytes`; all files together may take
-    `disk_bytes` of the disk.
+    Attributes:
+        memory_bytes: Memory.
+        time_limit_s: Time of one case.
+        cpus: Number of CPUs; None means all CPUs.
+        invoke_limit_s: Time of one call of a server, which is also limited by `time_limit_s`.
+        health_tries: How often a server is asked for its health until it is ready.
+        health_apart_s: Time between two of these calls.
+        file_bytes: Size of one file.
+        disk_bytes: Disk space of all files together.
     """
 
     memory_bytes: int
@@ -56,8 +62,8 @@ class Limits:
     file_bytes: int = MAX_BYTES
     disk_bytes: int = 2 * MAX_BYTES
 
-    def of_case_s(self, api_method: str) -> float:
-        """The time limit of one case in seconds."""
+    def case_limit_s(self, api_method: str) -> float:
+        """Return the time limit of one case in seconds."""
         return min(self.time_limit_s, self.invoke_limit_s) if api_method == "invoke" else self.time_limit_s
 
     @property
@@ -67,17 +73,17 @@ class Limits:
 
     @property
     def data_segment_bytes(self) -> int | None:
-        """RLIMIT_DATA of a process: memory less 1 GiB; None if at most 1 GiB would remain."""
-        left = self.memory_bytes - GIB
-        return left if left > GIB else None
+        """RLIMIT_DATA of a process: memory minus 1 GiB; None if at most 1 GiB would remain."""
+        remaining = self.memory_bytes - GIB
+        return remaining if remaining > GIB else None
 
 
 @dataclass(frozen=True)
 class Call:
     """One run: a unique `name`, its folders, its limits, and the files for its output streams.
 
-    `cancelled` kills it from another thread.
-    An algorithm of this project writes its record of the run to `record_path`, as RUN_RECORD_VARIABLE asks for.
+    `cancelled` kills the run from another thread. An algorithm of this project writes its run record to `record_path`,
+    which the environment variable RUN_RECORD_VARIABLE names.
     """
 
     name: str
@@ -92,30 +98,30 @@ class Call:
     cancelled: threading.Event | None = None
 
     @classmethod
-    def below(
-        cls,
-        name: str,
-        folder: Path,
-        logs: Path,
-        limits: Limits,
-        model_dir: Path | None,
-        cancelled: threading.Event | None = None,
-    ) -> Call:
-        """A job with the folders `input`, `output` and `tmp` in `folder`, and the logs `LOGS.stdout` and `.stderr`."""
-        folders = folder / "input", folder / "output", folder / "tmp"
-        for path in folders:
+    def create(cls, name: str, folder: Path, logs: Path, limits: Limits, model_dir: Path | None) -> Call:
+        """Create the folders `input`, `output` and `tmp` in `folder`; the logs are `LOGS.stdout` and `LOGS.stderr`."""
+        call = cls(
+            name=name,
+            input_dir=folder / "input",
+            output_dir=folder / "output",
+            tmp_dir=folder / "tmp",
+            stdout=logs.with_name(f"{logs.name}.stdout"),
+            stderr=logs.with_name(f"{logs.name}.stderr"),
+            limits=limits,
+            model_dir=model_dir,
+        )
+        for path in (call.input_dir, call.output_dir, call.tmp_dir):
             path.mkdir(parents=True, exist_ok=True)
-        stdout, stderr = (logs.with_name(f"{logs.name}.{stream}") for stream in ("stdout", "stderr"))
-        return cls(name, *folders, stdout, stderr, limits, model_dir, cancelled=cancelled)
+        return call
 
     @property
     def record_path(self) -> Path:
-        """The algorithm's record of the run."""
+        """Path of the algorithm's run record."""
         return self.tmp_dir / RUN_RECORD
 
 
 class Runner(Protocol):
-    """Runs one program: once for each call, or as a server that answers many."""
+    """Runs one program: once for each call, or as a server that answers many calls."""
 
     @property
     def description(self) -> str:
@@ -123,17 +129,17 @@ class Runner(Protocol):
 
     @property
     def is_isolated(self) -> bool:
-        """True if user, network and read-only input are enforced."""
+        """Whether user, network and read-only input are enforced."""
 
     @property
     def api_method(self) -> str:
         """The API method of the platform: `exec`, `invoke`, or an invalid value of the image's label."""
 
     def run(self, call: Call) -> RunOutcome:
-        """Run to the end or to the time limit. Raises EngineError if the program cannot be started."""
+        """Run to the end or to the time limit; raise `EngineError` if the program cannot be started."""
 
     def start(self, call: Call) -> RunningServer:
-        """Start as a server. Raises EngineError if the program cannot be started."""
+        """Start as a server; raise `EngineError` if the program cannot be started."""
 
 
 @dataclass(frozen=True)
@@ -153,52 +159,52 @@ class ProcessRunner:
         return " ".join((Path(self.command[0]).name, *self.command[1:], *self.arguments))
 
     def run(self, call: Call) -> RunOutcome:
-        """Run the command in a session of its own. Raises EngineError if there is no such command."""
-        process = self._started(call, ())
-        with Logs(process, call.stdout, call.stderr), watch_disk(call, group_stopper(process.pid)) as disk:
-            outcome = wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes, call.cancelled)
+        """Run the command in a new session; raise `EngineError` if the command does not exist."""
+        process = self._start_process(call, ())
+        with Logs(process, call.stdout, call.stderr), watch_disk(call, make_group_stopper(process.pid)) as disk:
+            outcome = wait_for_end(process, call.limits.time_limit_s, None, read_rusage_peak_bytes, call.cancelled)
         disk.measure()
         return replace(outcome, disk_failure=disk.failure)
 
     def start(self, call: Call) -> RunningServer:
-        """Start it with `--serve` and a free `--port`, as in `run`. Raises EngineError if there is no such command."""
+        """Start the command with `--serve` and a free `--port`; raise `EngineError` if the command does not exist."""
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = int(listening.getsockname()[1])
-        process = self._started(call, ("--serve", "--port", str(port)))
-        stopper = group_stopper(process.pid)
+        process = self._start_process(call, ("--serve", "--port", str(port)))
+        stopper = make_group_stopper(process.pid)
         return RunningServer(
             process,
             Logs(process, call.stdout, call.stderr),
             python=(sys.executable, "-I", "-"),
             port=port,
             stopper=stopper,
-            peak_memory=lambda: process_peak_bytes(process.pid),
+            peak_memory=lambda: read_process_peak_bytes(process.pid),
             disk=watch_disk(call, stopper),
         )
 
-    def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _start_process(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
         if shutil.which(self.command[0]) is None:
             raise EngineError(f"{self.command[0]}", "no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         tmp_dir = call.tmp_dir.resolve()
         return subprocess.Popen(
-            self._limited(call, options),
+            self._build_command(call, options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=call.tmp_dir,
-            env={**clean_environment(), **run_environment(call.limits, tmp_dir), "TMPDIR": str(tmp_dir)},
+            env={**copy_clean_environment(), **build_environment(call.limits, tmp_dir), "TMPDIR": str(tmp_dir)},
             start_new_session=True,
         )
 
-    def _limited(self, call: Call, options: Sequence[str]) -> list[str]:
+    def _build_command(self, call: Call, options: Sequence[str]) -> list[str]:
         folders = ["--input", str(call.input_dir.resolve()), "--output", str(call.output_dir.resolve())]
         if call.model_dir is not None:
             folders += ["--model", str(call.model_dir.resolve())]
         if call.ground_truth_dir is not None:
             folders += ["--ground-truth", str(call.ground_truth_dir.resolve())]
         program = [*self.command, *folders, *self.arguments, *options]
-        # The shell counts files in blocks of 512 bytes, and refuses more than this process has.
+        # The shell counts file sizes in blocks of 512 bytes, and refuses limits above the limits of this process.
         limits = [f"ulimit -f {call.limits.file_bytes // 512}"]
         if call.limits.data_segment_bytes is not None:
             limits.append(f"ulimit -d {call.limits.data_segment_bytes // 1024}")
@@ -207,40 +213,49 @@ class ProcessRunner:
 
 
 def watch_disk(call: Call, stop: Stopper, layer_bytes: Callable[[], int | None] = lambda: None) -> DiskWatch:
-    """Watch the files of a run that has just started."""
+    """Start to watch the disk space of a run that was just started."""
     return DiskWatch((call.output_dir, call.tmp_dir), call.limits.disk_bytes, stop, layer_bytes)
 
 
-def algorithm_command(edition: Edition, task: Algorithm, code: Sequence[Path] = ()) -> tuple[str, ...]:
-    """The command line of this project's algorithm, with folders of the user's own code."""
-    return (sys.executable, "-m", "algorithm", "--task", task.name, *_edition_option(edition), *code_options(code))
+def build_algorithm_command(edition: Edition, task: Algorithm, code: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Build the command line of this project's algorithm; `code` are folders of custom code."""
+    return (
+        sys.executable,
+        "-m",
+        "algorithm",
+        "--task",
+        task.name,
+        *_build_edition_option(edition),
+        *build_code_options(code),
+    )
 
 
-def evaluation_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
-    """The command line of this project's evaluation."""
-    return (sys.executable, "-m", "evaluation", "--task", task.name, *_edition_option(edition))
+def build_evaluation_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
+    """Build the command line of this project's evaluation."""
+    return (sys.executable, "-m", "evaluation", "--task", task.name, *_build_edition_option(edition))
 
 
-def _edition_option(edition: Edition) -> tuple[str, ...]:
-    # Without a source the package, which embeds the edition, tells it.
+def _build_edition_option(edition: Edition) -> tuple[str, ...]:
+    # An edition without a source is read from the package that embeds it.
     return () if edition.source in (DEFAULT_EDITION, "") else ("--edition", edition.source)
 
 
-def code_options(code: Sequence[Path]) -> tuple[str, ...]:
-    """`--code` for each folder, which the algorithm and `scripts/build` take."""
+def build_code_options(code: Sequence[Path]) -> tuple[str, ...]:
+    """Build the options `--code` of the algorithm and of `scripts/build`, one for each folder."""
     return tuple(part for folder in code for part in ("--code", str(folder.resolve())))
 
 
-def run_environment(limits: Limits, tmp_dir: Path) -> dict[str, str]:
-    """The platform's variables, one thread for each CPU, and where to write the run record.
+def build_environment(limits: Limits, tmp_dir: Path) -> dict[str, str]:
+    """Build the environment variables of a run: the platform's variables, threads and the path of the run record.
 
-    The platform shows no more CPUs, so further threads would wait. `tmp_dir` is the program's view of that folder.
+    There is one thread for each CPU, because a program on the platform sees only these CPUs and further threads would
+    wait. `tmp_dir` is the path of the folder as the program sees it.
     """
     threads = {} if limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(limits.cpus)))}
     record = {RUN_RECORD_VARIABLE: str(tmp_dir / RUN_RECORD)}
     return {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1", **threads, **record}
 
 
-def clean_environment() -> dict[str, str]:
-    """This process's environment without the variables that the platform strips."""
+def copy_clean_environment() -> dict[str, str]:
+    """Copy this process's environment without the variables that the platform removes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(STRIPPED_PREFIX)}

@@ -1,4 +1,4 @@
-"""Clients of a running server that answers many cases (`invoke`)."""
+"""Call a running server that answers many cases (`invoke`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_PYTHON: Final = (126, 127)
 
 @dataclass(frozen=True)
 class CallResult:
-    """Result of a call to a server; without an answer `status` is None and `text` gives the reason."""
+    """Result of a call to a server; without an answer `status` is None and `text` is the reason."""
 
     status: int | None
     text: str
@@ -36,11 +36,16 @@ class CallResult:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A running server; its caller ends it with `stop` or `kill`.
+    """A running server, which the caller ends with `stop` or `kill`.
 
-    `python` runs a program from stdin that can access the server's port; `peak_memory` returns the bytes
-    since its start, None if unknown; `hand_over` gives this user access to the server's files; `remove` cleans up after
-    its end; `disk` kills it if its files grow too large.
+    Attributes:
+        python: Command that runs a program from stdin with access to the server's port.
+        stopper: Ends the server.
+        peak_memory: Returns the peak memory in bytes since the start, None if it is unknown.
+        hand_over: Gives this user access to the server's files.
+        remove: Cleans up after the end of the server.
+        started_s: Time of the start, on the monotonic clock.
+        disk: Kills the server if its files grow too large.
     """
 
     process: subprocess.Popen[bytes]
@@ -55,13 +60,17 @@ class RunningServer:
     disk: DiskWatch | None = None
 
     def wait_until_ready(self, tries: int, apart_s: float) -> CallResult:
-        """Ask for its health until it answers 200 or ends, at most `tries` times; the seconds count from its start.
+        """Ask for the health until the server answers 200 or ends, at most `tries` times.
 
-        Raises EngineError if the image has no Python to run the client.
+        Returns:
+            The last answer; its seconds count from the start of the server.
+
+        Raises:
+            EngineError: The image has no Python to run the client.
         """
         reply = CallResult(None, "not asked", 0.0)
         for number in range(tries):
-            if number and self.exit_code_within(apart_s) is not None:
+            if number and self.wait_for_exit(apart_s) is not None:
                 break
             reply = self._call("GET", "/health", HEALTH_CALL_S)
             if reply.status == 200 or self.exit_code is not None:
@@ -74,27 +83,27 @@ class RunningServer:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code, None while the server runs."""
         return self.process.poll()
 
     def disk_failure(self) -> str | None:
-        """Measure its files; return the reason why they are too large, None if they fit."""
+        """Measure the server's files; return the reason why they are too large, None if they fit."""
         if self.disk is None:
             return None
         self.disk.measure()
         return self.disk.failure
 
-    def exit_code_within(self, seconds: float) -> int | None:
-        """Its exit code after waiting at most `seconds`; None if it still runs."""
+    def wait_for_exit(self, seconds: float) -> int | None:
+        """Wait for the end at most `seconds`; return the exit code, None if the server still runs."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self) -> int | None:
-        """Send SIGTERM and return the exit code; None if it did not end within 5 s and was killed."""
+        """Send SIGTERM and return the exit code; None if the server did not end within 5 s and was killed."""
         self.stopper(False)
-        code = self.exit_code_within(GRACE_S)
+        code = self.wait_for_exit(GRACE_S)
         self.kill()
         return code
 
@@ -107,21 +116,24 @@ class RunningServer:
         self.remove()
 
     def _call(self, method: str, path: str, limit_s: float) -> CallResult:
-        """Output of the client program; no answer if it overran or was killed, for example by the server's end."""
-        begun = time.monotonic()
+        """Run the client program; there is no answer if it took too long or was killed, such as by the server's end."""
+        start_s = time.monotonic()
         command = [*self.python, method, path, str(self.port), str(limit_s)]
         with _CLIENT.open("rb") as program:
-            status, output = bounded_output(command, program, limit_s + _CLIENT_START_S)
-        # The engine gives the same status for a container that is just ending. At a case the program was there before.
-        if path == "/health" and status in _NO_PYTHON and self.exit_code_within(1.0) is None:
+            status, output = run_bounded(command, program, limit_s + _CLIENT_START_S)
+        # The engine returns the same status for a container that is just ending. At a case, Python existed before.
+        if path == "/health" and status in _NO_PYTHON and self.wait_for_exit(1.0) is None:
             raise EngineError("no python3 in the image, through which a server without network is called")
-        seconds = time.monotonic() - begun
-        answer = _answer_of(output) if status == 0 else None
+        seconds = time.monotonic() - start_s
+        answer = _parse_answer(output) if status == 0 else None
         return CallResult(None, "no answer", seconds, seconds >= limit_s) if answer is None else CallResult(**answer)
 
 
-def bounded_output(command: Sequence[str], program: IO[bytes], limit_s: float) -> tuple[int | None, bytes]:
-    """The exit status and the output of a client; the status is None if it overran the time or its output is longer."""
+def run_bounded(command: Sequence[str], program: IO[bytes], limit_s: float) -> tuple[int | None, bytes]:
+    """Run a client with limits on its time and output; return its exit status and its output.
+
+    The status is None if the client took longer than `limit_s` or its output is too long.
+    """
     with subprocess.Popen(command, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         timer = threading.Timer(limit_s, process.kill)
         timer.start()
@@ -138,12 +150,13 @@ def bounded_output(command: Sequence[str], program: IO[bytes], limit_s: float) -
     return (None if len(output) > _ANSWER_BYTES or status < 0 else status), output
 
 
-def _answer_of(output: bytes) -> Any:
-    """The client's answer, None if it is another one's: the image's own python3 may print anything."""
+def _parse_answer(output: bytes) -> Any:
+    """Parse the client's answer; None if it has another form, since the image's own python3 may print anything."""
     try:
         answer = json.loads(output)
     except (ValueError, RecursionError):
         return None
     kinds = {"status": int | None, "text": str, "seconds": int | float, "timed_out": bool}
-    is_ours = isinstance(answer, dict) and answer.keys() == kinds.keys()
-    return answer if is_ours and all(isinstance(answer[key], kind) for key, kind in kinds.items()) else None
+    if not isinstance(answer, dict) or answer.keys() != kinds.keys():
+        return None
+    return answer if all(isinstance(answer[key], kind) for key, kind in kinds.items()) else None

@@ -1,4 +1,4 @@
-"""Folders that a program wrote which nobody trusts: listed, copied out and removed without following a link.
+"""List, copy and remove folders that an untrusted program wrote, without following a link.
 
 Every name is opened relative to its folder's descriptor and never through a link, so that neither a link nor a long
 path leads elsewhere, even while the program runs.
@@ -21,15 +21,20 @@ MAX_PATH_BYTES: Final = 1024
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 4_000_000_000
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK the opening of a named pipe waits for its writer.
+# Without O_NONBLOCK opening a named pipe would wait for its writer.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_PIECE: Final = 1 << 20
-_SHOWN: Final = 80  # characters of a name in a message
+_BLOCK_BYTES: Final = 1 << 20
+# A message shows at most this many characters of a name.
+_MAX_SHOWN: Final = 80
+
+
+class UntrustedFileError(Exception):
+    """A file or folder is not copied; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """A file or folder below a root; `fault` says why it is not copied, empty if it may be."""
+    """A file or folder below a root; `fault` is the reason why it is not copied, empty if it may be copied."""
 
     path: str
     status: os.stat_result
@@ -40,12 +45,12 @@ class FolderEntry:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def entries_below(root: Path) -> Iterator[FolderEntry]:
-    """Each entry below `root`, a folder before its content; not what is in a folder with a fault.
+def list_entries(root: Path) -> Iterator[FolderEntry]:
+    """List the entries below `root`, a folder before its content; the content of a folder with a fault is not listed.
 
-    No more than MAX_ENTRIES are listed; then the last one has a fault.
+    At most MAX_ENTRIES are listed; if there are more, the last entry has a fault.
     """
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened_folder(root) as folder:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _open_folder(root) as folder:
         for number, (entry, _) in enumerate(_walk(folder, ""), start=1):
             if number > MAX_ENTRIES:
                 yield FolderEntry(entry.path, entry.status, f"more than {MAX_ENTRIES} files and folders")
@@ -53,69 +58,82 @@ def entries_below(root: Path) -> Iterator[FolderEntry]:
             yield entry
 
 
-def copy_out(source: Path, target: Path) -> tuple[str, ...]:
-    """Copy the regular files and folders below `source` to the new folder `target`; return what is not copied and why.
+def copy_tree(source: Path, target: Path) -> tuple[str, ...]:
+    """Copy the regular files and folders below `source` to the new folder `target`.
 
-    Refused are links, files with several names, devices, sockets and pipes, names that are not UTF-8, and more than
-    MAX_DEPTH levels, MAX_PATH_BYTES of a path, MAX_ENTRIES or MAX_BYTES together.
+    Links, files with several names, devices, sockets, pipes and names that are not UTF-8 are not copied. The limits are
+    MAX_DEPTH levels, MAX_PATH_BYTES of a path, MAX_ENTRIES, and MAX_BYTES of all files together.
+
+    Returns:
+        A line with the reason for each entry that was not copied.
     """
     target.mkdir(parents=True)
     try:
-        with _opened_folder(source) as folder:
-            return tuple(_copies(folder, target))
+        with _open_folder(source) as folder:
+            return tuple(_copy_entries(folder, target))
     except OSError as problem:
         return (f"{source.name}: cannot be copied ({problem.strerror})",)
 
 
-def _copies(folder: int, target: Path) -> Iterator[str]:
-    """Copy what `copy_out` copies; yields what is not copied and why."""
-    left = MAX_BYTES
+def _copy_entries(folder: int, target: Path) -> Iterator[str]:
+    """Copy the entries of an open folder; yield a line for each entry that is not copied."""
+    remaining_bytes = MAX_BYTES
     for number, (entry, parent) in enumerate(_walk(folder, ""), start=1):
         if number > MAX_ENTRIES:
             yield f"more than {MAX_ENTRIES} files and folders"
             return
-        fault = entry.fault
-        if not fault and entry.is_folder:
+        if entry.fault:
+            yield f"{format_path(entry.path)}: {entry.fault}"
+        elif entry.is_folder:
             (target / entry.path).mkdir()
-        elif not fault:
-            left, fault = _copied(parent, Path(entry.path).name, target / entry.path, left)
-        if fault:
-            yield f"{shown(entry.path)}: {fault}"
+        else:
+            try:
+                remaining_bytes -= _copy(parent, Path(entry.path).name, target / entry.path, remaining_bytes)
+            except UntrustedFileError as error:
+                yield f"{format_path(entry.path)}: {error}"
 
 
-def copy_file_out(folder: Path, name: str, target: Path, max_bytes: int) -> str:
-    """Copy one regular file of a folder; returns why it is not copied, empty if it was or is absent."""
-    with _opened_folder(folder) as parent:
+def copy_file(folder: Path, name: str, target: Path, max_bytes: int) -> None:
+    """Copy one regular file out of an untrusted folder; do nothing if it does not exist.
+
+    Raises:
+        UntrustedFileError: The entry is a link, a device or larger than `max_bytes`, or it cannot be read.
+    """
+    with _open_folder(folder) as parent:
         try:
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
-            return ""
+            return
+        fault = _find_fault(name, status)
+        if fault:
+            raise UntrustedFileError(fault)
         target.parent.mkdir(parents=True, exist_ok=True)
-        return _fault(name, status) or _copied(parent, name, target, max_bytes)[1]
+        _copy(parent, name, target, max_bytes)
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all its content, whatever its depth and modes are; an absent one is no error."""
+    """Remove a folder with all its content, of any depth and any modes; do nothing if it does not exist."""
     if os.path.lexists(folder):
         empty_folder(folder)
         folder.rmdir()
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove all content of a folder, as `remove_tree` does, with programs that take paths of any length.
+    """Remove all content of a folder by programs that handle paths of any length.
 
-    Raises OSError if something is left.
+    Raises:
+        OSError: Some of the content cannot be removed.
     """
     subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], capture_output=True, check=False)
-    removed = subprocess.run(
+    result = subprocess.run(
         ["find", str(folder.absolute()), "-mindepth", "1", "-delete"], capture_output=True, check=False
     )
-    if removed.returncode != 0:
+    if result.returncode != 0:
         raise OSError(errno.ENOTEMPTY, "some of its content cannot be removed", str(folder))
 
 
 def remove_entry(folder: Path, name: str) -> None:
-    """Remove one entry of a folder, whatever it is; an absent one is no error."""
+    """Remove one entry of a folder, of any kind; do nothing if it does not exist."""
     path = folder / name
     if path.is_dir() and not path.is_symlink():
         remove_tree(path)
@@ -123,22 +141,22 @@ def remove_entry(folder: Path, name: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def shown(path: str) -> str:
-    """A path for a message: escapes and bytes that are not UTF-8 as text, and cut."""
+def format_path(path: str) -> str:
+    """Format a path for a message: show escapes and bytes that are not UTF-8 as text, and cut a long path."""
     text = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _walk(folder: int, prefix: str) -> Iterator[tuple[FolderEntry, int]]:
-    """Each entry with its folder's descriptor. The depth of the recursion is bounded by the faults of `_fault`."""
+    """Yield each entry with its folder's descriptor; the faults of `_find_fault` limit the depth of the recursion."""
     for name in sorted(os.listdir(folder)):
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             continue
         path = prefix + name
-        entry = FolderEntry(path, status, _fault(path, status))
+        entry = FolderEntry(path, status, _find_fault(path, status))
         if entry.fault or not entry.is_folder:
             yield entry, folder
             continue
@@ -154,15 +172,16 @@ def _walk(folder: int, prefix: str) -> Iterator[tuple[FolderEntry, int]]:
             os.close(inner)
 
 
-def _fault(path: str, status: os.stat_result) -> str:
-    """The reason why an entry is no regular file or folder with a usual path; empty if it is one."""
-    mode, regular = status.st_mode, "expected regular files and folders"
+def _find_fault(path: str, status: os.stat_result) -> str:
+    """Return the reason why an entry may not be copied, empty if it is a regular file or folder with a usual path."""
+    mode = status.st_mode
+    expected = "expected regular files and folders"
     if stat.S_ISLNK(mode):
-        return f"a symbolic link, {regular}"
+        return f"a symbolic link, {expected}"
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        return f"a device, socket or pipe, {regular}"
+        return f"a device, socket or pipe, {expected}"
     if stat.S_ISREG(mode) and status.st_nlink > 1:
-        return f"a file with {status.st_nlink} names (hard links), {regular}"
+        return f"a file with {status.st_nlink} names (hard links), {expected}"
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
@@ -173,28 +192,30 @@ def _fault(path: str, status: os.stat_result) -> str:
     return ""
 
 
-def _copied(parent: int, name: str, target: Path, left: int) -> tuple[int, str]:
-    """Copy a file of at most `left` bytes; returns the bytes that are left then, and why it is not copied."""
+def _copy(parent: int, name: str, target: Path, max_bytes: int) -> int:
+    """Copy a file and return its size; raise `UntrustedFileError` if it may not be copied."""
     try:
         source = os.open(name, _FILE, dir_fd=parent)
-    except OSError as problem:
-        return left, f"cannot be read ({problem.strerror})"
+    except OSError as error:
+        raise UntrustedFileError(f"cannot be read ({error.strerror})") from None
     with os.fdopen(source, "rb") as file:
         status = os.fstat(source)
-        # It may be another file than the one that was listed.
-        if fault := _fault(name, status):
-            return left, fault
-        if status.st_size > left:
-            return left, f"{status.st_size} bytes, expected at most {left}"
+        # The program may have replaced the file since it was listed.
+        fault = _find_fault(name, status)
+        if fault:
+            raise UntrustedFileError(fault)
+        if status.st_size > max_bytes:
+            raise UntrustedFileError(f"{status.st_size} bytes, expected at most {max_bytes}")
         with target.open("xb") as copy:
-            for start in range(0, status.st_size, _PIECE):  # no further: it may grow while it is read
-                copy.write(file.read(min(_PIECE, status.st_size - start)))
+            # The file may grow while it is read, so only its size at the start is copied.
+            for start in range(0, status.st_size, _BLOCK_BYTES):
+                copy.write(file.read(min(_BLOCK_BYTES, status.st_size - start)))
     target.chmod(0o644)
-    return left - status.st_size, ""
+    return status.st_size
 
 
 @contextlib.contextmanager
-def _opened_folder(path: Path) -> Iterator[int]:
+def _open_folder(path: Path) -> Iterator[int]:
     folder = os.open(path, _FOLDER)
     try:
         yield folder

@@ -1,6 +1,6 @@
 """The folder of files to upload, which get their final names together after all of them have passed.
 
-Its README.md shows the files, their places on the platform and their rehearsals, from the record `submission.json`.
+Its README.md describes the files, their places on the platform and their rehearsals, from the record `submission.json`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,21 @@ _DIRECTIONS: Final[Mapping[Direction, str]] = {
 Reporter = Callable[[str], None]
 
 
-def check_folder(output: Path, record: str, what: str) -> None:
-    """Raise OutputError for a folder that holds anything but an earlier `what`, because its files would be replaced.
+def check_folder(output: Path, record: str, kind: str) -> None:
+    """Raise `OutputError` if a folder has files of something other than an earlier `kind`, because they would be lost.
 
-    A killed run leaves its temporary folder, into which it may have moved the earlier files.
+    Args:
+        output: The folder.
+        record: File name of the record that such a folder contains.
+        kind: "submission" or "phase", for the message.
     """
     paths = list(output.iterdir()) if output.is_dir() else []
     names = {path.name for path in paths if not path.name.startswith(_SCRATCH)}
+    # A killed run leaves its temporary folder, into which it may have moved the earlier files.
     moved = {path.name for folder in _find_abandoned(output) for path in folder.glob(f"{_EARLIER}/*")}
     if (names or moved) and not {record, FAILED} & (names | moved):
-        expected = f"a new name or the folder of an earlier {what}"
-        raise OutputError(output.name, f"exists and is not the folder of a {what}", expected)
+        expected = f"a new name or the folder of an earlier {kind}"
+        raise OutputError(output.name, f"exists and is not the folder of a {kind}", expected)
 
 
 def _find_abandoned(output: Path) -> list[Path]:
@@ -56,7 +60,7 @@ def _find_abandoned(output: Path) -> list[Path]:
 
 @contextmanager
 def scratch_folder(output: Path) -> Iterator[Path]:
-    """Yield a temporary folder in `output` that an image's user may enter; OSError becomes `OutputError`.
+    """Yield a temporary folder in `output` that an image's user may enter, and turn `OSError` into `OutputError`.
 
     If the block succeeds, the temporary folders of killed runs are removed. The caller holds the lock of `output`.
     """
@@ -77,36 +81,39 @@ def scratch_folder(output: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def failure_keeps_logs(scratch: Path, output: Path) -> Iterator[None]:
-    """Move the rehearsal to `failed/` in `output` if the block raises a HecktorError, whose message then says so."""
+def keep_failed_logs(scratch: Path, output: Path) -> Iterator[None]:
+    """Move the rehearsal to `failed/` in `output` if the block raises a `HecktorError`, and add this to its message."""
     try:
         yield
-    except HecktorError as problem:
+    except HecktorError as error:
         shutil.rmtree(output / FAILED, ignore_errors=True)
         shutil.move(scratch / REHEARSAL, output / FAILED)
-        raise type(problem)(f"{problem.message}; no file was replaced, see the logs in {FAILED}/") from None
+        raise type(error)(f"{error.message}; no file was replaced, see the logs in {FAILED}/") from None
 
 
 def replace_files(
-    scratch: Path,
-    output: Path,
-    names: Sequence[str],
-    earlier: Sequence[str],
-    readme: str,
-    record: tuple[str, Document],
+    scratch: Path, output: Path, record: str, names: Sequence[str], earlier_names: Sequence[str]
 ) -> list[str]:
-    """Move `names` and the rehearsal from `scratch` to `output` in place of the `earlier` files.
+    """Replace earlier files in `output` by files from `scratch`, together with the record, README.md and rehearsal.
 
-    The record is moved away first and gets its name last, so it vouches for the others. If a file cannot be moved, all
-    earlier files get their names back. Returns the earlier files that have no successor, to be named.
+    The earlier record is moved away first and the new record is moved last, so a folder with a record is complete. If a
+    file cannot be moved, all earlier files get their names back.
+
+    Args:
+        scratch: Folder of the new files.
+        output: Folder of the earlier files.
+        record: File name of the record.
+        names: New files.
+        earlier_names: Files that an earlier run may have written.
+
+    Returns:
+        The earlier files that were removed without a new file of the same name.
     """
-    gone = [name for name in earlier if name not in names and (output / name).is_file()]
-    write_text(scratch / README, readme)
-    write_json(scratch / record[0], record[1].model_dump(mode="json"))
-    new = (*names, REHEARSAL, README, record[0])
-    replaced = [name for name in (record[0], README, *earlier, REHEARSAL, FAILED) if os.path.lexists(output / name)]
-    moves = [(output / name, scratch / _EARLIER / name) for name in dict.fromkeys(replaced)]
-    moves += [(scratch / name, output / name) for name in new]
+    removed = [name for name in earlier_names if name not in names and (output / name).is_file()]
+    new_names = (*names, REHEARSAL, README, record)
+    old_names = [name for name in (record, README, *earlier_names, REHEARSAL, FAILED) if os.path.lexists(output / name)]
+    moves = [(output / name, scratch / _EARLIER / name) for name in dict.fromkeys(old_names)]
+    moves += [(scratch / name, output / name) for name in new_names]
     (scratch / _EARLIER).mkdir()
     moved: list[tuple[Path, Path]] = []
     try:
@@ -117,13 +124,19 @@ def replace_files(
         for source, target in reversed(moved):
             target.rename(source)
         raise
-    return gone
+    return removed
 
 
-def without_archives(why: EngineError, made: str, option: str) -> EngineError:
-    """The error for files that were made without the requested images; `option` asks for none."""
+def write_page(scratch: Path, readme: str, record: str, document: Document) -> None:
+    """Write README.md and the record into `scratch`."""
+    write_text(scratch / README, readme)
+    write_json(scratch / record, document.model_dump(mode="json"))
+
+
+def make_missing_images_error(cause: EngineError, file: str, option: str) -> EngineError:
+    """Make the error for a `file` that was made without the requested images; with `option` no images are made."""
     return EngineError(
-        f"{why.message}; no image archives were made. {made} was made and rehearsed with plain processes. "
+        f"{cause.message}; no image archives were made. {file} was made and rehearsed with plain processes. "
         f"Start an engine (`scripts/engine` on Debian) and run this again, or use {option}"
     )
 
@@ -156,30 +169,31 @@ class SubmissionDocument(Document):
     rehearsals: tuple[RehearsedTask, ...]
 
 
-def readme(submission: SubmissionDocument, tasks: Sequence[Algorithm]) -> str:
-    """The content of `README.md`; `tasks` are those of the rehearsals, in their order."""
+def format_readme(submission: SubmissionDocument, tasks: Sequence[Algorithm]) -> str:
+    """Format the content of `README.md`; `tasks` are the rehearsed tasks in the same order."""
     model = submission.model
-    settings = ["GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.", *_directions(tasks)]
-    title, purpose = f"Files to upload: {model.name}", f"Purpose: {model.purpose}."
+    settings = ["GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.", *_describe_directions(tasks)]
+    title = f"Files to upload: {model.name}"
+    purpose = f"Purpose: {model.purpose}."
     sections = [
-        format_section(1, title, purpose, _files(submission, tasks), format_bullets(_notes(submission))),
-        format_section(2, "Settings on the platform", _sockets(tasks), format_bullets(settings)),
-        format_section(2, "Rehearsal", _how(submission), _cases(submission)),
+        format_section(1, title, purpose, _format_files(submission, tasks), format_bullets(_list_notes(submission))),
+        format_section(2, "Settings on the platform", _format_sockets(tasks), format_bullets(settings)),
+        format_section(2, "Rehearsal", _describe_rehearsal(submission), _format_cases(submission)),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def _files(submission: SubmissionDocument, tasks: Sequence[Algorithm]) -> str:
+def _format_files(submission: SubmissionDocument, tasks: Sequence[Algorithm]) -> str:
     purpose = "container image of the algorithm for task"
     rows = [
-        [one.file, f"{purpose} {task.number}, {task.title}", *size_and_sum(one)]
-        for one, task in zip(submission.images, tasks, strict=False)
+        [image.file, f"{purpose} {task.number}, {task.title}", *format_size_and_sum(image)]
+        for image, task in zip(submission.images, tasks, strict=False)
     ]
-    rows.append([MODEL, "model of each of these algorithms", *size_and_sum(submission.model)])
+    rows.append([MODEL, "model of each of these algorithms", *format_size_and_sum(submission.model)])
     return format_table(["File", "Upload as", "Size", "sha256"], rows)
 
 
-def _notes(submission: SubmissionDocument) -> list[str]:
+def _list_notes(submission: SubmissionDocument) -> list[str]:
     if not submission.images:
         return ["No image archives were made: this is only the model, rehearsed with plain processes."]
     notes = [
@@ -192,26 +206,26 @@ def _notes(submission: SubmissionDocument) -> list[str]:
     return notes
 
 
-def _sockets(tasks: Sequence[Algorithm]) -> str:
+def _format_sockets(tasks: Sequence[Algorithm]) -> str:
     rows = [
         [
             f"{task.number}, {task.title}",
-            _slugs(task.inputs.values()),
-            _slugs(task.optional_inputs.values()) or "-",
-            _slugs(answer.socket for answer in task.answers),
+            _format_slugs(task.inputs.values()),
+            _format_slugs(task.optional_inputs.values()) or "-",
+            _format_slugs(answer.socket for answer in task.answers),
         ]
         for task in tasks
     ]
     return format_table(["Task", "Inputs", "Optional inputs", "Outputs"], rows)
 
 
-def _directions(tasks: Sequence[Algorithm]) -> list[str]:
-    """The meaning of a higher value of each risk: editions differ in it."""
+def _describe_directions(tasks: Sequence[Algorithm]) -> list[str]:
+    """Describe the meaning of a higher value of each risk, in which editions differ."""
     risks = [answer for task in tasks for answer in task.answers if answer.kind == "risk"]
     return [f"`{answer.socket.relative_path}` is {_DIRECTIONS[answer.direction]}." for answer in risks]
 
 
-def _how(submission: SubmissionDocument) -> str:
+def _describe_rehearsal(submission: SubmissionDocument) -> str:
     if not submission.images:
         return (
             "As plain processes in the platform's folder layout, with model.tar.gz unpacked as the platform does. "
@@ -226,7 +240,7 @@ def _how(submission: SubmissionDocument) -> str:
     )
 
 
-def _cases(submission: SubmissionDocument) -> str:
+def _format_cases(submission: SubmissionDocument) -> str:
     rows = [
         [
             rehearsed.task,
@@ -242,19 +256,19 @@ def _cases(submission: SubmissionDocument) -> str:
     return format_table(["Task", "Phantom", "Seconds", "Limit, s", "Memory, GiB", "Answered by"], rows)
 
 
-def _slugs(sockets: Iterable[Socket]) -> str:
+def _format_slugs(sockets: Iterable[Socket]) -> str:
     return ", ".join(socket.slug for socket in sockets)
 
 
 def describe_api_method(api_method: str) -> str:
-    """Return a sentence about the API method of images, which a phase may require."""
-    other = "invoke" if api_method == "exec" else "exec"
+    """Describe the API method of images, which a phase may require."""
+    alternative = "invoke" if api_method == "exec" else "exec"
     return (
         f"API method (label `{API_METHOD_LABEL}`): `{api_method}`. If the phase accepts only the other, make images "
-        f"with `--api-method {other}`."
+        f"with `--api-method {alternative}`."
     )
 
 
-def size_and_sum(entry: FileEntry) -> tuple[str, str]:
-    """A file's size and sha256 for a table."""
+def format_size_and_sum(entry: FileEntry) -> tuple[str, str]:
+    """Format a file's size and sha256 for a table."""
     return f"{entry.size / 1e9:.2f} GB" if entry.size >= 1e8 else f"{entry.size / 1e6:.1f} MB", entry.sha256

@@ -14,10 +14,10 @@ from contract.editions import Algorithm, Edition
 from contract.errors import EngineError
 from contract.io.files import write_json
 from contract.platform import ApiMethod
-from rehearsal.platform.images import upload_problems
+from rehearsal.platform.images import find_upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
-from rehearsal.runners.runner import Runner, code_options
+from rehearsal.runners.runner import Runner, build_code_options
 
 SOURCE: Final = Path(__file__).resolve().parents[2]
 Torch = Literal["cpu", "cuda"]
@@ -26,13 +26,16 @@ _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 
 
 @dataclass(frozen=True)
-class BuiltImages:
+class ImageBuilder:
     """Builder of image archives from this source tree: images of algorithms, or of their evaluations.
 
     The output of the scripts goes to a `log`; a script that fails raises EngineError.
 
     Attributes:
+        engine: Engine that builds.
+        source: Folder of the source tree.
         torch: The algorithms' build of PyTorch; None builds evaluation images, which contain no PyTorch.
+        with_gpus: Whether the rehearsed images get all GPUs.
         level: Level of gzip, from 1 to 9 (small).
         revision: Label of the images, so that they differ from earlier images of equal content; empty for no label.
         code: Folders of custom code, which are copied into the images of algorithms.
@@ -42,8 +45,8 @@ class BuiltImages:
     engine: ContainerEngine
     source: Path
     torch: Torch | None
-    with_gpus: bool
-    level: int
+    with_gpus: bool = False
+    level: int = 5
     revision: str = ""
     code: tuple[Path, ...] = ()
     api_method: ApiMethod = "exec"
@@ -72,8 +75,8 @@ class BuiltImages:
         custom = log.with_name("edition.json")
         if edition.content is not None:
             write_json(custom, edition.content)
-        of_edition = ("--edition", edition.name if edition.content is None else str(custom))
-        self._script("build", *images, *flags, *code_options(self.code), *of_edition, log=log)
+        edition_option = ("--edition", edition.name if edition.content is None else str(custom))
+        self._script("build", *images, *flags, *build_code_options(self.code), *edition_option, log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`, which fails for an archive larger than the platform allows; return the archive."""
@@ -88,7 +91,7 @@ class BuiltImages:
             EngineError: The engine cannot load the archive, or the platform would refuse it.
         """
         image = self.engine.load(archive)
-        problems = upload_problems(replace(self.engine.image_facts(image), name=archive.name))
+        problems = find_upload_problems(replace(self.engine.read_image_facts(image), name=archive.name))
         if problems:
             raise EngineError(problems[0])
         return ContainerRunner(self.engine, image, with_gpus=self.with_gpus)
@@ -108,45 +111,31 @@ class BuiltImages:
             raise EngineError(f"scripts/{script} ended with status {done.returncode}", message)
 
 
-def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path) -> Runner:
+def save_and_load(images: ImageBuilder, task: Algorithm, archive: Path, log: Path) -> Runner:
     """Save the image of a task as `archive`, load it from there, and return its runner."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         images.save(task, Path(folder), log).rename(archive)
     return images.load(archive)
 
 
-def find_images(
-    engine: str | None,
-    torch: Torch | None,
-    with_gpus: bool,
-    level: int,
-    revision: str = "",
-    source: Path = SOURCE,
-    api_method: ApiMethod = "exec",
-) -> BuiltImages:
-    """Return the image builder of this machine.
+def find_builder_engine(client: str | None, source: Path = SOURCE) -> ContainerEngine:
+    """Find the container engine that builds images on this machine.
 
     Args:
-        engine: Client of the container engine; None takes the first that can build.
-        torch: See `BuiltImages`.
-        with_gpus: Whether the rehearsed images get all GPUs.
-        level: See `BuiltImages`.
-        revision: See `BuiltImages`.
+        client: Client of the engine; None takes the first engine that can build.
         source: Folder of the source tree.
-        api_method: See `BuiltImages`.
 
     Raises:
         EngineError: There is no source tree, or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
-        problem, expected = "not found beside the installed packages", "the source tree: images are built from it"
-        raise EngineError(absent[0], problem, expected)
-    environment = {**os.environ, **({} if engine is None else {"HECKTOR_ENGINE": engine})}
+        expected = "the source tree: images are built from it"
+        raise EngineError(absent[0], "not found beside the installed packages", expected)
+    environment = {**os.environ, **({} if client is None else {"HECKTOR_ENGINE": client})}
     command = ["bash", "-c", _FIND_BUILDER]
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        tried = "docker, podman" if engine is None else engine
+        tried = client or "docker, podman"
         raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
-    builder = find_engine(done.stdout.strip())
-    return BuiltImages(builder, source, torch, with_gpus, level, revision, api_method=api_method)
+    return find_engine(done.stdout.strip())

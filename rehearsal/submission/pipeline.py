@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from contract.archives import pack, unpack
 from contract.code import Code
@@ -20,7 +21,7 @@ from contract.packages import (
     read_manifest,
     verify_files,
 )
-from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
+from rehearsal.runners.runner import ProcessRunner, Runner, build_algorithm_command
 from rehearsal.submission.folder import (
     MODEL,
     RECORD,
@@ -30,22 +31,31 @@ from rehearsal.submission.folder import (
     UploadedImage,
     UploadedModel,
     check_folder,
-    failure_keeps_logs,
-    readme,
+    format_readme,
+    keep_failed_logs,
     replace_files,
     scratch_folder,
+    write_page,
 )
-from rehearsal.submission.images import BuiltImages, Torch, save_and_load
-from rehearsal.submission.tries import KINDS, RehearsedTask, TrialInputs, make_phantoms, try_task
+from rehearsal.submission.images import ImageBuilder, Torch, save_and_load
+from rehearsal.submission.tries import KINDS, RehearsedTask, TrialInputs, make_phantoms, rehearse_task
+
+_IMAGES_LOG: Final = "images.log"
 
 
 @dataclass(frozen=True)
 class SubmissionOptions:
-    """Options of a submission: `package` is a folder or `.tar.gz`, `output` the folder for the files to upload.
+    """Options of a submission.
 
-    Images are made of the `tasks`, of all of the edition if empty. `torch`, the images' PyTorch build, and `with_gpus`
-    are for the record. `kinds` are the phantoms' fields of view; `coarsening` makes their CT matrix smaller, for tests.
-    `code` are folders of the user's own code, which the package names.
+    Attributes:
+        package: Folder or `.tar.gz` of the model package.
+        output: Folder for the files to upload.
+        tasks: Tasks of which images are made; empty for all tasks of the edition.
+        torch: PyTorch build of the images, for the record.
+        with_gpus: Whether the images get GPUs in the rehearsal, for the record.
+        kinds: Fields of view of the phantoms.
+        coarsening: Factor by which the CT matrix of the phantoms is smaller, for tests.
+        code: Folders of custom code, which the package names.
     """
 
     package: Path
@@ -59,26 +69,28 @@ class SubmissionOptions:
     code: tuple[Path, ...] = ()
 
 
-def archive_name(task: Algorithm) -> str:
-    """File name of a task's image."""
+def make_archive_name(task: Algorithm) -> str:
+    """Make the file name of a task's image."""
     return f"{task.image}.tar.gz"
 
 
-def make_submission(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionDocument:
-    """Make and rehearse the files to upload; they get their names once all of them have passed.
+def make_submission(options: SubmissionOptions, images: ImageBuilder | None, report: Reporter) -> SubmissionDocument:
+    """Make and rehearse the files to upload; they get their names after all of them have passed.
 
-    `images` makes the archives; without it only the model is made, and rehearsed with plain processes. `report` is
-    called with a line for each step.
+    Args:
+        options: Options of the submission.
+        images: Makes the image archives. Without it only the model is made, and rehearsed with plain processes.
+        report: Called with a line for each step.
 
     Raises:
-        HecktorError: the package cannot be used or is of another edition, or a check failed. The folder then holds
-            its earlier content and, in `failed/`, the logs.
+        HecktorError: The package cannot be used or belongs to another edition, or a check failed. The folder then
+            keeps its earlier content, and `failed/` has the logs.
     """
     with open_package(options.package) as package:
         return _make_from_folder(replace(options, package=package), images, report)
 
 
-def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionDocument:
+def _make_from_folder(options: SubmissionOptions, images: ImageBuilder | None, report: Reporter) -> SubmissionDocument:
     manifest = read_manifest(options.package)
     files = verify_files(options.package, manifest)
     tasks = options.tasks or options.edition.algorithms
@@ -98,73 +110,75 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
         inputs = TrialInputs(options.edition, scratch / "cohort", kinds, scratch / "model")
-        with failure_keeps_logs(scratch, options.output):
-            archives, tried = _rehearsed(options, tasks, images, inputs, scratch, report)
+        with keep_failed_logs(scratch, options.output):
+            log = scratch / REHEARSAL / _IMAGES_LOG
+            log.parent.mkdir()
+            if images is not None:
+                report(f"images: building {', '.join(images.name(task) for task in tasks)}")
+                images.build(options.edition, tasks, log)
+            archives: list[UploadedImage] = []
+            rehearsals: list[RehearsedTask] = []
+            for task in tasks:
+                runner: Runner = ProcessRunner(build_algorithm_command(options.edition, task, options.code))
+                if images is not None:
+                    runner, archive = _save_image(options, images, task, scratch, report)
+                    archives.append(archive)
+                rehearsals.append(_rehearse_task(task, runner, inputs, scratch, report))
         submission = SubmissionDocument(
             model=UploadedModel(purpose=manifest.purpose, **make_file_entry(scratch / MODEL), **identity.model_dump()),
             images=tuple(archives),
             rehearsed_with_gpus=options.with_gpus,
-            rehearsals=tuple(tried),
+            rehearsals=tuple(rehearsals),
         )
-        names = (MODEL, *(one.file for one in archives))
-        earlier = (MODEL, *(archive_name(task) for task in options.edition.algorithms))
-        page = readme(submission, tasks)
-        for name in replace_files(scratch, options.output, names, earlier, page, (RECORD, submission)):
+        names = (MODEL, *(archive.file for archive in archives))
+        earlier_names = (MODEL, *(make_archive_name(task) for task in options.edition.algorithms))
+        write_page(scratch, format_readme(submission, tasks), RECORD, submission)
+        for name in replace_files(scratch, options.output, RECORD, names, earlier_names):
             report(f"{name}: removed, since it belonged to an earlier submission in this folder")
     return submission
 
 
 def _check_heads(manifest: Manifest, tasks: Sequence[Algorithm]) -> None:
-    """Refuse a package that cannot answer a task, before minutes of rehearsal. Raises `ModelPackageError`."""
-    lacking = {
-        task.name: [
-            one.head for one in task.head_specs if one.fallback is None and _head_file(one) not in manifest.files
-        ]
-        for task in tasks
-    }
-    absent = {name: heads for name, heads in lacking.items() if heads}
-    if absent:
-        heads = ", ".join(head for names in absent.values() for head in names)
-        others = [f"--task {task.name}" for task in tasks if task.name not in absent]
-        expected = f"heads for {', '.join(absent)}" + (f", or {' '.join(others)} alone" if others else "")
+    """Raise `ModelPackageError` for a package that cannot answer a task, before minutes of rehearsal."""
+    missing_heads: dict[str, list[str]] = {}
+    for task in tasks:
+        for spec in task.head_specs:
+            if spec.fallback is None and _format_head_file(spec) not in manifest.files:
+                missing_heads.setdefault(task.name, []).append(str(spec.head))
+    if missing_heads:
+        heads = ", ".join(head for names in missing_heads.values() for head in names)
+        complete = [f"--task {task.name}" for task in tasks if task.name not in missing_heads]
+        expected = f"heads for {', '.join(missing_heads)}" + (f", or only {' '.join(complete)}" if complete else "")
         raise ModelPackageError("--package", f"no head {heads}", expected)
 
 
-def _head_file(answer: AnswerSpec) -> str:
+def _format_head_file(answer: AnswerSpec) -> str:
     return f"heads/{answer.head}.json"
 
 
-def _rehearsed(
-    options: SubmissionOptions,
-    tasks: Sequence[Algorithm],
-    images: BuiltImages | None,
-    inputs: TrialInputs,
-    scratch: Path,
-    report: Reporter,
-) -> tuple[list[UploadedImage], list[RehearsedTask]]:
-    archives, tried = [], []
-    log = scratch / REHEARSAL / "images.log"
-    log.parent.mkdir()
-    if images is not None:
-        report(f"images: building {', '.join(images.name(task) for task in tasks)}")
-        images.build(options.edition, tasks, log)
-    for task in tasks:
-        runner: Runner = ProcessRunner(algorithm_command(options.edition, task, options.code))
-        if images is not None:
-            report(f"{archive_name(task)}: saving and loading")
-            archive = scratch / archive_name(task)
-            runner = save_and_load(images, task, archive, log)
-            uploaded = UploadedImage(
-                file=archive.name,
-                task=task.name,
-                image=images.name(task),
-                torch=options.torch,
-                **make_file_entry(archive),
-            )
-            archives.append(uploaded)
-            report(f"{archive.name}: {uploaded.size / 1e9:.2f} GB, loaded, API method {runner.api_method}")
-        report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
-        tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name, report))
-        longest_s, limit_s = tried[-1].longest_s, tried[-1].time_limit_s
-        report(f"{task.name}: {len(inputs.kinds)} phantoms, {longest_s:.1f} s the longest (limit {limit_s:g} s)")
-    return archives, tried
+def _save_image(
+    options: SubmissionOptions, images: ImageBuilder, task: Algorithm, scratch: Path, report: Reporter
+) -> tuple[Runner, UploadedImage]:
+    """Save the image of a task as an archive and load it; return its runner and its entry of the record."""
+    archive = scratch / make_archive_name(task)
+    report(f"{archive.name}: saving and loading")
+    runner = save_and_load(images, task, archive, scratch / REHEARSAL / _IMAGES_LOG)
+    entry = UploadedImage(
+        file=archive.name,
+        task=task.name,
+        image=images.name(task),
+        torch=options.torch,
+        **make_file_entry(archive),
+    )
+    report(f"{archive.name}: {entry.size / 1e9:.2f} GB, loaded, API method {runner.api_method}")
+    return runner, entry
+
+
+def _rehearse_task(
+    task: Algorithm, runner: Runner, inputs: TrialInputs, scratch: Path, report: Reporter
+) -> RehearsedTask:
+    report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
+    rehearsal = rehearse_task(task, runner, inputs, scratch / REHEARSAL / task.name, report)
+    limits = f"{rehearsal.longest_s:.1f} s the longest (limit {rehearsal.time_limit_s:g} s)"
+    report(f"{task.name}: {len(inputs.kinds)} phantoms, {limits}")
+    return rehearsal

@@ -23,12 +23,12 @@ from rehearsal.runners.runner import GIB, Limits, Runner
 MEMORY_BYTES: Final = 16 * GIB
 NO_RECORD: Final = "no run record"
 SEED: Final = 2025
-# The usual field of view, with a planning CT and dose; the longest; one that is cut at the top.
+# The usual field of view, with a planning CT and dose; the longest field of view; a field of view cut at the top.
 KINDS: Final = ("head_and_neck", "whole_body", "cut")
 
 
-class TriedCase(Document):
-    """Time and memory of one phantom; `answered` says how the algorithm answered, by its run record."""
+class TrialCase(Document):
+    """Time and memory of one phantom; `answered` describes how the algorithm answered, from its run record."""
 
     case: str
     kind: str
@@ -46,12 +46,12 @@ class RehearsedTask(Document):
     memory_bytes: int
     time_limit_s: float
     longest_s: float
-    cases: tuple[TriedCase, ...]
+    cases: tuple[TrialCase, ...]
 
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """Shared by all tasks: the edition, phantoms by ID with their kinds, and the unpacked model package."""
+    """Inputs of all tasks: the edition, the cohort with the kind of each phantom by ID, and the unpacked package."""
 
     edition: Edition
     cohort: Path
@@ -60,20 +60,27 @@ class TrialInputs:
 
 
 def make_phantoms(folder: Path, edition: Edition, kinds: Sequence[str], coarsening: int = 1) -> dict[str, str]:
-    """Write a phantom of each field of view in the platform's layout; returns the kind of each by ID.
+    """Write a phantom of each field of view in the platform's layout.
 
-    `kinds` are names of `rehearsal.phantoms.centres.FIELDS_OF_VIEW`.
-    The CT matrix is `coarsening` times smaller in plane.
+    Args:
+        folder: Folder of the cohort.
+        edition: Edition that declares the inputs.
+        kinds: Names of `rehearsal.phantoms.centres.FIELDS_OF_VIEW`.
+        coarsening: Factor by which the CT matrix is smaller in plane.
+
+    Returns:
+        The kind of each phantom by its ID.
     """
-    layout, kind_of = PlatformWriter(edition), {}
-    for case, kind in zip(_cases(kinds), kinds, strict=True):
+    layout = PlatformWriter(edition)
+    kind_of: dict[str, str] = {}
+    for case, kind in zip(_make_cases(kinds), kinds, strict=True):
         layout.write_case(folder, case, render_for(edition, case, coarsening))
         kind_of[case.patient_id] = kind
     return kind_of
 
 
-def _cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
-    """A different patient for each kind; the first has a planned dose."""
+def _make_cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
+    """Make a different patient for each kind; the first patient has a planned dose."""
     start = 0
     for number, kind in enumerate(kinds):
         candidates = (make_case(SEED, index, CENTRES, kind) for index in count(start))
@@ -82,13 +89,14 @@ def _cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
         yield case
 
 
-def try_task(
+def rehearse_task(
     task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path, report: Callable[[str], None]
 ) -> RehearsedTask:
     """Rehearse one task over all phantoms; `report` is called with a line for each phantom and each warning.
 
-    Raises HecktorError if an image would be refused, a job failed, an answer would not count in the evaluation, or the
-    network did not answer.
+    Raises:
+        HecktorError: An image would be refused, a job failed, an answer would not be scored, or the network did not
+            answer.
     """
     result = rehearse(
         Rehearsal(
@@ -101,16 +109,16 @@ def try_task(
             model=inputs.model,
             only=tuple(inputs.kinds),
         ),
-        on_job=lambda job: report(_progress(job, task, inputs)),
+        on_job=lambda job: report(_format_progress(job, task, inputs)),
     )
     for warning in result.warnings:
         report(f"{task.name}: warning: {warning}")
     problems = [*result.refusals, *result.problems]
     for case in result.cases:
-        problems += [f"phantom {case.case} ({inputs.kinds[case.case]}): {problem}" for problem in _problems(case)]
+        problems += [f"phantom {case.case} ({inputs.kinds[case.case]}): {problem}" for problem in _list_problems(case)]
     if problems:
         raise HecktorError(task.name, problems[0])
-    cases = tuple(_tried_case(case, inputs) for case in result.cases)
+    cases = tuple(_summarise_case(case, inputs) for case in result.cases)
     return RehearsedTask(
         task=task.name,
         how="container" if runner.is_isolated else "process",
@@ -122,18 +130,18 @@ def try_task(
     )
 
 
-def _progress(job: JobResult, task: Algorithm, inputs: TrialInputs) -> str:
+def _format_progress(job: JobResult, task: Algorithm, inputs: TrialInputs) -> str:
     case = job.job.case.case_id
-    ended = "" if job.failure is None else ", failed"
-    return f"{task.name}: phantom {case} ({inputs.kinds[case]}) {job.outcome.seconds:.1f} s{ended}"
+    suffix = "" if job.failure is None else ", failed"
+    return f"{task.name}: phantom {case} ({inputs.kinds[case]}) {job.outcome.seconds:.1f} s{suffix}"
 
 
-def _problems(case: RehearsedCase) -> list[str]:
-    return [*case.unscored, *_fallbacks(case)] if case.failure is None else [case.failure]
+def _list_problems(case: RehearsedCase) -> list[str]:
+    return [*case.unscored, *_find_fallbacks(case)] if case.failure is None else [case.failure]
 
 
-def _fallbacks(case: RehearsedCase) -> list[str]:
-    """Answers that did not come from the network and the heads, by the algorithm's run record."""
+def _find_fallbacks(case: RehearsedCase) -> list[str]:
+    """Find answers that did not come from the network and the heads, by the algorithm's run record."""
     record = case.record or RecordedRun()
     if record.region and record.segmented_by is None:
         return ["neither a body nor uptake was found, expected an answer of the network"]
@@ -144,15 +152,16 @@ def _fallbacks(case: RehearsedCase) -> list[str]:
     return []
 
 
-def _tried_case(case: RehearsedCase, inputs: TrialInputs) -> TriedCase:
-    record, answered = case.record, NO_RECORD
+def _summarise_case(case: RehearsedCase, inputs: TrialInputs) -> TrialCase:
+    record = case.record
+    answered = NO_RECORD
     if record is not None:
         answered = f"{record.method}: {record.passes_done} of {record.passes_planned} passes"
         if not (record.region or {}).get("sure", True):
             answered += ", region unsure"
         if record.notices:
             answered += f", warnings: {len(record.notices)}"
-    return TriedCase(
+    return TrialCase(
         case=case.case,
         kind=inputs.kinds[case.case],
         seconds=round(case.seconds, 1),

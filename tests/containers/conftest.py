@@ -56,7 +56,7 @@ def base_image(engine: ContainerEngine) -> str:
     local = os.environ.get("HECKTOR_BASE_IMAGE", "hecktor-base:bookworm")
     if "BASE_IMAGE" in os.environ:
         return os.environ["BASE_IMAGE"]
-    return local if engine.command("image", "ls", "--quiet", local) else "python:3.11-slim-bookworm"
+    return local if engine.run("image", "ls", "--quiet", local) else "python:3.11-slim-bookworm"
 
 
 def build_toy(

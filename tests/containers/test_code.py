@@ -96,11 +96,11 @@ def test_code_has_a_layer_of_its_own(images: ContainerEngine, tmp_path: Path) ->
     listed = inside(images, with_code, "import os; print(sorted(os.listdir('/opt/code/my_model')))").strip()
     assert listed == "['__init__.py', 'requirements.txt']"
     layers = [
-        images.command("image", "inspect", "--format", '{{join .RootFS.Layers ","}}', name).strip().split(",")
+        images.run("image", "inspect", "--format", '{{join .RootFS.Layers ","}}', name).strip().split(",")
         for name in (without, with_code)
     ]
     assert layers[1][: len(layers[0])] == layers[0]
-    assert images.image_facts(with_code).user == "hecktor"
+    assert images.read_image_facts(with_code).user == "hecktor"
     write_code(tmp_path / "other", "torch==2.4.0\n")
     done = subprocess.run(
         [ROOT / "scripts" / "build", "segmentation", "--code", tmp_path / "other"],

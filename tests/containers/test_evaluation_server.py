@@ -11,7 +11,7 @@ from contract.io.files import read_json, write_json
 from contract.platform import PREDICTIONS_JSON
 from contract.predictions import make_job_entry, make_socket_entry
 from rehearsal.jobs.evaluation import run_evaluation
-from rehearsal.platform.images import upload_problems
+from rehearsal.platform.images import find_upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from tests.containers.conftest import build, one_at_a_time
@@ -49,8 +49,8 @@ def phase(tmp_path: Path) -> Path:
 
 def test_a_submission_is_scored(evaluation: ContainerRunner, phase: Path) -> None:
     """Sensitivity is 1 of 1 and specificity 0 of 1, so the balanced accuracy is 0.5."""
-    facts = evaluation.engine.image_facts(IMAGE)
-    assert upload_problems(facts) == []
+    facts = evaluation.engine.read_image_facts(IMAGE)
+    assert find_upload_problems(facts) == []
     assert facts.api_method == "invoke"
     run = run_evaluation(evaluation, phase / "input", phase / "truth", phase / "out", phase / "work")
     assert run.problem is None

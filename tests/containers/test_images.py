@@ -15,7 +15,7 @@ from contract.io.files import read_json, write_json
 from contract.packages import read_identity
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
-from rehearsal.platform.images import upload_problems
+from rehearsal.platform.images import find_upload_problems
 from rehearsal.records import RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
@@ -41,18 +41,18 @@ ONE_OF_EACH = [COMBINED.image, COMBINED.evaluation_image]
 def inside(engine: ContainerEngine, image: str, script: str, program: str = "python") -> str:
     """What a script prints inside an image, without network and on a root file system that cannot be written."""
     run = ["run", "--rm", "--network=none", "--read-only", "--entrypoint", program, image, "-c", script]
-    return engine.command(*run)
+    return engine.run(*run)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_platform_accepts_the_image(images: ContainerEngine, name):
     """By what the image says of itself, for each image: nothing runs."""
-    facts = images.image_facts(f"{name}:latest")
-    assert upload_problems(facts) == []
+    facts = images.read_image_facts(f"{name}:latest")
+    assert find_upload_problems(facts) == []
     assert facts.user == "hecktor"
     assert facts.api_method == "exec"
     assert facts.stripped_variables == ()
-    config = json.loads(images.command("image", "inspect", "--format", "{{json .Config}}", f"{name}:latest"))
+    config = json.loads(images.run("image", "inspect", "--format", "{{json .Config}}", f"{name}:latest"))
     module = "evaluation" if "evaluation" in name else "algorithm"
     assert config["Entrypoint"] == ["/opt/venv/bin/python", "-m", module]
     (task,) = (task for task in ALGORITHMS if name in (task.image, task.evaluation_image))
@@ -64,7 +64,7 @@ def test_the_platform_accepts_the_image(images: ContainerEngine, name):
 def test_images_of_a_kind_differ_in_the_last_layer_alone(images: ContainerEngine):
     """So what one image of each kind shows holds for all of them."""
     layers = {
-        name: json.loads(images.command("image", "inspect", "--format", "{{json .RootFS.Layers}}", f"{name}:latest"))
+        name: json.loads(images.run("image", "inspect", "--format", "{{json .RootFS.Layers}}", f"{name}:latest"))
         for name in NAMES
     }
     algorithms, evaluations = NAMES[: len(ALGORITHMS)], NAMES[len(ALGORITHMS) :]
@@ -76,10 +76,10 @@ def test_images_of_a_kind_differ_in_the_last_layer_alone(images: ContainerEngine
 def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine):
     """The label says invoke, and the image of the other API method keeps its name and its label."""
     for name in ONE_OF_EACH:
-        facts = server_images.image_facts(f"{name}:invoke")
-        assert upload_problems(facts) == []
+        facts = server_images.read_image_facts(f"{name}:invoke")
+        assert find_upload_problems(facts) == []
         assert facts.api_method == "invoke"
-        assert server_images.image_facts(f"{name}:latest").api_method == "exec"
+        assert server_images.read_image_facts(f"{name}:latest").api_method == "exec"
 
 
 @pytest.mark.slow
@@ -106,8 +106,8 @@ def test_two_revisions_of_an_image_have_the_same_layers_and_different_identities
     with one_at_a_time():
         for revision in (["--revision", "first try"], ["--revision", "second try"], []):
             build(COMBINED.evaluation_image.removeprefix("hecktor-"), *revision)
-            identities.add(images.command("image", "inspect", "--format", "{{.Id}}", name))
-            layers.add(images.command("image", "inspect", "--format", "{{json .RootFS.Layers}}", name))
+            identities.add(images.run("image", "inspect", "--format", "{{.Id}}", name))
+            layers.add(images.run("image", "inspect", "--format", "{{json .RootFS.Layers}}", name))
     assert len(identities) == 3
     assert len(layers) == 1
 
@@ -152,7 +152,7 @@ def test_the_evaluation_ranks_teams(images: ContainerEngine, tmp_path: Path):
     output.chmod(0o777)  # the image's user is not this one
     mounts = [f"--volume={results}:/results:ro", f"--volume={output}:/board"]
     run = ["run", "--rm", "--network=none", "--read-only", *mounts, "hecktor-evaluation-rfs"]
-    printed = images.command(*run, "rank", *files, "--output", "/board")
+    printed = images.run(*run, "rank", *files, "--output", "/board")
     assert "C-index" in printed
     assert len(read_json(output / "leaderboard.json")["teams"]) == 3
 

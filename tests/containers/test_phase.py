@@ -10,7 +10,7 @@ from contract.editions import load_edition
 from contract.io.files import read_json
 from evaluation.editions.profile import load_profile
 from hecktor.phase.pipeline import PhaseOptions, make_phase
-from rehearsal.submission.images import find_images
+from rehearsal.submission.images import SOURCE, ImageBuilder, find_builder_engine
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
@@ -20,7 +20,7 @@ def test_an_evaluation_image_scores_a_perfect_and_an_empty_submission(tmp_path: 
     """The first class for all is right for the negative patient and wrong for both positive ones: (1 + 0) / 2."""
     truth, output = tmp_path / "hpv.csv", tmp_path / "phase"
     truth.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\nC-3,1\n")
-    images = find_images(None, None, with_gpus=False, level=1)
+    images = ImageBuilder(find_builder_engine(None), SOURCE, None, level=1)
     profile = load_profile("hecktor2025")
     tries = make_phase(PhaseOptions(load_edition(), profile, profile.task("hpv"), truth, output), images, print)
     assert (output / "hecktor-evaluation-hpv.tar.gz").stat().st_size > 1e8

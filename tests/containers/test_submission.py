@@ -8,15 +8,15 @@ import pytest
 
 from contract.errors import EngineError
 from rehearsal.runners.engines import ContainerEngine
-from rehearsal.submission.images import find_images
+from rehearsal.submission.images import SOURCE, ImageBuilder, find_builder_engine
 
 pytestmark = pytest.mark.container
 
 
 def test_an_image_as_root_is_refused(engine: ContainerEngine, root_image: str, tmp_path: Path) -> None:
     """Saved like any other, and refused as soon as it is loaded."""
-    built = find_images(None, "cpu", with_gpus=False, level=1)
+    built = ImageBuilder(find_builder_engine(None), SOURCE, "cpu", level=1)
     archive = tmp_path / "root.tar"
-    engine.command("save", "--output", str(archive), root_image)
+    engine.run("save", "--output", str(archive), root_image)
     with pytest.raises(EngineError, match=r"^root\.tar: no USER, so it runs as root"):
         built.load(archive)

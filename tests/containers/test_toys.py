@@ -19,7 +19,7 @@ from contract.io.files import write_json
 from rehearsal.cli import main as rehearse_command
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
-from rehearsal.platform.images import upload_problems
+from rehearsal.platform.images import find_upload_problems
 from rehearsal.records import RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
@@ -224,12 +224,12 @@ def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):
     assert "still running after 4 s" in failure
     assert 9 < result.cases[0].seconds < 60
     name = f"hecktor-rehearsal-{result.cases[0].job}"
-    assert engine.command("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
+    assert engine.run("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
 
 
 def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
     def present() -> set[str]:
-        return set(engine.command("ps", "--all", "--quiet", "--filter", "name=hecktor-rehearsal-").split())
+        return set(engine.run("ps", "--all", "--quiet", "--filter", "name=hecktor-rehearsal-").split())
 
     before = present()
     result = rehearse_image(invoke_image, "sleep", time_limit_s=2)
@@ -264,13 +264,13 @@ def test_wheels_of_a_layer_are_warnings(engine, rehearse_image, base_image, tmp_
 
 def test_a_missing_image_is_an_error(engine: ContainerEngine):
     with pytest.raises(EngineError):
-        engine.image_facts("hecktor-no-such-image:latest")
+        engine.read_image_facts("hecktor-no-such-image:latest")
 
 
 def test_a_saved_image_is_loaded_as_the_same_image(engine: ContainerEngine, toy_image, tmp_path: Path):
     archive = tmp_path / "toy.tar"
     subprocess.run([engine.client, "save", "--output", str(archive), toy_image], check=True, capture_output=True)
-    facts = engine.image_facts(toy_image)
+    facts = engine.read_image_facts(toy_image)
     assert facts.stripped_variables == ("GRAND_CHALLENGE_TOKEN",)
-    assert upload_problems(facts) == []
-    assert engine.load(archive) == engine.identity(toy_image)
+    assert find_upload_problems(facts) == []
+    assert engine.load(archive) == engine.find_image_id(toy_image)

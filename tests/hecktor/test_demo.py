@@ -11,7 +11,7 @@ from contract.errors import ModelPackageError
 from contract.io.files import read_json
 from hecktor import demo
 from hecktor.cli import main
-from rehearsal.jobs.evaluation import ranked_values
+from rehearsal.jobs.evaluation import select_ranked_values
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert demo.main([*options, "--output", str(output)]) == 0
     for team in ("baseline", "pet-threshold"):
         metrics = read_json(output / "task1" / team / "metrics.json")
-        values, unranked = ranked_values(metrics)
+        values, unranked = select_ranked_values(metrics)
         assert unranked == []
         assert values
     board = read_json(output / "task1" / "leaderboard.json")

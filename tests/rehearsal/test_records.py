@@ -14,7 +14,7 @@ from contract.archives import pack
 from contract.errors import Finding, ModelPackageError
 from contract.io.files import read_json
 from rehearsal.cli import main
-from rehearsal.records import RecordedRun, named_cases, notice_lines, rehearsed_answers, warn_without_passes
+from rehearsal.records import RecordedRun, format_cases, format_notices, summarise_answers, warn_without_passes
 from tests.rehearsal.conftest import HERE, Rehearse
 
 TOY = HERE / "toy_algorithm.py"
@@ -154,19 +154,19 @@ def test_counts_of_some_cases() -> None:
         "c": None,
         "d": RecordedRun(),
     }
-    (answer,) = rehearsed_answers(["rfs"], records)
+    (answer,) = summarise_answers(["rfs"], records)
     assert str(answer) == "rfs: 4 answered, 1 by a fallback (a), 1 with notices (b), 1 without a run record (c)"
 
 
 def test_a_program_without_run_records_is_not_said_to_have_no_fallbacks() -> None:
     """A container of one's own writes none, so nothing is known of fallbacks and notices."""
-    (answer,) = rehearsed_answers(["rfs"], {"a": None, "b": None})
+    (answer,) = summarise_answers(["rfs"], {"a": None, "b": None})
     assert str(answer) == "rfs: 2 answered; no run records, so fallbacks and notices are unknown"
 
 
 def test_a_message_names_five_cases() -> None:
-    assert named_cases(["a", "b"]) == "a, b"
-    assert named_cases([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+    assert format_cases(["a", "b"]) == "a, b"
+    assert format_cases([*"abcdefg"]) == "a, b, c, d, e and 2 more"
 
 
 def test_missing_values_are_one_notice_that_counts_each() -> None:
@@ -175,7 +175,7 @@ def test_missing_values_are_one_notice_that_counts_each() -> None:
     records = {
         case: RecordedRun(notices=(Finding(what, found),)) for case, (what, found) in zip("abc", lacking, strict=True)
     }
-    assert list(notice_lines(records)) == [
+    assert list(format_notices(records)) == [
         "notice in 2 of 3 cases (a, b): ehr.json: missing Age (2), Treatment (1)",
         "notice in 1 of 3 cases (c): PET: all voxels are zero",
     ]

@@ -17,7 +17,7 @@ from contract.editions import load_edition
 from contract.errors import OutputError
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
-from rehearsal.records import RehearsalResult, records_of
+from rehearsal.records import RehearsalResult, collect_records
 from rehearsal.runners.runner import Limits, ProcessRunner
 from tests.signals import reset_signals
 
@@ -143,7 +143,7 @@ def test_a_run_record_that_is_a_link_is_not_read(tmp_path: Path, cohort: Path, m
     (tmp_path / "secret.json").write_text('{"method": "secret"}')
     result = rehearsed(tmp_path, cohort, f"R.symlink_to({str(tmp_path / 'secret.json')!r})", monkeypatch)
     assert result.failures == ()
-    assert records_of(result.cases) == {"A-1": None, "B-2": None}
+    assert collect_records(result.cases) == {"A-1": None, "B-2": None}
     assert any("run-record.json: a symbolic link" in warning for warning in result.warnings)
 
 

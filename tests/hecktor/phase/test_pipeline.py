@@ -87,8 +87,8 @@ def masks(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The evaluation compares these few masks in its own process, and starts no others."""
-    made = pipeline.evaluation_command
-    monkeypatch.setattr(pipeline, "evaluation_command", lambda *given: (*made(*given), "--workers", "1"))
+    made = pipeline.build_evaluation_command
+    monkeypatch.setattr(pipeline, "build_evaluation_command", lambda *given: (*made(*given), "--workers", "1"))
 
 
 def names(folder: Path) -> list[str]:

@@ -108,8 +108,8 @@ def test_the_trial_of_a_server_has_the_limits_of_the_starter_kit():
     """Health is asked 30 times, 3 s apart, and a call has 300 s, unless the task or the user allows less."""
     limits = Limits(GIB, 900.0)
     assert (limits.health_tries, limits.health_apart_s) == (30, 3.0)
-    assert (limits.of_case_s("exec"), limits.of_case_s("invoke")) == (900.0, 300.0)
-    assert Limits(GIB, 60.0).of_case_s("invoke") == 60.0
+    assert (limits.case_limit_s("exec"), limits.case_limit_s("invoke")) == (900.0, 300.0)
+    assert Limits(GIB, 60.0).case_limit_s("invoke") == 60.0
 
 
 @pytest.mark.parametrize(("tries", "ready"), [(2, False), (3, True)])

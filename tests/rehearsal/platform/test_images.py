@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.platform.images import ImageFacts, hidden_problems, is_archive, upload_problems, version_warnings
+from rehearsal.platform.images import (
+    ImageFacts,
+    find_hidden_programs,
+    find_upload_problems,
+    find_version_warnings,
+    is_archive,
+)
 
 
 def facts(**changes) -> ImageFacts:
@@ -28,14 +34,14 @@ def facts(**changes) -> ImageFacts:
     ],
 )
 def test_an_image_is_refused_for_one_reason(changes, message):
-    (problem,) = upload_problems(facts(**changes))
+    (problem,) = find_upload_problems(facts(**changes))
     assert message in problem
     assert problem.endswith("; the platform would refuse the image")
 
 
 @pytest.mark.parametrize("user", ["hecktor", "1000", "1000:0", "rooty", "00x"])
 def test_users_other_than_root_are_accepted(user):
-    assert upload_problems(facts(user=user)) == []
+    assert find_upload_problems(facts(user=user)) == []
 
 
 @pytest.mark.parametrize(
@@ -50,14 +56,14 @@ def test_users_other_than_root_are_accepted(user):
     ],
 )
 def test_a_program_that_the_platform_hides_is_named(config: dict[str, object], found: str | None) -> None:
-    problems = hidden_problems(ImageFacts.of("image", config, "amd64"))
+    problems = find_hidden_programs(ImageFacts.from_config("image", config, "amd64"))
     assert (found is None) == (problems == [])
     assert all(str(found) in problem for problem in problems)
 
 
 def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
     config = {"WorkingDir": "/opt/ml/model", "Entrypoint": ["python3", "-u", "run.py"]}
-    _, second = hidden_problems(ImageFacts.of("image", config, "amd64"))
+    _, second = find_hidden_programs(ImageFacts.from_config("image", config, "amd64"))
     assert second.startswith("image: ENTRYPOINT /opt/ml/model/run.py is hidden")
 
 
@@ -74,7 +80,7 @@ def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
 def test_versions_that_the_platform_cannot_run_are_warnings(
     variables: list[str], made_by: list[str], found: list[str]
 ) -> None:
-    warnings = version_warnings(ImageFacts.of("image", {"Env": variables}, "amd64", made_by))
+    warnings = find_version_warnings(ImageFacts.from_config("image", {"Env": variables}, "amd64", made_by))
     assert len(warnings) == len(found)
     assert all(part in warning for part, warning in zip(found, warnings, strict=True))
 
@@ -92,8 +98,8 @@ def test_versions_that_the_platform_cannot_run_are_warnings(
 )
 def test_versions_are_those_of_the_wheels(wheels: list[str], found: list[str]) -> None:
     """Names as pip writes them: `torch-VERSION.dist-info`, and CUDA's, which from 13 on have no suffix."""
-    facts = replace(ImageFacts.of("image", {}, "amd64"), wheels=tuple(wheels))
-    assert [warning.split(": ")[1].split(", ")[0] for warning in version_warnings(facts)] == found
+    facts = replace(ImageFacts.from_config("image", {}, "amd64"), wheels=tuple(wheels))
+    assert [warning.split(": ")[1].split(", ")[0] for warning in find_version_warnings(facts)] == found
 
 
 def test_an_archive_of_more_than_10_gb_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.platform.runs import run_failure
+from rehearsal.platform.runs import find_run_failure
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Call, Limits
@@ -53,7 +53,7 @@ def test_mounts_and_arguments(tmp_path: Path, api_method: str, after_the_image: 
 
 
 def test_a_container_has_neither_rights_nor_a_second_log_nor_processes_without_bound(tmp_path: Path) -> None:
-    arguments = ContainerEngine("docker", is_podman=False).limit_arguments(Limits(16 * GIB, 60))
+    arguments = ContainerEngine("docker", is_podman=False).build_limit_arguments(Limits(16 * GIB, 60))
     expected = {"--pids-limit=4096", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--log-driver=none"}
     assert expected <= set(arguments)
 
@@ -112,19 +112,21 @@ def test_a_message_of_several_lines_is_kept_whole(tmp_path: Path) -> None:
     ):
         runner.run(call)
     with pytest.raises(EngineError, match=r"^podman run: Error: setting up CDI devices: unresolvable"):
-        runner.engine.command("run")
+        runner.engine.run("run")
 
 
 def test_a_program_may_end_with_status_125(tmp_path: Path) -> None:
     """The engine knows that the container ran, so only its job fails."""
     runner, call = failing_call(tmp_path, "my own error\n", "2026-11-28T20:31:39.7Z")
     assert runner.run(call).exit_code == 125
-    assert run_failure(runner.run(call), call.limits, call.stderr).endswith("its last line on stderr: my own error")
+    assert find_run_failure(runner.run(call), call.limits, call.stderr).endswith(
+        "its last line on stderr: my own error"
+    )
 
 
 def test_a_container_is_limited_in_the_size_of_a_file() -> None:
     """4 GB, as much as is copied out of a container."""
-    arguments = ContainerEngine("docker", is_podman=False).limit_arguments(Limits(16 * GIB, 60))
+    arguments = ContainerEngine("docker", is_podman=False).build_limit_arguments(Limits(16 * GIB, 60))
     assert "--ulimit=fsize=4000000000:4000000000" in arguments
 
 
@@ -134,7 +136,7 @@ def test_an_image_that_is_not_there_is_named_once(tmp_path: Path) -> None:
     client.write_text("#!/bin/sh\necho\necho 'Error: no such image: x: No such image: x:latest' >&2\nexit 1\n")
     client.chmod(0o755)
     with pytest.raises(EngineError) as error:
-        ContainerEngine(str(client), is_podman=False).identity("x")
+        ContainerEngine(str(client), is_podman=False).find_image_id("x")
     assert str(error.value) == "x: docker has no such image, expected one of `docker images`"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.runners.logs import Logs
-from rehearsal.runners.monitor import group_stopper
+from rehearsal.runners.monitor import make_group_stopper
 from rehearsal.runners.servers import RunningServer
 
 
@@ -22,7 +22,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 def served(process: subprocess.Popen[bytes], python: tuple[str, ...], folder: Path) -> RunningServer:
     logs = Logs(process, folder / "stdout", folder / "stderr")
-    return RunningServer(process, logs, python, 1, group_stopper(process.pid), lambda: None)
+    return RunningServer(process, logs, python, 1, make_group_stopper(process.pid), lambda: None)
 
 
 @pytest.mark.parametrize(

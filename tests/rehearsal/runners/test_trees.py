@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.runners import trees
-from rehearsal.runners.trees import copy_file_out, copy_out, remove_tree
+from rehearsal.runners.trees import UntrustedFileError, copy_file, copy_tree, remove_tree
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def written(tmp_path: Path) -> Path:
 
 def copied(folder: Path) -> tuple[tuple[str, ...], list[str]]:
     target = folder.with_name("copy")
-    faults = copy_out(folder, target)
+    faults = copy_tree(folder, target)
     return faults, sorted(str(path.relative_to(target)) for path in target.rglob("*"))
 
 
@@ -102,11 +102,13 @@ def test_the_number_and_size_of_files_are_bounded(written: Path, monkeypatch: py
 
 def test_one_file_is_copied_out_or_named(written: Path, tmp_path: Path) -> None:
     (written / "link").symlink_to("../secret")
-    assert copy_file_out(written / "images", "a.mha", tmp_path / "b", 4) == ""
+    copy_file(written / "images", "a.mha", tmp_path / "b", 4)
     assert (tmp_path / "b").read_bytes() == b"mask"
-    assert copy_file_out(written, "absent", tmp_path / "c", 4) == ""
-    assert copy_file_out(written / "images", "a.mha", tmp_path / "c", 3) == "4 bytes, expected at most 3"
-    assert copy_file_out(written, "link", tmp_path / "c", 4).startswith("a symbolic link")
+    copy_file(written, "absent", tmp_path / "c", 4)
+    with pytest.raises(UntrustedFileError, match=r"^4 bytes, expected at most 3$"):
+        copy_file(written / "images", "a.mha", tmp_path / "c", 3)
+    with pytest.raises(UntrustedFileError, match=r"^a symbolic link"):
+        copy_file(written, "link", tmp_path / "c", 4)
     assert not (tmp_path / "c").exists()
 
 

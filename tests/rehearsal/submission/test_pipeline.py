@@ -24,9 +24,9 @@ from contract.packages import read_identity, read_manifest
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
-from rehearsal.submission.images import BuiltImages, find_images
+from rehearsal.submission.images import ImageBuilder, find_builder_engine
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission
-from rehearsal.submission.tries import KINDS, _cases, make_phantoms
+from rehearsal.submission.tries import KINDS, _make_cases, make_phantoms
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 SEGMENTATION, RFS, HPV = load_edition().algorithms
@@ -108,7 +108,7 @@ def test_a_package_without_heads_is_refused_before_the_rehearsal(tiny_package: P
     lines: list[str] = []
     with pytest.raises(ModelPackageError) as error:
         make_submission(request(package, tmp_path / "out"), None, lines.append)
-    expected = "heads for rfs, hpv, or --task segmentation alone"
+    expected = "heads for rfs, hpv, or only --task segmentation"
     assert str(error.value) == f"--package: no head rfs, hpv, expected {expected}"
     assert (lines, (tmp_path / "out").exists()) == ([], False)
     make_submission(request(package, tmp_path / "out", tasks=(SEGMENTATION,)), StubImages(), ignore)
@@ -242,7 +242,7 @@ def test_an_algorithm_without_a_run_record_passes_and_the_readme_says_so(tiny_pa
 
 def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
     """Drawn, not rendered: the usual, the longest and the shortest field of view."""
-    cases = list(_cases(KINDS))
+    cases = list(_make_cases(KINDS))
     assert [case.protocol.field_of_view for case in cases] == list(KINDS)
     assert len({case.index for case in cases}) == 3
     assert cases[0].protocol.dose is not None
@@ -343,7 +343,7 @@ def test_without_an_engine_only_the_model_is_made(
 
 def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"^scripts/build: not found"):
-        find_images(None, "cpu", with_gpus=False, level=5, source=tmp_path)
+        find_builder_engine(None, tmp_path)
 
 
 def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text('#!/bin/sh\necho "$HECKTOR_ENGINE $*"\necho "error: no wheels"\nexit 4\n')
     script.chmod(0o755)
-    images = BuiltImages(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1, "third try")
+    images = ImageBuilder(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1, "third try")
     with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
         images.build(load_edition(), (SEGMENTATION, RFS), tmp_path / "log")
     assert (tmp_path / "log").read_text().splitlines()[0] == (
