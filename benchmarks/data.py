@@ -14,7 +14,7 @@ import numpy as np
 from contract.images import volumes as images
 from contract.images.geometry import Geometry
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import CohortOptions, cohort_cases
+from rehearsal.phantoms.cohort import CohortOptions, draw_cases
 from rehearsal.phantoms.layouts import link_or_copy
 from rehearsal.phantoms.make import make_cohort
 
@@ -69,7 +69,7 @@ class BenchData:
 
     def input_dir(self, size: str) -> Path:
         """`/input` of the patient of this size that goes through the algorithm."""
-        return self.root / size / cohort_cases(self.options(size), 1)[0].patient_id / "input"
+        return self.root / size / draw_cases(self.options(size), 1)[0].patient_id / "input"
 
 
 def make_data(data: BenchData) -> Iterator[str]:

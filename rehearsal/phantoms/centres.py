@@ -1,7 +1,7 @@
 """The centres of the phantom cohort.
 
-Codes are those of the challenge's release, so that file names look the same; grids follow the ranges published in the
-HECKTOR 2020 and 2021 overviews (Andrearczyk et al. 2020, 2023). Everything else about them is invented.
+The codes come from the challenge's release, so that file names look the same. The grids follow the ranges published in
+the HECKTOR 2020 and 2021 overviews (Andrearczyk et al. 2020, 2023). All other properties of the centres are invented.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ FIELDS_OF_VIEW: Final = ("head_and_neck", "cut", "whole_body")
 class Centre:
     """One centre.
 
-    ``ct_mm`` is its CT's pixel and slice, ``pet`` its PET's matrix, pixel and slice; ``psf_fwhm_mm`` the PET point
-    spread's full width at half maximum; ``pet_noise`` the standard deviation of the PET at SUV 1; ``suv_bias`` the
-    factor by which all SUV are too high; ``rt_dose_share`` the share of patients with a planning CT and a dose;
-    ``never_recorded`` the clinical variables that its records lack; ``weight`` the relative number of its patients.
+    Attributes:
+        ct_mm: Pixel and slice of the CT.
+        pet: Matrix, pixel and slice of the PET.
+        psf_fwhm_mm: Full width at half maximum of the PET's point spread function.
+        pet_noise: Standard deviation of the PET at SUV 1.
+        suv_bias: Factor of all SUV.
+        rt_dose_share: Fraction of patients with a planning CT and a dose.
+        never_recorded: Clinical variables that the centre does not record.
+        weight: Relative number of patients.
     """
 
     code: str
@@ -52,8 +57,8 @@ TRAINING_CENTRES = ("CHB", "CHUM", "CHUP", "CHUS", "HGJ", "HMR", "MDA")
 UNSEEN_CENTRES = ("USZ", "CHUB", "CHUN")
 
 
-def centre_named(code: str) -> Centre:
-    """The centre with this code, case-insensitive. Raises InputError if there is none."""
+def find_centre(code: str) -> Centre:
+    """Find the centre with this code, in capital or small letters; raise `InputError` if it does not exist."""
     centres = {centre.code: centre for centre in CENTRES}
     if code.strip().upper() not in centres:
         raise InputError("--centres", f"found {code!r}", f"centres among {', '.join(centres)}")

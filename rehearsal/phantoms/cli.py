@@ -12,12 +12,12 @@ from contract.errors import HecktorError, make_write_error
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.processes import count_usable_cpus
-from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
+from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, find_centre
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make a cohort; returns 0, or 1 after one line on stderr. Usage errors exit with 2."""
-    arguments = _parser().parse_args(argv)
+    """Make a cohort; return 0, or 1 after an error on stderr. Usage errors exit with 2."""
+    arguments = _build_parser().parse_args(argv)
     from tqdm import tqdm
 
     from rehearsal.phantoms.cohort import CohortOptions
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = CohortOptions(
             seed=arguments.seed,
-            centres=tuple(centre_named(code).code for code in arguments.centres.split(",")),
+            centres=tuple(find_centre(code).code for code in arguments.centres.split(",")),
             layout=arguments.layout,
             field_of_view="head_and_neck" if arguments.head_and_neck_only else None,
             edition=load_edition(arguments.edition).source,
@@ -34,17 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         patients = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
         with lock_output(arguments.output):
             list(tqdm(patients, total=arguments.patients, unit="patient", desc="phantoms", disable=None, leave=False))
-    except HecktorError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+    except HecktorError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
-    except OSError as problem:
-        raise make_write_error(str(problem.filename or arguments.output), problem) from None
+    except OSError as error:
+        raise make_write_error(str(error.filename or arguments.output), error) from None
     count = "1 patient" if arguments.patients == 1 else f"{arguments.patients} patients"
     print(f"{count} in {arguments.output}, the true values in {arguments.output / 'truth'}")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hecktor phantoms",
         description="Make synthetic PET/CT head and neck patients with masks, clinical variables and outcomes.",
@@ -60,9 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--output", type=Path, required=True, metavar="DIR", help="folder of the cohort; an interrupted run continues")
     add_edition_option(parser)
-    every, unseen = ",".join(TRAINING_CENTRES + UNSEEN_CENTRES), ",".join(UNSEEN_CENTRES)
-    centres = f"centres to draw from (default: %(default)s; not in the training data: {unseen})"
-    add("--centres", default=every, metavar="A,B,..", help=centres)
+    all_centres = ",".join(TRAINING_CENTRES + UNSEEN_CENTRES)
+    unseen = ",".join(UNSEEN_CENTRES)
+    centres_help = f"centres to draw from (default: %(default)s; not in the training data: {unseen})"
+    add("--centres", default=all_centres, metavar="A,B,..", help=centres_help)
     add(
         "--jobs",
         type=whole_number(1),

@@ -9,22 +9,24 @@ from typing import Any, Final
 import numpy as np
 
 from contract.editions import DEFAULT_EDITION, content_digest, load_edition, remove_scoring
-from rehearsal.phantoms.anatomy.body import Body, random_body, random_heights
+from rehearsal.phantoms.anatomy.body import Body, draw_body, draw_heights
 from rehearsal.phantoms.anatomy.canvas import Frame
-from rehearsal.phantoms.anatomy.lesions import Disease, lesion_extent, random_disease
-from rehearsal.phantoms.centres import Centre, centre_named
-from rehearsal.phantoms.outcome import Clinical, Outcome, random_clinical, random_outcome, recorded
-from rehearsal.phantoms.protocol import Protocol, random_protocol
+from rehearsal.phantoms.anatomy.lesions import Disease, compute_lesion_extent, draw_disease
+from rehearsal.phantoms.centres import Centre, find_centre
+from rehearsal.phantoms.outcome import Clinical, Outcome, draw_clinical, draw_outcome, draw_record
+from rehearsal.phantoms.protocol import Protocol, draw_protocol
 
 GENERATOR_VERSION: Final = 3
-CONTRAST_SHARE, ACTIVITY_SHARE = 0.3, 0.07
+# Fractions of patients with contrast agent, and with a PET in Bq/ml.
+CONTRAST_SHARE = 0.3
+ACTIVITY_SHARE = 0.07
 
 
 @dataclass(frozen=True)
 class CohortOptions:
     """Options that determine a cohort's files.
 
-    ``field_of_view`` None draws each patient's; ``edition`` is a name or the path of a declaration.
+    A `field_of_view` of None is drawn for each patient. `edition` is a name or the path of a declaration.
     """
 
     seed: int
@@ -35,7 +37,7 @@ class CohortOptions:
     edition: str = DEFAULT_EDITION
 
     def as_json(self) -> dict[str, Any]:
-        """The content of `truth/cohort.json`, by which a resumed run recognises its cohort."""
+        """Return the content of `truth/cohort.json`; a resumed run compares it with its own options."""
         document = {"generator_version": GENERATOR_VERSION, **asdict(self), "centres": list(self.centres)}
         del document["edition"]
         edition = load_edition(self.edition)
@@ -61,10 +63,13 @@ class Activity:
 
 @dataclass(frozen=True)
 class PhantomCase:
-    """A patient's centre, clinical variables, disease, scan and outcome; ``noise_seed`` determines all image noise.
+    """All parameters of a patient.
 
-    ``record`` holds the clinical variables that the centre recorded, by name; None is missing. ``activity`` is that of
-    a PET exported in Bq/ml where the edition has a key for the factor to SUV; None for a PET in SUV.
+    Attributes:
+        record: Clinical variables that the centre recorded, by name; None is missing.
+        activity: Activity of a PET that is exported in Bq/ml if the edition has a key for the factor to SUV; None for
+            a PET in SUV.
+        noise_seed: Seed of all image noise.
     """
 
     patient_id: str
@@ -82,46 +87,46 @@ class PhantomCase:
 
 
 def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None = None) -> PhantomCase:
-    """Draw patient ``index`` of the cohort ``seed``, both 0 or more, independent of the number of other patients.
+    """Draw patient `index` of the cohort `seed`, both 0 or more; the number of patients has no influence.
 
-    Centres are drawn by weight, and their order matters. ``only`` is a field of view ("head_and_neck", "cut",
-    "whole_body") for all patients instead of a drawn one.
+    Centres are drawn by weight, and their order matters. `only` is a field of view ("head_and_neck", "cut",
+    "whole_body") for all patients; if it is None, the field of view is drawn.
     """
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
     pick, who, ill, look, scan, fate, record = (np.random.default_rng(stream) for stream in streams)
     weights = np.array([centre.weight for centre in centres])
     centre = centres[int(pick.choice(len(centres), p=weights / weights.sum()))]
     noise_seed = int(pick.integers(2**62))
-    clinical = random_clinical(who)
+    clinical = draw_clinical(who)
     contrast = bool(scan.random() < CONTRAST_SHARE)
-    body = random_body(look, contrast)
-    frame = _random_frame(look, clinical.gender == 1)
-    disease = random_disease(ill, contrast, frame)
-    outcome = random_outcome(fate, clinical, disease)
+    body = draw_body(look, contrast)
+    frame = _draw_frame(look, clinical.gender == 1)
+    disease = draw_disease(ill, contrast, frame)
+    outcome = draw_outcome(fate, clinical, disease)
     return PhantomCase(
         patient_id=f"{centre.code}-{index + 1:03d}",
         index=index,
         centre=centre,
         clinical=clinical,
-        record=recorded(record, clinical, outcome.hpv_positive, centre),
+        record=draw_record(record, clinical, outcome.hpv_positive, centre),
         disease=disease,
         body=body,
         frame=frame,
-        protocol=random_protocol(scan, centre, frame, lesion_extent(disease, frame), only),
+        protocol=draw_protocol(scan, centre, frame, compute_lesion_extent(disease, frame), only),
         outcome=outcome,
-        activity=_random_activity(record),
+        activity=_draw_activity(record),
         noise_seed=noise_seed,
     )
 
 
-def cohort_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
-    """The first ``patients`` patients of a cohort, drawn but not rendered."""
-    centres = [centre_named(code) for code in options.centres]
+def draw_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
+    """Draw the first `patients` patients of a cohort, without rendering them."""
+    centres = [find_centre(code) for code in options.centres]
     return [make_case(options.seed, index, centres, options.field_of_view) for index in range(patients)]
 
 
-def _random_activity(rng: np.random.Generator) -> Activity | None:
-    """A patient who got 3 to 5.5 MBq/kg of FDG and was scanned an hour to 100 minutes later."""
+def _draw_activity(rng: np.random.Generator) -> Activity | None:
+    """Draw weight and activity of a patient who got 3 to 5.5 MBq/kg of FDG 60 to 100 minutes before the scan."""
     in_bq = rng.random() < ACTIVITY_SHARE
     weight_kg = round(float(np.clip(rng.normal(79, 14), 45, 130)), 1)
     decay = 0.5 ** (float(rng.uniform(60, 100)) / 109.8)
@@ -129,12 +134,12 @@ def _random_activity(rng: np.random.Generator) -> Activity | None:
     return Activity(weight_kg, float(dose_bq)) if in_bq else None
 
 
-def _random_frame(rng: np.random.Generator, male: bool) -> Frame:
+def _draw_frame(rng: np.random.Generator, male: bool) -> Frame:
     size = (1.0 if male else 0.94) * float(np.clip(rng.normal(1, 0.035), 0.92, 1.08))
     stretch = rng.normal(1, 0.03, 2)
     return Frame(
         scale=(size * float(stretch[0]), size * float(stretch[1])),
-        heights=random_heights(rng, size),
+        heights=draw_heights(rng, size),
         origin_mm=(float(rng.normal(0, 8)), float(rng.normal(-20, 12)), float(rng.uniform(-800, 200))),
         lean=(float(rng.normal(0, 0.02)), float(rng.normal(0, 0.06))),
         sway_mm=(float(rng.normal(0, 1.5)), float(rng.normal(0, 2))),

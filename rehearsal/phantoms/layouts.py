@@ -1,4 +1,4 @@
-"""Phantoms on disk: in the layout of the challenge's release, or as the platform mounts a case."""
+"""Write phantoms in the layout of the challenge's release, or as the platform mounts a case."""
 
 from __future__ import annotations
 
@@ -25,28 +25,26 @@ from contract.platform import INPUTS_JSON
 from contract.predictions import make_socket_entry
 from contract.release.layout import MASK_ROLE, fill_template, find_role, format_table_name, make_file_templates
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.scanner import Rendered, resampled
-from rehearsal.phantoms.tables import platform_ehr, suv_factor_rows, table_row
+from rehearsal.phantoms.scanner import Rendered, resample
+from rehearsal.phantoms.tables import make_platform_ehr, make_suv_factor_rows, make_table_row
 from rehearsal.phantoms.visits import Visits
 
 SUV_FACTORS_CSV: Final = "suv_conversion_tags.csv"
-# Our own namespace gives the same names on every machine.
+# A fixed namespace makes the same names on every machine.
 UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "phantoms.hecktor.invalid")
-
-
 # Steps of PET values in a release on one grid, so that resampled images compress well.
 SUV_STEP: Final = 1 / 128
 
 
-def in_recorded_unit(case: PhantomCase, edition: Edition, pet: Volume) -> Volume:
-    """The PET in the unit that the centre exported: SUV, or for some patients of some editions whole Bq/ml."""
+def convert_to_recorded_unit(case: PhantomCase, edition: Edition, pet: Volume) -> Volume:
+    """Convert a PET to the unit that the centre exported: SUV, or whole Bq/ml for some patients of some editions."""
     if case.activity is None or not edition.suv_factor:
         return pet
     return Volume(np.rint(pet.array / np.float32(case.activity.suv_factor)), pet.geometry)
 
 
 def write_nifti(path: Path, volume: Volume) -> None:
-    """Write `.nii.gz` at the fastest compression, the same bytes each time (SimpleITK always uses a slow level).
+    """Write `.nii.gz` at the fastest compression, always with the same bytes; SimpleITK uses a slow level.
 
     Raises:
         OutputError: The file cannot be written.
@@ -57,22 +55,22 @@ def write_nifti(path: Path, volume: Volume) -> None:
         sitk.WriteImage(to_sitk(volume), files.format_utf8_path(plain, OutputError))
         _check_complete(plain, volume)
         with plain.open("rb") as source, path.open("wb") as target:
-            while block := source.read(1 << 20):
+            for block in iter(lambda: source.read(1 << 20), b""):
                 target.write(compressor.compress(block))
             target.write(compressor.flush())
         plain.unlink()
-    except (OSError, RuntimeError) as problem:
-        raise make_write_error(path.name, problem) from None
+    except (OSError, RuntimeError) as error:
+        raise make_write_error(path.name, error) from None
 
 
 def _check_complete(plain: Path, volume: Volume) -> None:
-    """Raise the OSError of a full disk if a file is shorter than its voxels: ITK does not report it."""
+    """Raise the `OSError` of a full disk if a file is shorter than its voxels, since ITK does not report it."""
     if plain.stat().st_size < volume.array.nbytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Hard link, or a copy where the file system has no links."""
+    """Make a hard link, or a copy if the file system has no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -81,22 +79,22 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class ReleaseWriter:
-    """``<folder>/<ID>/<ID>__CT.nii.gz`` and so on, with one table in each folder.
+    """Writes the layout of a release: `<folder>/<ID>/<ID>__CT.nii.gz` and so on, with one table in each folder.
 
-    The folders are ``Task N`` for several algorithms and ``<title> Training Data`` for one. In the latter CT, PET and
-    mask share one grid, and a table holds the factors of PETs in Bq/ml. An edition of MR has one folder and the files
-    that its inputs name.
+    The folders are `Task N` for several algorithms and `<title> Training Data` for one algorithm. In the latter folder
+    CT, PET and mask share one grid, and a table holds the factors of PETs in Bq/ml. An edition of MR has one folder and
+    the files that its inputs name.
     """
 
     edition: Edition
 
     @property
     def on_one_grid(self) -> bool:
-        """True if CT and PET share a grid."""
+        """Whether CT and PET share a grid."""
         return len(self.edition.algorithms) == 1
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
-        """True if all of the patient's folders exist."""
+        """Return whether all folders of the patient exist."""
         return all((self._folder(root, task) / case.patient_id).is_dir() for task in self.edition.algorithms)
 
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered | Visits) -> None:
@@ -105,11 +103,11 @@ class ReleaseWriter:
             self._write_visits(root, case, rendered)
             return
         if self.on_one_grid:
-            rendered = replace(rendered, pet=_rounded(resampled(rendered.pet, rendered.ct.geometry)))
-        rendered = replace(rendered, pet=in_recorded_unit(case, self.edition, rendered.pet))
+            rendered = replace(rendered, pet=_round_pet(resample(rendered.pet, rendered.ct.geometry)))
+        rendered = replace(rendered, pet=convert_to_recorded_unit(case, self.edition, rendered.pet))
         for task in self.edition.algorithms:
             with files.atomic_folder(self._folder(root, task) / case.patient_id) as folder:
-                for name, volume in _release_images(case, task, rendered).items():
+                for name, volume in _list_release_images(case, task, rendered).items():
                     first = self._folder(root, self.edition.algorithms[0]) / case.patient_id / name
                     if first.is_file():
                         link_or_copy(first, folder / name)
@@ -120,22 +118,26 @@ class ReleaseWriter:
         with files.atomic_folder(self._folder(root, self.edition.algorithms[0]) / case.patient_id) as folder:
             for task in self.edition.algorithms:
                 names = make_file_templates(self.edition, task)
-                images = {find_role(name): visits.volume(one) for name, one in task.inputs.items() if one.is_image}
-                for role, volume in {**images, MASK_ROLE: visits.reference(task.scan)}.items():
+                images = {
+                    find_role(name): visits.select_volume(source)
+                    for name, source in task.inputs.items()
+                    if source.is_image
+                }
+                for role, volume in {**images, MASK_ROLE: visits.select_mask(task.scan)}.items():
                     path = folder / fill_template(names[role], case.patient_id)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     if not path.is_file():
                         write_nifti(path, volume)
 
     def write_tables(self, root: Path, cases: Sequence[PhantomCase]) -> None:
-        """Write one table for each task, and that of the factors for PETs in Bq/ml."""
+        """Write one table for each task, and the table of the factors of PETs in Bq/ml."""
         if EHR not in self.edition.inputs:
             return
         for task in self.edition.algorithms:
-            rows = [table_row(case, self.edition, task) for case in cases]
-            name = format_table_name(self.edition.title, _table_number(self.edition, task))
+            rows = [make_table_row(case, self.edition, task) for case in cases]
+            name = format_table_name(self.edition.title, _find_table_number(self.edition, task))
             write_csv(self._folder(root, task) / name, list(rows[0]), rows)
-        factors = suv_factor_rows(cases) if self.edition.suv_factor else []
+        factors = make_suv_factor_rows(cases) if self.edition.suv_factor else []
         if factors:
             folder = self._folder(root, self.edition.algorithms[0])
             write_csv(folder / SUV_FACTORS_CSV, list(factors[0]), factors)
@@ -146,16 +148,16 @@ class ReleaseWriter:
         )
 
 
-def _table_number(edition: Edition, task: Algorithm) -> int | None:
+def _find_table_number(edition: Edition, task: Algorithm) -> int | None:
     return None if len(edition.algorithms) == 1 else task.number
 
 
-def _rounded(pet: Volume) -> Volume:
+def _round_pet(pet: Volume) -> Volume:
     return Volume(np.rint(pet.array / np.float32(SUV_STEP)) * np.float32(SUV_STEP), pet.geometry)
 
 
-def _release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> dict[str, Volume]:
-    """A patient's images by file name."""
+def _list_release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> dict[str, Volume]:
+    """List a patient's images by file name."""
     name = case.patient_id
     images = {f"{name}__CT.nii.gz": rendered.ct, f"{name}__PT.nii.gz": rendered.pet}
     if task.mask_spec is not None or CONTOURS in (*task.inputs, *task.optional_inputs):
@@ -167,24 +169,25 @@ def _release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> d
 
 @dataclass(frozen=True)
 class PlatformWriter:
-    """``<ID>/input/`` as the platform mounts it, and ``ground_truth/`` as the evaluation reads it."""
+    """Writes the platform's layout: `<ID>/input/` as it is mounted, and `ground_truth/` as the evaluation reads it."""
 
     edition: Edition
     on_one_grid = False
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
-        """True if the patient's folder and reference masks exist."""
+        """Return whether the patient's folder and reference masks exist."""
         folders = (root / self.edition.reference_folder(task) for task in self.edition.algorithms)
         has_masks = all((folder / f"{case.patient_id}.mha").is_file() for folder in folders)
         return (root / case.patient_id).is_dir() and has_masks
 
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered | Visits) -> None:
         """Write a patient's input folder and reference masks."""
-        name, sockets = case.patient_id, self.edition.inputs
+        name = case.patient_id
+        sockets = self.edition.inputs
         if isinstance(rendered, Rendered):
-            rendered = replace(rendered, pet=in_recorded_unit(case, self.edition, rendered.pet))
+            rendered = replace(rendered, pet=convert_to_recorded_unit(case, self.edition, rendered.pet))
         for task in self.edition.algorithms:
-            mask = rendered.mask if isinstance(rendered, Rendered) else rendered.reference(task.scan)
+            mask = rendered.mask if isinstance(rendered, Rendered) else rendered.select_mask(task.scan)
             write_mask(root / self.edition.reference_folder(task) / f"{name}.mha", mask.array, mask.geometry)
         entries: list[dict[str, Any]] = []
         with files.atomic_folder(root / name) as folder:
@@ -193,14 +196,15 @@ class PlatformWriter:
                 write_volume(socket.path_under(folder / "input") / f"{image}.mha", volume)
                 entries.append(make_socket_entry(socket, len(entries) + 1, image=(image, f"{name}.mha")))
             if EHR in sockets:
-                ehr = platform_ehr(case, self.edition)
+                ehr = make_platform_ehr(case, self.edition)
                 entries.append(make_socket_entry(sockets[EHR], len(entries) + 1, value=ehr))
                 files.write_json(sockets[EHR].path_under(folder / "input"), ehr)
             files.write_json(folder / "input" / INPUTS_JSON, entries)
 
     def _images(self, rendered: Rendered | Visits) -> list[tuple[Socket, Volume]]:
         if isinstance(rendered, Visits):
-            return [(one, rendered.volume(one)) for one in self.edition.inputs.values() if one.is_image]
+            sources = [source for source in self.edition.inputs.values() if source.is_image]
+            return [(source, rendered.select_volume(source)) for source in sources]
         images = {CT: rendered.ct, PET: rendered.pet, CONTOURS: rendered.mask}
         if rendered.planning is not None and rendered.dose is not None:
             images |= {CT_PLANNING: rendered.planning, RT_DOSE: rendered.dose}
@@ -208,11 +212,15 @@ class PlatformWriter:
         return [(sockets[name], volume) for name, volume in images.items() if name in sockets]
 
     def write_tables(self, root: Path, cases: Sequence[PhantomCase]) -> None:
-        """Write the outcomes of each task with risks or classes beside the reference masks."""
+        """Write a table of the outcomes of each task with risks or classes, next to the reference masks."""
         for task in self.edition.algorithms:
             if task.head_specs:
-                rows = [table_row(case, self.edition, task) for case in cases]
-                path = root / "ground_truth" / format_table_name(self.edition.title, _table_number(self.edition, task))
+                rows = [make_table_row(case, self.edition, task) for case in cases]
+                path = (
+                    root
+                    / "ground_truth"
+                    / format_table_name(self.edition.title, _find_table_number(self.edition, task))
+                )
                 write_csv(path, list(rows[0]), rows)
 
 

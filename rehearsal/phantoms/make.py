@@ -17,52 +17,53 @@ from contract.io.tables import write_csv
 from contract.processes import WorkerDeath, map_in_processes
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
-from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
+from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, draw_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
-from rehearsal.phantoms.protocol import coarsened, on_common_grid
+from rehearsal.phantoms.protocol import coarsen_protocol, widen_ct_pixels
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.tables import truth_row
+from rehearsal.phantoms.tables import make_truth_row
 from rehearsal.phantoms.visits import Visits, render_visits
 
 
-def render_for(edition: Edition, case: PhantomCase, factor: int = 1) -> Rendered | Visits:
-    """A patient's images for an edition, of CT and PET or of MR; in plane the matrix is ``factor`` times smaller."""
+def render_for_edition(edition: Edition, case: PhantomCase, factor: int = 1) -> Rendered | Visits:
+    """Render a patient's images for an edition, CT and PET or MR; in plane the matrix is `factor` times smaller."""
     if all(algorithm.modality == MR for algorithm in edition.algorithms):
         return render_visits(case, factor)
     return render_coarsened(case, factor)
 
 
 def render_coarsened(case: PhantomCase, factor: int) -> Rendered:
-    """A patient's images with a CT matrix ``factor`` times smaller in plane; 1 is the real size."""
-    return render(replace(case, protocol=coarsened(case.protocol, factor)))
+    """Render a patient's images with a CT matrix that is `factor` times smaller in plane; 1 is the real size."""
+    return render(replace(case, protocol=coarsen_protocol(case.protocol, factor)))
 
 
 def make_patient(options: CohortOptions, case: PhantomCase, output: Path) -> str:
-    """Render and write one patient; returns the ID."""
-    layout = _layout(options)
+    """Render and write one patient; return the ID."""
+    layout = _make_layout(options)
     if layout.on_one_grid and options.ct_coarsening == 1:
-        case = replace(case, protocol=on_common_grid(case.protocol))
-    layout.write_case(output, case, render_for(load_edition(options.edition), case, options.ct_coarsening))
+        case = replace(case, protocol=widen_ct_pixels(case.protocol))
+    layout.write_case(output, case, render_for_edition(load_edition(options.edition), case, options.ct_coarsening))
     return case.patient_id
 
 
 def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) -> Iterator[str]:
-    """Write a cohort and yield each patient's ID once its files are complete, existing patients first.
+    """Write a cohort and yield each patient's ID when its files are complete, existing patients first.
 
     Raises:
-        OutputError: ``output`` holds a cohort made with other options.
+        OutputError: `output` holds a cohort that was made with other options.
     """
-    layout, cases = _layout(options), cohort_cases(options, patients)
-    _claim(options, output)
+    layout = _make_layout(options)
+    cases = draw_cases(options, patients)
+    _check_marker(options, output)
     waiting = []
     for case in cases:
         if layout.is_complete(output, case):
             yield case.patient_id
         else:
             waiting.append(case)
-    yield from _make_all(options, waiting, output, jobs)
+    yield from _make_patients(options, waiting, output, jobs)
     layout.write_tables(output, cases)
-    rows = [truth_row(case) for case in cases]
+    rows = [make_truth_row(case) for case in cases]
     write_csv(output / "truth" / "truth.csv", list(rows[0]), rows)
 
 
@@ -107,13 +108,13 @@ def make_phantom(
 ) -> Phantom:
     """Draw and render one synthetic patient, the same as in a cohort of `hecktor phantoms` with this seed.
 
-    Takes 2 to 3 s for a head and neck on one core, up to 6 s for a whole body.
+    It takes 2 to 3 s for a head and neck on one core, and up to 6 s for a whole body.
 
     Args:
         seed: the cohort's seed, 0 or more.
         index: the patient's number in that cohort, 0 or more.
-        field_of_view: "head_and_neck", "cut" (with little of the brain) or "whole_body"; None draws one.
-        ct_coarsening: factor by which the CT matrix (512 x 512) is smaller in plane, for quick tests.
+        field_of_view: "head_and_neck", "cut" (with little of the brain) or "whole_body"; None draws it.
+        ct_coarsening: for quick tests; the CT matrix (512 x 512) is smaller by this factor in plane.
 
     Raises:
         InputError: the field of view is unknown.
@@ -135,11 +136,11 @@ def make_phantom(
     )
 
 
-def _layout(options: CohortOptions) -> Layout:
+def _make_layout(options: CohortOptions) -> Layout:
     return LAYOUTS[options.layout](load_edition(options.edition))
 
 
-def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jobs: int) -> Iterator[str]:
+def _make_patients(options: CohortOptions, cases: list[PhantomCase], output: Path, jobs: int) -> Iterator[str]:
     if jobs <= 1 or len(cases) <= 1:
         for case in cases:
             yield make_patient(options, case, output)
@@ -152,11 +153,13 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
             yield patient_id
 
 
-def _claim(options: CohortOptions, output: Path) -> None:
-    marker, wanted = output / files.PHANTOM_MARKER, options.as_json()
+def _check_marker(options: CohortOptions, output: Path) -> None:
+    """Write the options into a new cohort; raise `OutputError` if the folder has a cohort with other options."""
+    marker = output / files.PHANTOM_MARKER
+    expected = options.as_json()
     if marker.exists():
-        earlier = files.read_json(marker, error=OutputError)
-        if earlier != wanted:
-            raise OutputError(f"{output}", f"found a cohort made with {earlier}", f"an empty folder or {wanted}")
+        actual = files.read_json(marker, error=OutputError)
+        if actual != expected:
+            raise OutputError(f"{output}", f"found a cohort made with {actual}", f"an empty folder or {expected}")
         return
-    files.write_json(marker, wanted)
+    files.write_json(marker, expected)

@@ -1,11 +1,12 @@
 """Clinical variables, HPV status and recurrence-free survival from a known model with a known best C-index and AUC.
 
-Recurrence follows a Weibull proportional-hazards model whose linear predictor is `HAZARD` applied to
-`hazard_terms`; HPV status is a Bernoulli draw whose logit is `HPV_LOGIT` applied to `hpv_terms`.
+Recurrence follows a Weibull proportional-hazards model; its linear predictor is `HAZARD` applied to
+`compute_hazard_terms`. HPV status is a Bernoulli draw; its logit is `HPV_LOGIT` applied to `compute_hpv_terms`.
 
-Ages follow the challenge's cohort (60.7 +- 9.1 years, 32 to 90). The coefficients are invented: signs as in the
-literature (burden, nodes, smoking and frailty raise the hazard, HPV lowers it), sizes such that a perfect risk reaches
-a C-index of about 0.78, clinical variables alone about 0.6, and 25 to 40% of the patients have an observed relapse.
+Ages follow the challenge's cohort (60.7 +- 9.1 years, 32 to 90). The coefficients are invented. Their signs agree with
+the literature: burden, nodes, smoking and frailty raise the hazard, HPV lowers it. With their sizes a perfect risk
+reaches a C-index of about 0.78, the clinical variables reach about 0.6, and 25 to 40% of the patients have an observed
+relapse.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from rehearsal.phantoms.anatomy.lesions import Disease
 from rehearsal.phantoms.centres import Centre
 
 HPV: Final = "hpv_status"
-# Share of patients with a variable missing in a centre that records it.
+# Fraction of patients whose variable is missing in a centre that records the variable.
 MISSING: Final = {
     "age_years": 0.005, "gender": 0.01, "tobacco": 0.1, "alcohol": 0.2, "performance_status": 0.2, "treatment": 0.0,
     "m_stage": 0.05, HPV: 0.05,
 }  # fmt: skip
 
-# Log hazard ratios per unit of `hazard_terms`.
+# Log hazard ratios per unit of `compute_hazard_terms`.
 HAZARD: dict[str, float] = {
     "log_total_volume": 0.90,
     "sqrt_node_count": 0.60,
@@ -33,7 +34,7 @@ HAZARD: dict[str, float] = {
     "performance_status": 0.45,
     "tobacco": 0.55,
 }
-# Log odds ratios per unit of `hpv_terms`; the intercept gives about 80% positive.
+# Log odds ratios per unit of `compute_hpv_terms`; the intercept gives about 80% positive.
 HPV_LOGIT: dict[str, float] = {
     "intercept": 2.6,
     "tobacco": -1.9,
@@ -46,12 +47,12 @@ WEIBULL_SHAPE = 1.1
 BASELINE_SCALE_DAYS = 6500.0
 ADMINISTRATIVE_CENSORING_DAYS = 365.25 * 6
 FOLLOW_UP_DAYS = (500.0, 2800.0)
-SHORTEST_FOLLOW_UP_DAYS = 30.0
+MIN_EVENT_DAYS = 30.0
 
 
 @dataclass(frozen=True)
 class Clinical:
-    """A patient's true clinical variables. Codes as in the release: 1 male, 1 consumption, 1 chemoradiotherapy."""
+    """A patient's true clinical variables, coded as in the release: 1 male, 1 consumption, 1 chemoradiotherapy."""
 
     age_years: int
     gender: int
@@ -64,7 +65,7 @@ class Clinical:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a patient. ``rfs_days`` and ``relapse`` are observed; the other values are only in the truth file."""
+    """Outcome of a patient. `rfs_days` and `relapse` are observed; the other values are only in the truth file."""
 
     hpv_positive: bool
     hpv_logit: float
@@ -74,7 +75,7 @@ class Outcome:
 
     @property
     def relapse(self) -> bool:
-        """True where the recurrence came before the end of follow-up."""
+        """Whether the recurrence came before the end of follow-up."""
         return self.event_days <= self.censoring_days
 
     @property
@@ -83,8 +84,8 @@ class Outcome:
         return round(min(self.event_days, self.censoring_days))
 
 
-def random_clinical(rng: np.random.Generator) -> Clinical:
-    """Draw clinical variables; tobacco and alcohol go together, performance falls with age and tobacco."""
+def draw_clinical(rng: np.random.Generator) -> Clinical:
+    """Draw clinical variables; tobacco and alcohol are correlated, performance falls with age and tobacco."""
     age = int(np.clip(rng.normal(60.7, 9.1), 32, 90))
     tobacco = int(rng.random() < 0.48)
     alcohol = int(rng.random() < (0.60 if tobacco else 0.30))
@@ -101,8 +102,8 @@ def random_clinical(rng: np.random.Generator) -> Clinical:
     )
 
 
-def hpv_terms(clinical: Clinical, disease: Disease) -> dict[str, float]:
-    """The terms of the HPV logit by name."""
+def compute_hpv_terms(clinical: Clinical, disease: Disease) -> dict[str, float]:
+    """Compute the terms of the HPV logit by name."""
     return {
         "intercept": 1.0,
         "tobacco": float(clinical.tobacco),
@@ -113,8 +114,8 @@ def hpv_terms(clinical: Clinical, disease: Disease) -> dict[str, float]:
     }
 
 
-def hazard_terms(clinical: Clinical, disease: Disease, hpv_positive: bool) -> dict[str, float]:
-    """The terms of the linear predictor by name; volumes in ml, relative to 20 ml."""
+def compute_hazard_terms(clinical: Clinical, disease: Disease, hpv_positive: bool) -> dict[str, float]:
+    """Compute the terms of the linear predictor by name; volumes are in ml, relative to 20 ml."""
     return {
         "log_total_volume": float(np.log((disease.gtvp_ml + disease.gtvn_ml + 1) / 21)),
         "sqrt_node_count": float(np.sqrt(len(disease.nodes))),
@@ -124,25 +125,25 @@ def hazard_terms(clinical: Clinical, disease: Disease, hpv_positive: bool) -> di
     }
 
 
-def random_outcome(rng: np.random.Generator, clinical: Clinical, disease: Disease) -> Outcome:
+def draw_outcome(rng: np.random.Generator, clinical: Clinical, disease: Disease) -> Outcome:
     """Draw HPV status, then time to recurrence and to the end of follow-up, in days."""
-    logit = sum(HPV_LOGIT[name] * value for name, value in hpv_terms(clinical, disease).items())
+    logit = sum(HPV_LOGIT[name] * value for name, value in compute_hpv_terms(clinical, disease).items())
     positive = bool(rng.random() < 1 / (1 + np.exp(-logit)))
-    predictor = sum(HAZARD[name] * value for name, value in hazard_terms(clinical, disease, positive).items())
-    return Outcome(positive, float(logit), float(predictor), *random_survival(rng, predictor))
+    predictor = sum(HAZARD[name] * value for name, value in compute_hazard_terms(clinical, disease, positive).items())
+    return Outcome(positive, float(logit), float(predictor), *draw_survival(rng, predictor))
 
 
-def random_survival(rng: np.random.Generator, predictor: float) -> tuple[float, float]:
+def draw_survival(rng: np.random.Generator, predictor: float) -> tuple[float, float]:
     """Draw the time to the event and to the end of follow-up, in days."""
     event = BASELINE_SCALE_DAYS * (rng.exponential() * np.exp(-predictor)) ** (1 / WEIBULL_SHAPE)
     censoring = min(float(rng.uniform(*FOLLOW_UP_DAYS)), ADMINISTRATIVE_CENSORING_DAYS)
-    return max(float(event), SHORTEST_FOLLOW_UP_DAYS), censoring
+    return max(float(event), MIN_EVENT_DAYS), censoring
 
 
-def recorded(
+def draw_record(
     rng: np.random.Generator, clinical: Clinical, hpv_positive: bool, centre: Centre
 ) -> dict[str, int | str | None]:
-    """The variables that the centre recorded, HPV status among them, by name; None is missing."""
+    """Draw the variables that the centre recorded, including HPV status, by name; None is missing."""
     values = {**asdict(clinical), HPV: int(hpv_positive)}
     draws = rng.random(len(values))
     return {

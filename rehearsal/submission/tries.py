@@ -15,7 +15,7 @@ from rehearsal.jobs.execute import JobResult, Rehearsal
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import PlatformWriter
-from rehearsal.phantoms.make import render_for
+from rehearsal.phantoms.make import render_for_edition
 from rehearsal.pipeline import rehearse
 from rehearsal.records import RecordedRun, RehearsedCase
 from rehearsal.runners.runner import GIB, Limits, Runner
@@ -74,7 +74,7 @@ def make_phantoms(folder: Path, edition: Edition, kinds: Sequence[str], coarseni
     layout = PlatformWriter(edition)
     kind_of: dict[str, str] = {}
     for case, kind in zip(_make_cases(kinds), kinds, strict=True):
-        layout.write_case(folder, case, render_for(edition, case, coarsening))
+        layout.write_case(folder, case, render_for_edition(edition, case, coarsening))
         kind_of[case.patient_id] = kind
     return kind_of
 

@@ -18,7 +18,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import Rendered, render
 from tests.algorithm.edition import SEGMENTATION
 from tests.conftest import but_of_toys
@@ -120,7 +120,7 @@ def test_numbers_as_text_are_no_defect(case_folder: Any, predict: Any) -> None:
 def phantom() -> Rendered:
     """A head and neck whose CT shows fat and muscle."""
     case = make_case(21, 0, CENTRES, "head_and_neck")
-    return render(replace(case, protocol=coarsened(case.protocol, 8)))
+    return render(replace(case, protocol=coarsen_protocol(case.protocol, 8)))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from contract.release.layout import format_table_name
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import write_nifti
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import Rendered, render
 
 TASKS = ("Task 1", "Task 2", "Task 3")
@@ -48,7 +48,7 @@ def halved(grid: Geometry) -> Geometry:
 def phantom() -> Rendered:
     """One phantom with both lesion labels on coarse grids."""
     case = make_case(19, 0, CENTRES, "head_and_neck")
-    protocol = coarsened(case.protocol, 8)
+    protocol = coarsen_protocol(case.protocol, 8)
     return render(replace(case, protocol=replace(protocol, pet=halved(protocol.pet))))
 
 

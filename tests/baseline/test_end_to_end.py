@@ -24,7 +24,7 @@ from contract.io.files import PHANTOM_MARKER, read_json, write_json
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import render
 from tests.baseline.prepared import EDITION
 
@@ -50,7 +50,7 @@ def chosen_cases() -> list[PhantomCase]:
     taken |= {case.index for case in relapsed}
     others = [case for case in drawn() if case.index not in taken and case.outcome.hpv_positive]
     chosen = negative + relapsed + others[: PATIENTS - 2 * RARE]
-    return [replace(case, protocol=coarsened(case.protocol, 8)) for case in chosen]
+    return [replace(case, protocol=coarsen_protocol(case.protocol, 8)) for case in chosen]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from contract.io.files import read_json
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import render
 from tests.baseline.test_small_releases import write_release
 
@@ -33,7 +33,7 @@ EDITION = load_edition("hecktor2026")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A release of six coarse phantoms, and another patient as the platform lays it out."""
     root, case = tmp_path_factory.mktemp("cohort"), make_case(26, 6, CENTRES, "head_and_neck")
-    case = replace(case, protocol=coarsened(case.protocol, 8))
+    case = replace(case, protocol=coarsen_protocol(case.protocol, 8))
     LAYOUTS["platform"](EDITION).write_case(root / "platform", case, render(case))
     return write_release(root / "release", EDITION.name), root / "platform" / case.patient_id / "input"
 

@@ -21,7 +21,7 @@ from contract.images.volumes import write_mask
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import Activity, make_case
 from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import render
 from tests.baseline.conftest import TinyRelease
 from tests.baseline.test_given_masks import block
@@ -36,7 +36,7 @@ def write_release(root: Path, edition: str) -> Path:
     """Coarse phantoms; every second one has relapsed, is HPV negative, and has T2, N1."""
     declared = load_edition(edition)
     cases = [make_case(26, index, CENTRES, "head_and_neck") for index in range(PATIENTS)]
-    cases = [replace(case, protocol=coarsened(case.protocol, 8)) for case in cases]
+    cases = [replace(case, protocol=coarsen_protocol(case.protocol, 8)) for case in cases]
     # One PET is in Bq/ml where the edition has factors.
     cases[0] = replace(cases[0], activity=Activity(80.0, 200e6))
     layout = LAYOUTS["release"](declared)

@@ -14,7 +14,7 @@ from contract.images.volumes import Volume
 from rehearsal.phantoms.anatomy.body import BLADDER_BOTTOM, BRAIN_BOTTOM, BRAIN_TOP, LIVER_TOP, LUNG_APEX
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import Rendered, render
 from tests.rehearsal.phantoms import rearranged
 
@@ -46,7 +46,7 @@ class OddScan:
 def phantom(coarsening: int = 1) -> PhantomCase:
     """The patient, scanned from above the head to the hips."""
     case = make_case(SEED, INDEX, CENTRES, "whole_body")
-    protocol = coarsened(case.protocol, coarsening)
+    protocol = coarsen_protocol(case.protocol, coarsening)
     low, high = case.frame.height_mm(BLADDER_BOTTOM) - 30, case.frame.height_mm(BRAIN_TOP) + 30
     ct = _slices(protocol.ct, low, high, 4.0 if coarsening >= 4 else protocol.ct.spacing_mm[2])
     pet = _slices(protocol.pet, low, high, protocol.pet.spacing_mm[2])

@@ -12,7 +12,7 @@ from algorithm.cli import main as predict
 from contract.errors import GroundTruthError, HecktorError
 from contract.io.files import read_json, write_json
 from contract.predictions import read_predictions
-from rehearsal.cli import main, memory_bytes
+from rehearsal.cli import main, parse_memory_bytes
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.runners.runner import GIB, Limits
 from rehearsal.submission.cli import main as submit
@@ -167,10 +167,10 @@ def test_cases_that_are_no_folder_are_one_line(tmp_path: Path, is_file: bool) ->
     ("text", "size"), [("16g", 16 * GIB), ("512M", 2**29), ("1.5GiB", 3 * 2**29), ("33554432", 2**25)]
 )
 def test_memory_sizes(text: str, size: int) -> None:
-    assert memory_bytes(text) == size
+    assert parse_memory_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "g", "16x", "-1g", "1k", "nan"])
 def test_invalid_memory_sizes(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        memory_bytes(text)
+        parse_memory_bytes(text)

@@ -1,10 +1,10 @@
 """One patient's body: heights of the organs, tissue values, physiological uptake, and variation between patients.
 
-Medians, spreads and correlations of the heights are those of 150 real FDG PET/CTs whose organs were segmented
+Medians, spreads and correlations of the heights come from 150 real FDG PET/CTs with segmented organs
 (MIC-DKFZ/autopet-3-submission).
 
-CT values are the usual ones of each tissue, in HU. Medians of uptake are typical SUV of a fasting adult an hour
-after FDG, rounded, with lognormal spread; neither is fitted to data.
+CT values are the usual HU of each tissue. Medians of uptake are typical SUV of a fasting adult an hour after FDG,
+rounded, with lognormal spread. Neither is fitted to data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEART_TOP: Final = -195.0
 LIVER_TOP: Final = -281.0
 LUNGS_BOTTOM: Final = -349.0
 BLADDER_BOTTOM: Final = -679.0
-# Beyond the last landmark on either side a millimetre is a millimetre.
+# Beyond the last landmark at both ends the heights are not stretched.
 _BEYOND_MM: Final = 2000.0
 # Relative size of the body: mean and standard deviation over women and men.
 _SIZE_MEAN, _SIZE_SD = 0.985, 0.044
@@ -43,18 +43,18 @@ class Heights:
     knots: tuple[tuple[float, float], ...]
 
     def to_mm(self, anatomical: Floats | float) -> Floats:
-        """Millimetres above the patient's origin."""
+        """Convert anatomical heights to millimetres above the patient's origin."""
         heights, mm = zip(*self.knots, strict=True)
         return np.asarray(np.interp(anatomical, heights, mm))
 
     def to_anatomical(self, mm: Floats | float) -> Floats:
-        """Anatomical height of a place that lies ``mm`` above the patient's origin."""
+        """Convert millimetres above the patient's origin to anatomical heights."""
         heights, ends = zip(*self.knots, strict=True)
         return np.asarray(np.interp(mm, ends, heights))
 
 
-def random_heights(rng: np.random.Generator, size: float) -> Heights:
-    """Draw a patient's heights; ``size`` is the body's relative size, on which the trunk's heights depend."""
+def draw_heights(rng: np.random.Generator, size: float) -> Heights:
+    """Draw a patient's heights; `size` is the body's relative size, on which the trunk's heights depend."""
     tall = float(np.clip((size - _SIZE_MEAN) / _SIZE_SD, -2.6, 2.6))
     head, face, neck, heart, lungs, liver, pelvis = (float(value) for value in np.clip(rng.normal(0, 1, 7), -2.6, 2.6))
     brain_mm = float(np.clip(126 + 3.5 * tall + 11.5 * head, 100, 152))
@@ -105,7 +105,7 @@ class Uptake:
 
 @dataclass(frozen=True)
 class Body:
-    """Properties of one patient's body; ``dentate`` is False without teeth."""
+    """Properties of one patient's body; `dentate` tells whether it has teeth."""
 
     uptake: Uptake
     fat_mm: float
@@ -116,7 +116,7 @@ class Body:
     jaw_drop_mm: float
 
 
-def _random_uptake(rng: np.random.Generator) -> Uptake:
+def _draw_uptake(rng: np.random.Generator) -> Uptake:
     def around(median: float, sigma: float, low: float, high: float) -> float:
         return float(np.clip(median * np.exp(sigma * rng.standard_normal()), low, high))
 
@@ -144,10 +144,10 @@ def _random_uptake(rng: np.random.Generator) -> Uptake:
     )
 
 
-def random_body(rng: np.random.Generator, contrast: bool) -> Body:
+def draw_body(rng: np.random.Generator, contrast: bool) -> Body:
     """Draw a body; the same generator state gives the same body."""
     return Body(
-        uptake=_random_uptake(rng),
+        uptake=_draw_uptake(rng),
         fat_mm=float(rng.uniform(4, 13)),
         contrast_hu=float(rng.uniform(90, 190)) if contrast else 0.0,
         dentate=bool(rng.random() < 0.8),

@@ -13,7 +13,7 @@ from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point, point
 AIR_HU = -1000.0
 Box = tuple[slice, slice, slice]
 Corner = Point | NDArray[np.float64]
-# Voxel size of the canvas in plane, and width of the painted edges.
+# Voxel size of the canvas in plane, which is also the width of the painted edges.
 EDGE_MM = 2.0
 # Width of the bumps of organ surfaces and of tissue density.
 UNEVENNESS_MM = 14.0
@@ -23,10 +23,15 @@ LEANING_MM = (-200, 170)
 
 @dataclass(frozen=True)
 class Frame:
-    """From anatomical to patient (LPS) millimetres: scaled, leaning and swaying with height, then shifted.
+    """Transform from anatomical to patient (LPS) millimetres: scale, lean and sway with height, then a shift.
 
-    ``scale`` is that of x and y; ``lean`` is the shift (x, y) per mm of height; ``sway_mm`` the amplitude (x, y) of
-    a slow wave along z.
+    Attributes:
+        scale: Scale of x and y.
+        heights: Heights of the patient.
+        origin_mm: Shift.
+        lean: Shift (x, y) per mm of height.
+        sway_mm: Amplitude (x, y) of a slow wave along z.
+        sway_phase: Phase of the wave.
     """
 
     scale: tuple[float, float]
@@ -37,7 +42,7 @@ class Frame:
     sway_phase: float
 
     def shift(self, z: Floats) -> tuple[Floats, Floats]:
-        """Shift of the midline (x, y), in mm, at anatomical height ``z``."""
+        """Compute the shift of the midline (x, y), in mm, at anatomical height `z`."""
         height = np.clip(z, *LEANING_MM)
         wave = np.sin(height / 70 + self.sway_phase)
         return (
@@ -46,17 +51,17 @@ class Frame:
         )
 
     def to_patient(self, place: Point) -> Point:
-        """Patient millimetres of an anatomical point."""
+        """Convert an anatomical point to patient millimetres."""
         x, y = map(float, self.shift(np.asarray(place[2], dtype=np.float32)))
         scaled = (place[0] * self.scale[0] + x, place[1] * self.scale[1] + y, float(self.heights.to_mm(place[2])))
         return point(np.add(scaled, self.origin_mm))
 
     def height_mm(self, anatomical: float) -> float:
-        """Patient z of an anatomical height."""
+        """Convert an anatomical height to patient z."""
         return self.origin_mm[2] + float(self.heights.to_mm(anatomical))
 
     def anatomical_height(self, z_mm: Floats | float) -> Floats:
-        """Anatomical height of patient z."""
+        """Convert patient z to an anatomical height."""
         return np.asarray(self.heights.to_anatomical(z_mm - self.origin_mm[2]), dtype=np.float32)
 
 
@@ -79,7 +84,7 @@ class Axes:
         return point(values[1] - values[0] for values in (self.z, self.y, self.x))
 
     def box(self, low: Corner, high: Corner) -> Box:
-        """Slices (z, y, x) of the voxels whose centres lie in the patient-mm box given as (x, y, z) corners."""
+        """Find the slices (z, y, x) of the voxels with centres in a box; its corners are (x, y, z) in patient mm."""
         cuts = [
             slice(int(np.searchsorted(values, low[axis])), int(np.searchsorted(values, high[axis], side="right")))
             for values, axis in ((self.z, 2), (self.y, 1), (self.x, 0))
@@ -87,25 +92,28 @@ class Axes:
         return cuts[0], cuts[1], cuts[2]
 
     def coordinates(self, box: Box) -> tuple[Floats, Floats, Floats]:
-        """Patient mm (x, y, z) of a box's voxel centres; they broadcast to (z, y, x)."""
+        """Return the voxel centres (x, y, z) of a box in patient mm; they broadcast to (z, y, x)."""
         return self.x[box[2]][None, None, :], self.y[box[1]][None, :, None], self.z[box[0]][:, None, None]
 
 
-def regular_axes(low: Point, high: Point, spacing: Point) -> Axes:
-    """Axes from ``low`` to ``high`` (patient mm) with ``spacing``, all in (x, y, z) order."""
+def make_regular_axes(low: Point, high: Point, spacing: Point) -> Axes:
+    """Make axes from `low` to `high` (patient mm) with `spacing`, all in (x, y, z) order."""
     lines = [np.arange(a, b + s / 2, s, dtype=np.float32) for a, b, s in zip(low, high, spacing, strict=True)]
     return Axes(lines[2], lines[1], lines[0])
 
 
-def lerp_indices(source: Floats, target: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """Index of the lower neighbour in ``source`` of each ``target``, and the weight of the upper; ends repeat."""
+def compute_lerp_indices(source: Floats, target: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Compute the index of the lower neighbour in `source` of each `target`, and the weight of the upper neighbour.
+
+    Targets beyond the ends of `source` get the value at the end.
+    """
     position = np.clip((target - source[0]) / (source[1] - source[0]), 0, len(source) - 1)
     lower = np.minimum(position.astype(np.intp), len(source) - 2)
     return lower, (position - lower).astype(np.float32)
 
 
 def sample(array: Floats, source: Axes, target: Axes, outside: float) -> Floats:
-    """``array`` (z, y, x) on ``source`` sampled linearly at ``target``; ``outside`` where ``target`` leaves it."""
+    """Sample `array` (z, y, x) on `source` linearly at `target`; the value outside of `source` is `outside`."""
     result = np.full(target.shape, outside, dtype=np.float32)
     inside = [
         np.flatnonzero((t >= s[0] - (s[1] - s[0]) / 2) & (t <= s[-1] + (s[1] - s[0]) / 2))
@@ -115,7 +123,8 @@ def sample(array: Floats, source: Axes, target: Axes, outside: float) -> Floats:
         return result
     zs, ys, xs = (slice(int(i[0]), int(i[-1]) + 1) for i in inside)
     (zi, zw), (yi, yw), (xi, xw) = (
-        lerp_indices(s, t) for s, t in ((source.z, target.z[zs]), (source.y, target.y[ys]), (source.x, target.x[xs]))
+        compute_lerp_indices(s, t)
+        for s, t in ((source.z, target.z[zs]), (source.y, target.y[ys]), (source.x, target.x[xs]))
     )
     for row, (lower, weight) in enumerate(zip(zi, zw, strict=True)):
         plane = array[lower] * (1 - weight) + array[lower + 1] * weight
@@ -125,7 +134,7 @@ def sample(array: Floats, source: Axes, target: Axes, outside: float) -> Floats:
 
 
 class Canvas:
-    """CT (HU) and PET (SUV) of one body on a coarse grid, painted part by part, later parts over earlier ones."""
+    """CT (HU) and PET (SUV) of one body on a coarse grid, painted part by part; later parts cover earlier parts."""
 
     def __init__(self, axes: Axes, frame: Frame, rng: np.random.Generator) -> None:
         self.axes = axes
@@ -134,7 +143,7 @@ class Canvas:
         self.suv: Floats = np.zeros(axes.shape, dtype=np.float32)
         self._height = frame.anatomical_height(axes.z)
         self._shift_x, self._shift_y = frame.shift(self._height)
-        self.unevenness = smooth_noise(axes, UNEVENNESS_MM, rng)
+        self.unevenness = draw_smooth_noise(axes, UNEVENNESS_MM, rng)
 
     def paint(self, part: Part) -> None:
         """Paint one part with an edge one voxel wide."""
@@ -173,13 +182,13 @@ class Canvas:
         return x / np.float32(frame.scale[0]), y / np.float32(frame.scale[1]), self._height[box[0]][:, None, None]
 
 
-def smooth_noise(axes: Axes, scale_mm: float, rng: np.random.Generator) -> Floats:
-    """Noise (z, y, x) of unit variance, roughly, that changes over ``scale_mm``."""
+def draw_smooth_noise(axes: Axes, scale_mm: float, rng: np.random.Generator) -> Floats:
+    """Draw noise (z, y, x) of roughly unit variance that changes over `scale_mm`."""
     from scipy import ndimage
 
     lines = (axes.x, axes.y, axes.z)
     low, high = point(line[0] for line in lines), point(float(line[-1]) + scale_mm for line in lines)
-    coarse = regular_axes(low, high, (scale_mm / 2,) * 3)
+    coarse = make_regular_axes(low, high, (scale_mm / 2,) * 3)
     noise = ndimage.gaussian_filter(rng.standard_normal(coarse.shape, dtype=np.float32), 1.0)
     noise /= noise.std()
     return sample(noise, coarse, axes, 0.0)

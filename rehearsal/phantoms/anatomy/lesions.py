@@ -1,7 +1,8 @@
 """Tumours, metastatic nodes, and reactive nodes that resemble them.
 
 Volumes and uptake of the primary follow what the HECKTOR overviews report (median 7 to 11 ml, SUVmax around 15);
-node counts, sizes and levels, and all shares of faint, necrotic and cystic lesions, are invented within clinical range.
+node counts, sizes and levels, and the frequencies of faint, necrotic and cystic lesions, are invented within the
+clinical range.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ NO_GTVP_SHARE = 0.05
 NODE_COUNT_SHARES = (0.18, 0.28, 0.22, 0.14, 0.09, 0.05, 0.04)
 NODE_RANGE_MM = (4.0, 40.0)
 NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
-# Share of patients with nodes of which one is above 6 cm: matted nodes that reach down along the vessels; the diameter
-# of a ball of its volume, about 1.46 times less than the largest, and its relative half axes.
+# Fraction of patients with nodes that have matted nodes above 6 cm, which reach down along the vessels; the diameter of
+# a ball of the same volume, about 1.46 times smaller than the largest diameter; and the relative half axes.
 MATTED_SHARE = 0.08
 MATTED_RANGE_MM = (46.0, 50.0)
 MATTED_ASPECT = (0.78, 0.86, 1.45)
-# Share of primary tumours that grow from the tonsil into the mandible, and how far from the midline they end there.
+# Fraction of primary tumours that grow from the tonsil into the mandible, and their end's distance from the midline.
 INVADING_SHARE = 0.2
 MANDIBLE_MM = 45.0
-# Other primary tumours end before the mandible, where they have room; all have a side.
-BESIDE_MANDIBLE_MM, OFF_MIDLINE_MM = 36.0, 6.0
-# How far the surface of a node lies from its centre at most, in radii.
-LARGEST_REACH = 1.2
-# Smallest gap between lesions.
+# Any other primary tumour ends before the mandible if it has room, and its centre is on one side of the midline.
+MAX_GTVP_END_MM = 36.0
+MIN_GTVP_CENTRE_MM = 6.0
+# Maximum distance between the surface of a node and its centre, in radii.
+MAX_REACH_RADII = 1.2
+# Minimum gap between lesions.
 GAP_MM = 3.0
 # Frequency and anatomical place (x of the left side, y, z); x is mirrored for the right side.
 GTVP_SITES: dict[str, tuple[float, Point]] = {
@@ -51,11 +53,16 @@ NODE_LEVELS: dict[str, tuple[float, Point]] = {
 
 @dataclass(frozen=True)
 class Lesion:
-    """One lesion; ``place`` is anatomical mm (x, y, z), ``suv`` the uptake of its rim before any blurring.
+    """One lesion.
 
-    ``label`` is that of the mask, 0 for a reactive node. ``aspect`` are the relative half axes (x, y, z),
-    ``core_share`` the size of a dead or cystic core relative to the lesion (0: none). ``shape_seed`` fixes
-    its surface. A lesion that ``invades_bone`` replaces the bone that it reaches; others spare it.
+    Attributes:
+        label: Label of the mask, 0 for a reactive node.
+        place: Centre (x, y, z) in anatomical mm.
+        aspect: Relative half axes (x, y, z).
+        suv: Uptake of the rim before blurring.
+        core_share: Size of a dead or cystic core relative to the lesion; 0 without a core.
+        shape_seed: Seed of the surface.
+        invades_bone: Whether the lesion replaces bone; otherwise it ends at bone.
     """
 
     label: int
@@ -78,14 +85,14 @@ class Lesion:
 
 @dataclass(frozen=True)
 class Disease:
-    """All lesions of one patient, the primary first; ``cystic`` says whether the nodes tend to be cystic."""
+    """All lesions of one patient, the primary tumour first; `cystic` tells whether nodes tend to be cystic."""
 
     lesions: tuple[Lesion, ...]
     cystic: bool
 
     @property
     def gtvp_ml(self) -> float:
-        """Planned primary tumour volume, 0 without one."""
+        """Planned volume of the primary tumour, 0 if there is no primary tumour."""
         return sum(lesion.volume_ml for lesion in self.lesions if lesion.label == labels.GTVP)
 
     @property
@@ -105,51 +112,52 @@ class Disease:
         return with_core / self.gtvn_ml if self.nodes else 0.0
 
 
-def random_disease(rng: np.random.Generator, contrast: bool, frame: Frame) -> Disease:
+def draw_disease(rng: np.random.Generator, contrast: bool, frame: Frame) -> Disease:
     """Draw all lesions of a patient with little overlap; without a primary tumour there is at least one node.
 
-    ``frame`` is the patient's: gaps are measured in the patient, and no node reaches into the lungs.
+    Gaps are measured in the patient's `frame`, and no node reaches into the lungs.
     """
     main_side = 1 if rng.random() < 0.5 else -1
     cystic = bool(rng.random() < 0.35)
     enhancement = float(rng.uniform(20, 35)) if contrast else 0.0
     lesions: list[Lesion] = []
     if rng.random() >= NO_GTVP_SHARE:
-        volume_ml = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
-        lesions.append(random_gtvp(rng, main_side, enhancement, volume_ml))
+        volume_ml = _draw_lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
+        lesions.append(draw_gtvp(rng, main_side, enhancement, volume_ml))
     count = int(rng.choice(len(NODE_COUNT_SHARES), p=NODE_COUNT_SHARES))
     if count and rng.random() < MATTED_SHARE:
-        _place(lesions, [_random_matted_node(rng, main_side, cystic, enhancement) for _ in range(30)], frame)
+        _place(lesions, [_draw_matted_node(rng, main_side, cystic, enhancement) for _ in range(30)], frame)
     for _ in range(max(count, 0 if lesions else 1)):
-        nodes = [random_node(rng, main_side, cystic, enhancement, _random_node_mm(rng)) for _ in range(30)]
+        nodes = [draw_node(rng, main_side, cystic, enhancement, _draw_node_mm(rng)) for _ in range(30)]
         _place(lesions, nodes, frame)
     for _ in range(int(rng.integers(1, 7))):
-        _place(lesions, [_random_reactive_node(rng) for _ in range(10)], frame)
+        _place(lesions, [_draw_reactive_node(rng) for _ in range(10)], frame)
     return Disease(tuple(lesions), cystic)
 
 
-def lesion_extent(disease: Disease, frame: Frame) -> tuple[float, float]:
-    """Patient z of the lower and the upper end of all tumours and metastatic nodes."""
-    places = [(frame.to_patient(one.place)[2], one.radius_mm) for one in disease.lesions if one.label]
+def compute_lesion_extent(disease: Disease, frame: Frame) -> tuple[float, float]:
+    """Compute patient z of the lower and the upper end of all tumours and metastatic nodes."""
+    places = [(frame.to_patient(lesion.place)[2], lesion.radius_mm) for lesion in disease.lesions if lesion.label]
     return min(z - radius for z, radius in places), max(z + radius for z, radius in places)
 
 
 def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> None:
-    """Append the first candidate that keeps the gap to the others, or none."""
-    places = [(frame.to_patient(other.place), other.radius_mm) for other in lesions]
-    for drawn in candidates:
-        candidate = _above_lungs(drawn, frame)
-        centre, radius = frame.to_patient(candidate.place), candidate.radius_mm
-        gaps = [float(np.linalg.norm(np.subtract(centre, place))) - radius - other for place, other in places]
+    """Append the first candidate that keeps the gap to all lesions; without such a candidate nothing is appended."""
+    places = [(frame.to_patient(lesion.place), lesion.radius_mm) for lesion in lesions]
+    for candidate in candidates:
+        raised = _raise_above_lungs(candidate, frame)
+        centre = frame.to_patient(raised.place)
+        distances = [float(np.linalg.norm(np.subtract(centre, place))) - raised.radius_mm for place, _ in places]
+        gaps = [distance - radius for distance, (_, radius) in zip(distances, places, strict=True)]
         if all(gap > GAP_MM for gap in gaps):
-            lesions.append(candidate)
+            lesions.append(raised)
             return
 
 
-def _above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
-    """The lesion, raised if it would reach below the lungs' apices."""
+def _raise_above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
+    """Raise a lesion that would reach below the lungs' apices."""
     x, y, z = lesion.place
-    reach = LARGEST_REACH * max(1.0, lesion.aspect[2]) * lesion.radius_mm
+    reach = MAX_REACH_RADII * max(1.0, lesion.aspect[2]) * lesion.radius_mm
     lowest = float(frame.anatomical_height(frame.height_mm(LUNG_APEX) + reach))
     return replace(lesion, place=(x, y, max(z, lowest)))
 
@@ -160,12 +168,12 @@ def _pick(rng: np.random.Generator, table: dict[str, tuple[float, Point]]) -> tu
     return name, table[name][1]
 
 
-def _lognormal(rng: np.random.Generator, median: float, sigma: float, low: float, high: float) -> float:
+def _draw_lognormal(rng: np.random.Generator, median: float, sigma: float, low: float, high: float) -> float:
     return float(np.clip(median * np.exp(sigma * rng.standard_normal()), low, high))
 
 
-def random_gtvp(rng: np.random.Generator, side: int, enhancement: float, volume: float) -> Lesion:
-    """Draw a primary tumour of this volume in ml; ``side`` is 1 for the left and -1 for the right."""
+def draw_gtvp(rng: np.random.Generator, side: int, enhancement: float, volume: float) -> Lesion:
+    """Draw a primary tumour of a volume in ml; `side` is 1 for the left and -1 for the right."""
     invades = rng.random() < INVADING_SHARE
     site, (x, y, z) = ("tonsil", GTVP_SITES["tonsil"][1]) if invades else _pick(rng, GTVP_SITES)
     radius = (volume * 750 / np.pi) ** (1 / 3)
@@ -173,9 +181,9 @@ def random_gtvp(rng: np.random.Generator, side: int, enhancement: float, volume:
     aspect = np.exp(rng.normal(0, 0.14, 3))
     reach = radius * aspect[0] / np.prod(aspect) ** (1 / 3)
     # A large tumour grows towards the midline, not through the skin.
-    x = MANDIBLE_MM - reach if invades else max(min(x + jitter[0], BESIDE_MANDIBLE_MM - reach), OFF_MIDLINE_MM)
+    x = MANDIBLE_MM - reach if invades else max(min(x + jitter[0], MAX_GTVP_END_MM - reach), MIN_GTVP_CENTRE_MM)
     faint = rng.random() < 0.10
-    suv = float(rng.uniform(5.0, 7.0)) if faint else _lognormal(rng, 15.5 * (volume / 8) ** 0.1, 0.38, 7, 40)
+    suv = float(rng.uniform(5.0, 7.0)) if faint else _draw_lognormal(rng, 15.5 * (volume / 8) ** 0.1, 0.38, 7, 40)
     return Lesion(
         label=labels.GTVP,
         site=site,
@@ -191,20 +199,20 @@ def random_gtvp(rng: np.random.Generator, side: int, enhancement: float, volume:
     )
 
 
-def _random_node_mm(rng: np.random.Generator) -> float:
+def _draw_node_mm(rng: np.random.Generator) -> float:
     """Draw the diameter of a ball with a node's volume."""
-    return _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
+    return _draw_lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
 
 
-def random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float, diameter: float) -> Lesion:
-    """Draw a metastatic node with the volume of a ball of this diameter, usually on the primary's side."""
+def draw_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float, diameter: float) -> Lesion:
+    """Draw a metastatic node with the volume of a ball of this diameter, usually on the primary tumour's side."""
     site, (x, y, z) = _pick(rng, NODE_LEVELS)
     side = main_side if rng.random() < 0.8 else -main_side
     x = min(x + float(rng.normal(0, 2.5)), 52 - diameter / 2)
     place = (side * x, y + float(rng.normal(0, 4)), z + float(rng.normal(0, 9)))
     core_chance = (0.75 if cystic else 0.08) if diameter > 12 else 0.0
     core = float(rng.uniform(0.55, 0.78)) if rng.random() < core_chance else 0.0
-    suv = float(rng.uniform(4.5, 6.0)) if rng.random() < 0.12 else _lognormal(rng, 10.5, 0.4, 6, 32)
+    suv = float(rng.uniform(4.5, 6.0)) if rng.random() < 0.12 else _draw_lognormal(rng, 10.5, 0.4, 6, 32)
     aspect = np.exp(rng.normal(0, 0.10, 3)) * (0.95, 0.95, 1.1)
     return Lesion(
         labels.GTVN,
@@ -220,14 +228,14 @@ def random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancem
     )
 
 
-def _random_matted_node(rng: np.random.Generator, side: int, cystic: bool, enhancement: float) -> Lesion:
-    node = random_node(rng, side, cystic, enhancement, float(rng.uniform(*MATTED_RANGE_MM)))
+def _draw_matted_node(rng: np.random.Generator, side: int, cystic: bool, enhancement: float) -> Lesion:
+    node = draw_node(rng, side, cystic, enhancement, float(rng.uniform(*MATTED_RANGE_MM)))
     x, y, z = NODE_LEVELS["III"][1]
     place = side * (x + float(rng.normal(0, 2))), y + float(rng.normal(5, 4)), z + float(rng.normal(0, 9))
     return replace(node, site="III", aspect=point(MATTED_ASPECT * np.exp(rng.normal(0, 0.04, 3))), place=place)
 
 
-def _random_reactive_node(rng: np.random.Generator) -> Lesion:
+def _draw_reactive_node(rng: np.random.Generator) -> Lesion:
     diameter = float(rng.uniform(4, 9))
     site, (x, y, z) = _pick(rng, NODE_LEVELS)
     side = 1 if rng.random() < 0.5 else -1

@@ -1,7 +1,7 @@
 """The body as painted parts in anatomical millimetres: x to the left, y to the back, z upwards.
 
-The origin is the middle of the oropharynx at the height of the tonsils. Sizes are those of an adult, rounded;
-uptake is that of FDG in a fasting patient. Rows of the tables are knots of a `Column`: z, centre x, centre y, radius x,
+The origin is the middle of the oropharynx at the height of the tonsils. Sizes belong to an adult and are rounded;
+uptake belongs to FDG in a fasting patient. Rows of the tables are knots of a `Column`: z, centre x, centre y, radius x,
 radius y.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from rehearsal.phantoms.anatomy.body import BONE_HU, FAT_HU, MARROW_HU, MUSCLE_HU, Body
-from rehearsal.phantoms.anatomy.shapes import Arch, Capsule, Column, Ellipsoid, Knots, Part, mirrored
+from rehearsal.phantoms.anatomy.shapes import Arch, Capsule, Column, Ellipsoid, Knots, Part, add_mirror_image
 
 BRAIN: Final = Ellipsoid((0, 5, 99), (65, 84, 60))
 CEREBELLUM: Final = Ellipsoid((0, 44, 52), (46, 36, 28))
@@ -34,8 +34,8 @@ _CHEST: Knots = (
 _TABLE_END: Final = -900.0
 
 
-def body_parts(body: Body) -> Iterator[Part]:
-    """All parts in painting order; the canvas drops parts outside its field."""
+def build_body_parts(body: Body) -> Iterator[Part]:
+    """Yield all parts in painting order; the canvas ignores parts outside its field."""
     yield from _table(body)
     yield from _outline(body)
     yield from _trunk(body)
@@ -75,47 +75,53 @@ def _trunk(body: Body) -> Iterator[Part]:
         yield Part(Ellipsoid((0, 28, -165.0 - 22 * row), (142, 96, 7)), MUSCLE_HU, uptake.muscle)
     yield Part(Column(_CHEST, 2.2, 7.0), -70.0, 0.6)
     lung = tuple((z, 0.58 * rx, y, 0.44 * rx, 0.9 * ry) for z, _, y, rx, ry in _CHEST)
-    yield from mirrored(Part(Column(lung, 2.2), -840.0, 0.45, 3.0))
+    yield from add_mirror_image(Part(Column(lung, 2.2), -840.0, 0.45, 3.0))
     yield Part(Ellipsoid((22, -12, -257), (58, 48, 62)), blood_hu, uptake.heart, 2.0)
     yield Part(Ellipsoid((24, -12, -260), (36, 28, 38)), blood_hu, uptake.blood)
     yield Part(Column(((-160, 8, 20, 24, 28), (-180, 8, 18, 18, 24), (-215, 8, 25, 14, 16))), blood_hu, uptake.blood)
-    yield from mirrored(Part(Capsule((20, -55, -150), (150, 5, -140), 8, 7), 420.0, 0.8))
-    yield from mirrored(Part(Ellipsoid((135, 75, -230), (45, 9, 60)), 350.0, 0.9))
-    yield from mirrored(Part(Ellipsoid((170, 30, -172), (25, 24, 25)), 380.0, 0.8))
+    yield from add_mirror_image(Part(Capsule((20, -55, -150), (150, 5, -140), 8, 7), 420.0, 0.8))
+    yield from add_mirror_image(Part(Ellipsoid((135, 75, -230), (45, 9, 60)), 350.0, 0.9))
+    yield from add_mirror_image(Part(Ellipsoid((170, 30, -172), (25, 24, 25)), 380.0, 0.8))
     abdomen = ((-348, 0, 10, 132, 82), (-445, 0, 5, 130, 85), (-560, 0, 5, 132, 85), (-635, 0, 5, 110, 75))
     yield Part(Column(abdomen), -85.0, 0.4)
     yield Part(Ellipsoid((-62, 5, -361), (70, 72, 80)), 60 + 0.4 * body.contrast_hu, uptake.liver, 3.0)
     yield Part(Ellipsoid((88, 40, -360), (30, 38, 42)), 50 + 0.4 * body.contrast_hu, 1.9, 2.0)
     yield Part(Ellipsoid((50, -25, -365), (45, 35, 35)), 25.0, 2.0, 4.0)
-    yield from mirrored(Part(Ellipsoid((62, 58, -440), (26, 24, 52)), 35 + body.contrast_hu, uptake.kidney, 1.5))
+    yield from add_mirror_image(
+        Part(Ellipsoid((62, 58, -440), (26, 24, 52)), 35 + body.contrast_hu, uptake.kidney, 1.5)
+    )
     yield Part(Ellipsoid((0, -30, -510), (95, 42, 75)), 15.0, 1.4, 9.0)
     yield Part(Capsule((12, 36, -210), (8, 30, -530), 11, 9), blood_hu, uptake.blood)
     yield from _pelvis(body)
 
 
 def _pelvis(body: Body) -> Iterator[Part]:
-    yield from mirrored(Part(Ellipsoid((85, 45, -575), (48, 40, 55)), 400.0, 1.0))
-    yield from mirrored(Part(Ellipsoid((75, 35, -580), (42, 36, 52)), MUSCLE_HU, body.uptake.muscle))
-    yield from mirrored(Part(Capsule((55, -20, -690), (105, 25, -662), 14, 22), 380.0, 0.9))
-    yield from mirrored(Part(Capsule((115, 25, -672), (110, 20, -732), 16, 16), BONE_HU, 0.6))
+    yield from add_mirror_image(Part(Ellipsoid((85, 45, -575), (48, 40, 55)), 400.0, 1.0))
+    yield from add_mirror_image(Part(Ellipsoid((75, 35, -580), (42, 36, 52)), MUSCLE_HU, body.uptake.muscle))
+    yield from add_mirror_image(Part(Capsule((55, -20, -690), (105, 25, -662), 14, 22), 380.0, 0.9))
+    yield from add_mirror_image(Part(Capsule((115, 25, -672), (110, 20, -732), 16, 16), BONE_HU, 0.6))
     yield Part(Ellipsoid((0, -25, -649), (42, 34, 30)), 8.0, body.uptake.bladder)
 
 
 def _neck(body: Body) -> Iterator[Part]:
     uptake, vein_hu = body.uptake, 42.0 + body.contrast_hu
     # Fat planes between the muscles, which nodes and tumours fill.
-    yield from mirrored(Part(Capsule((36, 12, 20), (34, 14, -100), 15, 16), FAT_HU, 0.35, 3.0))
-    yield from mirrored(Part(Capsule((52, 38, -40), (70, 35, -120), 10, 18), FAT_HU, 0.35, 3.0))
+    yield from add_mirror_image(Part(Capsule((36, 12, 20), (34, 14, -100), 15, 16), FAT_HU, 0.35, 3.0))
+    yield from add_mirror_image(Part(Capsule((52, 38, -40), (70, 35, -120), 10, 18), FAT_HU, 0.35, 3.0))
     yield Part(Ellipsoid((0, -46, -40), (30, 18, 8)), FAT_HU, 0.35, 2.0)
-    yield from mirrored(Part(Capsule((54, 30, 38), (20, -22, -128), 10, 8), 60.0, uptake.muscle, 1.0))
-    yield from mirrored(Part(Capsule((26, 10, 40), (24, 5, -70), 3.5, 4), vein_hu, uptake.blood))
-    yield from mirrored(Part(Capsule((24, 5, -70), (16, 5, -150), 4, 4.5), vein_hu, uptake.blood))
-    yield from mirrored(Part(Capsule((33, 14, 38), (31, 8, -70), 5, 6), 42 + 0.9 * body.contrast_hu, uptake.blood))
-    yield from mirrored(Part(Capsule((31, 8, -70), (24, 5, -150), 6, 7), 42 + 0.9 * body.contrast_hu, uptake.blood))
-    yield from mirrored(Part(Ellipsoid((17, -12, -100), (9, 10, 22)), 95 + 0.5 * body.contrast_hu, 1.4, 1.0))
+    yield from add_mirror_image(Part(Capsule((54, 30, 38), (20, -22, -128), 10, 8), 60.0, uptake.muscle, 1.0))
+    yield from add_mirror_image(Part(Capsule((26, 10, 40), (24, 5, -70), 3.5, 4), vein_hu, uptake.blood))
+    yield from add_mirror_image(Part(Capsule((24, 5, -70), (16, 5, -150), 4, 4.5), vein_hu, uptake.blood))
+    yield from add_mirror_image(
+        Part(Capsule((33, 14, 38), (31, 8, -70), 5, 6), 42 + 0.9 * body.contrast_hu, uptake.blood)
+    )
+    yield from add_mirror_image(
+        Part(Capsule((31, 8, -70), (24, 5, -150), 6, 7), 42 + 0.9 * body.contrast_hu, uptake.blood)
+    )
+    yield from add_mirror_image(Part(Ellipsoid((17, -12, -100), (9, 10, 22)), 95 + 0.5 * body.contrast_hu, 1.4, 1.0))
     if body.uptake.brown_fat:
-        yield from mirrored(Part(Ellipsoid((75, 38, -112), (22, 9, 11)), None, uptake.brown_fat, 4.0))
-        yield from mirrored(Part(Ellipsoid((60, 45, -80), (8, 8, 14)), None, uptake.brown_fat, 3.0))
+        yield from add_mirror_image(Part(Ellipsoid((75, 38, -112), (22, 9, 11)), None, uptake.brown_fat, 4.0))
+        yield from add_mirror_image(Part(Ellipsoid((60, 45, -80), (8, 8, 14)), None, uptake.brown_fat, 3.0))
 
 
 def _skull(body: Body) -> Iterator[Part]:
@@ -123,38 +129,42 @@ def _skull(body: Body) -> Iterator[Part]:
     yield Part(Ellipsoid((0, 44, 50), (52, 42, 32)), 900.0, 0.6)
     yield Part(BRAIN, 30.0, body.uptake.brain, 1.0)
     yield Part(Ellipsoid((0, 5, 97), (52, 70, 44)), 28.0, 0.62 * body.uptake.brain, 4.0)
-    yield from mirrored(Part(Ellipsoid((14, 5, 100), (9, 14, 10)), 36.0, 1.05 * body.uptake.brain))
-    yield from mirrored(Part(Ellipsoid((7, 0, 108), (4, 26, 8)), 6.0, 2.0))
+    yield from add_mirror_image(Part(Ellipsoid((14, 5, 100), (9, 14, 10)), 36.0, 1.05 * body.uptake.brain))
+    yield from add_mirror_image(Part(Ellipsoid((7, 0, 108), (4, 26, 8)), 6.0, 2.0))
     yield Part(Ellipsoid((0, -12, 42), (56, 45, 6)), 600.0, 1.0, 2.0)
     yield Part(CEREBELLUM, 34.0, 0.9 * body.uptake.brain, 1.0)
     yield Part(Capsule((0, 20, 70), (0, 38, 31), 11, 7), 32.0, 0.6 * body.uptake.brain)
-    yield from mirrored(Part(Ellipsoid((42, 14, 49), (24, 11, 9)), 900.0, 0.6))
-    yield from mirrored(Part(Ellipsoid((58, 24, 38), (10, 15, 16)), 300.0, 0.6))
-    yield from mirrored(Part(Ellipsoid((58, 24, 38), (6, 10, 11)), -550.0, 0.3, 3.0))
-    yield from mirrored(Part(Capsule((52, 4, 48), (80, 4, 48), 3, 4), -900.0, 0.0))
+    yield from add_mirror_image(Part(Ellipsoid((42, 14, 49), (24, 11, 9)), 900.0, 0.6))
+    yield from add_mirror_image(Part(Ellipsoid((58, 24, 38), (10, 15, 16)), 300.0, 0.6))
+    yield from add_mirror_image(Part(Ellipsoid((58, 24, 38), (6, 10, 11)), -550.0, 0.3, 3.0))
+    yield from add_mirror_image(Part(Capsule((52, 4, 48), (80, 4, 48), 3, 4), -900.0, 0.0))
 
 
 def _face(body: Body) -> Iterator[Part]:
     yield Part(Ellipsoid((0, -58, 52), (44, 28, 30)), 500.0, 0.9, 2.0)
-    yield from mirrored(Part(Ellipsoid((25, -56, 44), (15, 18, 16)), -950.0, 0.1, 1.5))
+    yield from add_mirror_image(Part(Ellipsoid((25, -56, 44), (15, 18, 16)), -950.0, 0.1, 1.5))
     yield Part(Ellipsoid((0, -52, 52), (11, 36, 20)), -700.0, 0.5, 3.0)
     yield Part(Ellipsoid((0, -83, 96), (20, 5, 9)), -900.0, 0.1, 2.0)
-    yield from mirrored(Part(Capsule((58, -15, 47), (44, -62, 50), 4, 5), BONE_HU, 0.6))
-    yield from mirrored(Part(Ellipsoid((32, -62, 74), (21, 25, 19)), 500.0, 0.8))
-    yield from mirrored(Part(Ellipsoid((32, -66, 74), (18, 26, 16)), -80.0, 0.4))
-    yield from mirrored(Part(Ellipsoid((32, -76, 74), (12, 12, 12)), 12.0, 0.9))
-    yield from mirrored(Part(Ellipsoid((52, -12, 18), (9, 20, 32)), 60.0, body.uptake.muscle, 1.0))
-    yield from mirrored(Part(Ellipsoid((36, -14, 22), (8, 18, 22)), 60.0, body.uptake.muscle, 1.0))
-    yield from mirrored(Part(Ellipsoid((57, 11, 29), (11, 17, 29)), -5.0, body.uptake.parotid, 1.5))
+    yield from add_mirror_image(Part(Capsule((58, -15, 47), (44, -62, 50), 4, 5), BONE_HU, 0.6))
+    yield from add_mirror_image(Part(Ellipsoid((32, -62, 74), (21, 25, 19)), 500.0, 0.8))
+    yield from add_mirror_image(Part(Ellipsoid((32, -66, 74), (18, 26, 16)), -80.0, 0.4))
+    yield from add_mirror_image(Part(Ellipsoid((32, -76, 74), (12, 12, 12)), 12.0, 0.9))
+    yield from add_mirror_image(Part(Ellipsoid((52, -12, 18), (9, 20, 32)), 60.0, body.uptake.muscle, 1.0))
+    yield from add_mirror_image(Part(Ellipsoid((36, -14, 22), (8, 18, 22)), 60.0, body.uptake.muscle, 1.0))
+    yield from add_mirror_image(Part(Ellipsoid((57, 11, 29), (11, 17, 29)), -5.0, body.uptake.parotid, 1.5))
 
 
 def _jaws(body: Body) -> Iterator[Part]:
     drop = body.jaw_drop_mm
     low = -drop
     for grow, hu in ((0.0, 1100.0), (-2.6, 250.0)):
-        yield from mirrored(Part(Capsule((49, -2, 44), (45, -14, -2 + low), 6 + grow, 7 + grow), hu, 0.7))
-        yield from mirrored(Part(Capsule((45, -14, -2 + low), (24, -72, -14 + low), 7 + grow, 7 + grow), hu, 0.7))
-        yield from mirrored(Part(Capsule((24, -72, -14 + low), (0, -82, -15 + low), 7 + grow, 8 + grow), hu, 0.7))
+        yield from add_mirror_image(Part(Capsule((49, -2, 44), (45, -14, -2 + low), 6 + grow, 7 + grow), hu, 0.7))
+        yield from add_mirror_image(
+            Part(Capsule((45, -14, -2 + low), (24, -72, -14 + low), 7 + grow, 7 + grow), hu, 0.7)
+        )
+        yield from add_mirror_image(
+            Part(Capsule((24, -72, -14 + low), (0, -82, -15 + low), 7 + grow, 8 + grow), hu, 0.7)
+        )
     yield Part(Ellipsoid((0, -38, 6), (27, 37, 25), 2.4), 50.0, 0.9, 1.0)
     yield Part(Ellipsoid((0, -36, 2), (20, 30, 18)), 65.0, body.uptake.tongue, 3.0)
     yield Part(Ellipsoid((0, -45, 27), (22, 26, 2.5)), -800.0, 0.2, 2.0)
@@ -170,7 +180,7 @@ def _pharynx(body: Body) -> Iterator[Part]:
     uptake = body.uptake
     yield Part(Column(((45, 0, 0, 24, 18), (-45, 0, 0, 24, 18)), 2.5), 55.0, 0.9, 1.5)
     yield Part(Ellipsoid((0, -16, -12), (17, 12, 15)), 58.0, 1.15 * uptake.tongue, 1.5)
-    yield from mirrored(Part(Ellipsoid((28, -32, -33), (9, 15, 17)), 42.0, uptake.submandibular, 1.0))
+    yield from add_mirror_image(Part(Ellipsoid((28, -32, -33), (9, 15, 17)), 42.0, uptake.submandibular, 1.0))
     for side, suv, size in (
         (1, uptake.tonsil_left, body.tonsil_size[0]),
         (-1, uptake.tonsil_right, body.tonsil_size[1]),
@@ -206,7 +216,7 @@ def _pharynx(body: Body) -> Iterator[Part]:
 def _spine(body: Body) -> Iterator[Part]:
     uptake = body.uptake
     yield Part(Column(((45, 0, 14, 18, 5), (-110, 0, 16, 22, 6))), 55.0, uptake.muscle)
-    yield from mirrored(Part(Column(((30, 24, 58, 24, 26), (-110, 26, 62, 26, 24))), 58.0, uptake.muscle, 2.0))
+    yield from add_mirror_image(Part(Column(((30, 24, 58, 24, 26), (-110, 26, 62, 26, 24))), 58.0, uptake.muscle, 2.0))
     height, size = 15.0, 1.0
     while height > -635:
         y = (

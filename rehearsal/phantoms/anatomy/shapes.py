@@ -1,8 +1,8 @@
 """Implicit shapes, painted with soft edges onto a canvas.
 
-Shapes are in anatomical millimetres, axes (x, y, z) to the left, to the back and upwards. `bounds` returns the lowest
-and the highest corner of a box that holds the shape; `distance` roughly the signed distance in mm, negative inside, at
-coordinates that broadcast to (z, y, x).
+Shapes are in anatomical millimetres; the axes (x, y, z) point to the left, to the back and upwards. `bounds` returns
+the lowest and the highest corner of a box that contains the shape. `distance` returns roughly the signed distance in
+mm, negative inside, at coordinates that broadcast to (z, y, x).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Knots = tuple[tuple[float, float, float, float, float], ...]
 
 
 def point(values: Iterable[Any]) -> Point:
-    """Three numbers of an array or another iterable as floats."""
+    """Convert three numbers of an array or another iterable to floats."""
     x, y, z = (float(value) for value in values)
     return x, y, z
 
 
 def _superellipse(terms: Sequence[Floats], exponent: float) -> Floats:
-    """0 at the centre and 1 on the surface; `terms` are the distances along the axes in radii."""
+    """Compute a level that is 0 at the centre and 1 on the surface; `terms` are distances along the axes in radii."""
     if exponent == 2.0:
         return np.asarray(np.sqrt(sum(term**2 for term in terms)))
     power = np.float32(exponent)
@@ -36,7 +36,7 @@ def _superellipse(terms: Sequence[Floats], exponent: float) -> Floats:
 
 @dataclass(frozen=True)
 class Ellipsoid:
-    """A (super-)ellipsoid; ``exponent`` above 2 makes it boxy."""
+    """A (super-)ellipsoid; `exponent` above 2 makes it boxy."""
 
     centre: Point
     radii: Point
@@ -47,7 +47,7 @@ class Ellipsoid:
         return (cx - rx, cy - ry, cz - rz), (cx + rx, cy + ry, cz + rz)
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """Exact only for a sphere."""
+        """Compute the distance, which is exact only for a sphere."""
         terms = [
             np.abs((value - centre) / radius)
             for value, centre, radius in zip((x, y, z), self.centre, self.radii, strict=True)
@@ -79,9 +79,9 @@ class Capsule:
 
 @dataclass(frozen=True)
 class Column:
-    """A stack of superellipses: rows of ``knots`` are (z, centre x, centre y, radius x, radius y), z descending.
+    """A stack of superellipses: rows of `knots` are (z, centre x, centre y, radius x, radius y), z descending.
 
-    Its ends are flat. ``shrink_mm`` makes all radii smaller, so one table gives skin, fat and muscle.
+    Its ends are flat. `shrink_mm` makes all radii smaller, so one table gives skin, fat and muscle.
     """
 
     knots: Knots
@@ -107,7 +107,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Arch:
-    """The front half of an elliptic ring, as in jaws and the hyoid; ``teeth`` is the number of pieces."""
+    """The front half of an elliptic ring, as in jaws and the hyoid; `teeth` is the number of pieces."""
 
     centre: Point
     radii: tuple[float, float]
@@ -139,8 +139,8 @@ Shape = Ellipsoid | Capsule | Column | Arch
 class Part:
     """A shape with its CT value (HU) and PET value (SUV).
 
-    None leaves that image unchanged; ``rough_mm`` makes the surface uneven; a part that is not ``leaning`` ignores the
-    lean of the neck.
+    A value of None leaves the image unchanged. `rough_mm` makes the surface uneven. A part that is not `leaning` does
+    not follow the lean of the neck.
     """
 
     shape: Shape
@@ -150,20 +150,24 @@ class Part:
     leaning: bool = True
 
 
-def mirrored(part: Part) -> Iterator[Part]:
-    """The part and its mirror image on the other side of the body; TypeError for an `Arch`, symmetric by itself."""
+def add_mirror_image(part: Part) -> Iterator[Part]:
+    """Yield a part and its mirror image on the other side of the body.
+
+    Raises:
+        TypeError: The shape is an `Arch`, which is symmetric.
+    """
     yield part
     shape = part.shape
-    other: Shape
+    mirror_image: Shape
     if isinstance(shape, Ellipsoid):
-        other = replace(shape, centre=_flip(shape.centre))
+        mirror_image = replace(shape, centre=_flip(shape.centre))
     elif isinstance(shape, Capsule):
-        other = replace(shape, start=_flip(shape.start), end=_flip(shape.end))
+        mirror_image = replace(shape, start=_flip(shape.start), end=_flip(shape.end))
     elif isinstance(shape, Column):
-        other = replace(shape, knots=tuple((z, -x, y, rx, ry) for z, x, y, rx, ry in shape.knots))
+        mirror_image = replace(shape, knots=tuple((z, -x, y, rx, ry) for z, x, y, rx, ry in shape.knots))
     else:
         raise TypeError(f"no mirror image of {shape!r}")
-    yield replace(part, shape=other)
+    yield replace(part, shape=mirror_image)
 
 
 def _flip(point: Point) -> Point:

@@ -1,6 +1,6 @@
 """Uneven surfaces of lesions, their largest diameters, and the T and N stages that follow from these.
 
-Stages are those of the AJCC/UICC manual, 7th edition, oropharynx.
+Stages follow the AJCC/UICC manual, 7th edition, oropharynx.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ N1_LIMIT_MM, N2_LIMIT_MM = 30.0, 60.0
 
 
 class Surface:
-    """A lesion's uneven surface in patient millimetres, scaled so that its volume is the planned one."""
+    """A lesion's uneven surface in patient millimetres, scaled to the planned volume."""
 
     def __init__(self, lesion: Lesion, centre_mm: Point) -> None:
         rng = np.random.default_rng(lesion.shape_seed)
@@ -54,17 +54,17 @@ class Surface:
         return scaled[0], scaled[1], scaled[2]
 
     def level(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """0 at the centre, 1 on the surface, above 1 outside; coordinates broadcast to (z, y, x)."""
+        """Compute the level: 0 at the centre, 1 on the surface, above 1 outside; coordinates broadcast to (z, y, x)."""
         return self._unit_level(*self._unit_coordinates(x, y, z))
 
     def texture(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """Uneven uptake: a factor around 0.9, from about 0.6 to 1.1."""
+        """Compute the uneven uptake as a factor around 0.9, from about 0.6 to 1.1."""
         u, v, w = self._unit_coordinates(x, y, z)
         waves = sum(np.sin(u * wave[0] + v * wave[1] + w * wave[2]) for wave in self._texture)
         return np.asarray(0.9 + 0.08 * waves, dtype=np.float32)
 
     def points_mm(self) -> Floats:
-        """Points (n, 3) on the surface, x, y, z relative to the centre, in mm."""
+        """Compute points (n, 3) on the surface: x, y, z relative to the centre, in mm."""
         radii = np.linspace(0.2, 2.2, 201, dtype=np.float32)
         x, y, z = (axis[:, None] * radii for axis in _directions().T)
         inside = self._unit_level(x, y, z) < 1
@@ -73,14 +73,14 @@ class Surface:
         return np.asarray(_directions() * outermost[:, None] * (self.radius_mm * self.aspect), dtype=np.float32)
 
     def corners(self) -> tuple[Point, Point]:
-        """Lowest and highest corner (x, y, z), patient mm, of a box that holds the lesion."""
+        """Compute the lowest and the highest corner (x, y, z) of a box around the lesion, in patient mm."""
         reach = self.radius_mm * self.aspect * float(np.exp(MAX_HEIGHT)) + 2
         return point(self.centre_mm - reach), point(self.centre_mm + reach)
 
 
 @cache
 def _directions() -> Floats:
-    """Unit vectors (n, 3): the six axes and a spiral around the sphere."""
+    """Compute unit vectors (n, 3): the six axes and a spiral around the sphere."""
     heights = np.linspace(-1, 1, 400)
     angles = np.arange(400) * np.pi * (3 - np.sqrt(5))
     rings = np.sqrt(1 - heights**2)
@@ -90,13 +90,13 @@ def _directions() -> Floats:
 
 @lru_cache(maxsize=4096)
 def largest_diameter_mm(lesion: Lesion) -> float:
-    """Largest distance between two points of the lesion's surface."""
+    """Compute the largest distance between two points of the lesion's surface."""
     points = Surface(lesion, (0.0, 0.0, 0.0)).points_mm()
     return float(np.linalg.norm(points[:, None] - points[None], axis=2).max())
 
 
 def t_stage(disease: Disease) -> str | None:
-    """T1 up to 2 cm, T2 up to 4 cm, T3 above, T4 with invasion of bone; None without a primary tumour."""
+    """Return T1 up to 2 cm, T2 up to 4 cm, T3 above, T4 with invasion of bone; None without a primary tumour."""
     primary = [lesion for lesion in disease.lesions if lesion.label == labels.GTVP]
     if not primary:
         return None
@@ -107,9 +107,9 @@ def t_stage(disease: Disease) -> str | None:
 
 
 def n_stage(disease: Disease) -> str:
-    """N0 without nodes, N1 for one ipsilateral node up to 3 cm, N3 with a node above 6 cm, otherwise N2.
+    """Return N0 without nodes, N1 for one ipsilateral node up to 3 cm, N3 with a node above 6 cm, otherwise N2.
 
-    Ipsilateral means on the side of the primary tumour. Without one, a single node counts as ipsilateral.
+    Ipsilateral means on the side of the primary tumour. Without a primary tumour, a single node is ipsilateral.
     """
     if not disease.nodes:
         return "N0"

@@ -17,7 +17,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import render
 
 GRID = Geometry((40, 40, 10), (10.0, 10.0, 10.0), (0.0, 0.0, 0.0))
@@ -134,7 +134,7 @@ def test_sound_values_pass(name: str) -> None:
 def test_phantoms_pass(index: int, field_of_view: str) -> None:
     """Without the intercept, padding of -2000 HU would look like air near -976."""
     case = make_case(12, index, CENTRES, field_of_view)
-    ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct
+    ct = render(replace(case, protocol=coarsen_protocol(case.protocol, 8))).ct
     expected = np.maximum(ct.array, -1024)  # some of these phantoms are padded
     notices = Notices()
     np.testing.assert_array_equal(clean_ct(ct, "CT", notices).array, expected)

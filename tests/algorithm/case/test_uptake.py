@@ -23,7 +23,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import render
 
 # The PET has twice the spacing along x, runs the other way along x, and covers the same box: 0 to 80 mm.
@@ -146,7 +146,7 @@ def test_a_factor_without_muscle_and_fat_in_view(factor: float, fault: str) -> N
 def test_the_scale_of_phantoms(index: int, field_of_view: str) -> None:
     """Phantoms pass in SUV. In Bq/ml at 4,900 per SUV the estimate holds the true scale within the 30% it states."""
     case = make_case(13, index, CENTRES, field_of_view)
-    scan = render(replace(case, protocol=coarsened(case.protocol, 8)))
+    scan = render(replace(case, protocol=coarsen_protocol(case.protocol, 8)))
     notices = Notices()
     ct = clean_ct(scan.ct, "CT", notices)
     assert clean_pet(scan.pet, ct, "PET", notices) is not None

@@ -16,14 +16,14 @@ from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import Rendered
 from tests.rehearsal.phantoms.variants import KINDS, vary
 
 
 def varied_phantom(kind: str, index: int, coarsening: int = 8) -> Rendered:
     case = make_case(31, index, CENTRES)
-    case = replace(case, protocol=coarsened(case.protocol, coarsening))
+    case = replace(case, protocol=coarsen_protocol(case.protocol, coarsening))
     return vary(case, kind, np.random.default_rng((31, index, KINDS.index(kind))))
 
 

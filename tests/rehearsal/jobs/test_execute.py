@@ -14,7 +14,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.io.files import write_json
 from contract.predictions import read_predictions
-from rehearsal.jobs.execute import listing
+from rehearsal.jobs.execute import list_files
 from rehearsal.platform.outputs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 from tests.rehearsal.conftest import input_entries
@@ -281,8 +281,8 @@ def test_input_overwritten_by_as_many_bytes_is_changed(tmp_path: Path) -> None:
     file = tmp_path / "images" / "ct.mha"
     file.parent.mkdir()
     file.write_bytes(b"before")
-    status, before = file.stat(), listing(tmp_path)
-    assert listing(tmp_path) == before
+    status, before = file.stat(), list_files(tmp_path)
+    assert list_files(tmp_path) == before
     file.write_bytes(b"behind")
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
-    assert listing(tmp_path) != before
+    assert list_files(tmp_path) != before

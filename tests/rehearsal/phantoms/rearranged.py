@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
 from rehearsal.phantoms.anatomy.shapes import Ellipsoid, Point, point
-from rehearsal.phantoms.protocol import axes_of
+from rehearsal.phantoms.protocol import make_axes
 from rehearsal.phantoms.scanner import Rendered
 
 AIR_HU, SKIN_HU = -1024, -300
@@ -81,7 +81,7 @@ def oblique(scan: Rendered, rotation: NDArray[np.float64], *, with_pet: bool) ->
 def with_head_holder(scan: Rendered, rng: np.random.Generator) -> Rendered:
     """A plastic cradle behind the head, and in half of the scans a thermoplastic mask on the skin; in place."""
     ct = scan.ct
-    axes = axes_of(ct.geometry)
+    axes = make_axes(ct.geometry)
     body = ct.array > SKIN_HU
     plastic = float(rng.uniform(60, 250))
     reach = axes.z > axes.z[-1] - float(rng.uniform(120, 220))
@@ -114,7 +114,7 @@ def with_spills(scan: Rendered, rng: np.random.Generator) -> Rendered:
     low, high = _box(scan.ct.geometry)
     sheet = (float(rng.uniform(30, 120)), 6.0, float(rng.uniform(30, 120)))
     place = rng.uniform(low, high)
-    bottom = axes_of(scan.ct.geometry).y[np.flatnonzero(occupied.any(axis=(0, 2)))[-1]]
+    bottom = make_axes(scan.ct.geometry).y[np.flatnonzero(occupied.any(axis=(0, 2)))[-1]]
     _add_uptake(scan.pet, point((place[0], float(bottom) - 40, place[2])), sheet, float(rng.uniform(5, 40)))
     return scan
 
@@ -123,7 +123,7 @@ def _put_beside(
     scan: Rendered, occupied: NDArray[np.bool_], radii: Point, suv: float, rng: np.random.Generator
 ) -> None:
     """Water with activity, in an ellipsoid of `radii` at a random free place; nothing if none is found."""
-    axes = axes_of(scan.ct.geometry)
+    axes = make_axes(scan.ct.geometry)
     low, high = _box(scan.ct.geometry)
     for _ in range(300):
         place = rng.uniform(low, high)
@@ -138,7 +138,7 @@ def _put_beside(
 
 def _add_uptake(pet: Volume, centre: Point, radii: Point, suv: float) -> None:
     """Add an ellipsoid of activity whose edge is blurred over a centimetre."""
-    axes = axes_of(pet.geometry)
+    axes = make_axes(pet.geometry)
     box = axes.box(np.subtract(centre, np.add(radii, 10)), np.add(centre, np.add(radii, 10)))
     if pet.array[box].size:
         distance = Ellipsoid(centre, radii).distance(*axes.coordinates(box))
@@ -147,7 +147,7 @@ def _add_uptake(pet: Volume, centre: Point, radii: Point, suv: float) -> None:
 
 def _add_table(ct: Volume, rng: np.random.Generator) -> None:
     """Paint a foam table in a hard shell just below the patient into air; in place."""
-    axes = axes_of(ct.geometry)
+    axes = make_axes(ct.geometry)
     body = ct.array > SKIN_HU
     lowest = float(axes.y[np.flatnonzero(np.count_nonzero(body, axis=(0, 2)) > 20)[-1]])
     half_x, half_y = TABLE_HALF_MM

@@ -29,14 +29,14 @@ from contract.io.files import read_json, write_json
 from contract.patient import parse_ehr
 from contract.predictions import read_inputs
 from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
-from rehearsal.phantoms.centres import CENTRES, centre_named
+from rehearsal.phantoms.centres import CENTRES, find_centre
 from rehearsal.phantoms.cli import main
-from rehearsal.phantoms.cohort import Activity, CohortOptions, PhantomCase, cohort_cases, make_case
+from rehearsal.phantoms.cohort import Activity, CohortOptions, PhantomCase, draw_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, write_nifti
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.tables import platform_ehr, table_row
+from rehearsal.phantoms.tables import make_platform_ehr, make_table_row
 from tests.signals import reset_signals
 
 CODES = ("CHUS", "MDA")
@@ -44,7 +44,7 @@ SOCKETS = load_edition().inputs
 FOUR_ANSWERS = str(Path(__file__).parents[2] / "editions" / "four_answers.json")
 
 
-OF_CODES = [centre_named(code) for code in CODES]
+OF_CODES = [find_centre(code) for code in CODES]
 
 
 def options_for(layout: str) -> CohortOptions:
@@ -56,7 +56,7 @@ def case() -> PhantomCase:
     """A head-and-neck patient with radiotherapy data and a primary tumour."""
     cases = (make_case(5, index, CENTRES, "head_and_neck") for index in range(100))
     candidate = next(case for case in cases if case.protocol.dose is not None and case.disease.gtvp_ml > 8)
-    return replace(candidate, protocol=coarsened(candidate.protocol, 4))
+    return replace(candidate, protocol=coarsen_protocol(candidate.protocol, 4))
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_tumour_takes_up_more_than_muscle_and_dose_is_highest_there(case: Phanto
 @pytest.mark.slow
 def test_release_layout(tmp_path: Path) -> None:
     patient_ids = list(make_cohort(options_for("release"), 2, tmp_path, jobs=1))
-    assert sorted(patient_ids) == sorted(case.patient_id for case in cohort_cases(options_for("release"), 2))
+    assert sorted(patient_ids) == sorted(case.patient_id for case in draw_cases(options_for("release"), 2))
     for name in patient_ids:
         ct = images.read_volume(tmp_path / "Task 1" / name / f"{name}__CT.nii.gz")
         mask = images.read_volume(tmp_path / "Task 1" / name / f"{name}.nii.gz")
@@ -124,7 +124,7 @@ def test_release_layout(tmp_path: Path) -> None:
             assert copy.read_bytes() == (tmp_path / "Task 1" / name / copy.name).read_bytes()
     with (tmp_path / "Task 2" / "HECKTOR_2025_Training_Task_2.csv").open(newline="") as table:
         rows = list(csv.DictReader(table))
-    assert [row["PatientID"] for row in rows] == [case.patient_id for case in cohort_cases(options_for("release"), 2)]
+    assert [row["PatientID"] for row in rows] == [case.patient_id for case in draw_cases(options_for("release"), 2)]
     assert {"Relapse", "RFS", "Age", "M-stage"} <= set(rows[0])
     assert not any(path.name.startswith(".partial") for path in tmp_path.rglob("*"))
 
@@ -157,7 +157,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_an_edition_decides_on_sockets_keys_and_columns(tmp_path: Path, layout: str) -> None:
     options = replace(options_for(layout), edition=FOUR_ANSWERS)
     (name,) = make_cohort(options, 1, tmp_path, jobs=1)
-    (case,) = cohort_cases(options, 1)
+    (case,) = draw_cases(options, 1)
     release = tmp_path / "A made-up edition with four answers Training Data"
     folder = release if layout == "release" else tmp_path / "ground_truth"
     (row,) = rows_of(folder / "A_made-up_edition_with_four_answers_Training_Task.csv")
@@ -214,7 +214,7 @@ def test_release_of_2026(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert {row["Relapse"] for row in rows} <= {"0", "1"}
     assert all(row["RFS"].isdigit() for row in rows)
-    cases = cohort_cases(options, 3)
+    cases = draw_cases(options, 3)
     assert [row["T-stage"] for row in rows] == [t_stage(case.disease) or "T0" for case in cases]
     assert [row["N-stage"] for row in rows] == [n_stage(case.disease) for case in cases]
     factors = {row["pid"]: row for row in rows_of(folder / "suv_conversion_tags.csv")}
@@ -233,7 +233,7 @@ def test_release_of_2026(tmp_path: Path) -> None:
 def test_platform_of_2026_gives_the_factor_of_pets_in_bq_per_ml(tmp_path: Path) -> None:
     """80 kg and 200 MBq: SUV 1 is 200e6 Bq / 80,000 g = 2,500 Bq/ml, so the factor is 1 / 2,500; 2025 has SUV alone."""
     case = make_case(8, 0, CENTRES, "head_and_neck")
-    case = replace(case, protocol=coarsened(case.protocol, 8), activity=None)
+    case = replace(case, protocol=coarsen_protocol(case.protocol, 8), activity=None)
     in_bq, rendered = replace(case, activity=Activity(80.0, 200e6)), render(case)
     for name, one, edition in (
         ("SUV", case, "hecktor2026"),
@@ -275,8 +275,8 @@ def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inferenc
     edition = load_edition(str(tmp_path / "edition.json"))
     (algorithm,) = edition.algorithms
     weights = []
-    for case in cohort_cases(replace(options_for("release"), edition=str(tmp_path / "edition.json")), 40):
-        ehr, row = platform_ehr(case, edition), table_row(case, edition, algorithm)
+    for case in draw_cases(replace(options_for("release"), edition=str(tmp_path / "edition.json")), 40):
+        ehr, row = make_platform_ehr(case, edition), make_table_row(case, edition, algorithm)
         assert ehr.get("Body weight") == row["Body weight"]
         patient = parse_ehr(ehr, "ehr.json", edition.clinical).patient
         assert clinical_features(patient, edition.clinical)["weight_kg"] == row["Body weight"]

@@ -9,9 +9,9 @@ from contract.errors import InputError
 from rehearsal.phantoms.anatomy import lesions
 from rehearsal.phantoms.anatomy.lesions import Lesion
 from rehearsal.phantoms.anatomy.surfaces import Surface, n_stage, t_stage
-from rehearsal.phantoms.centres import CENTRES, TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
+from rehearsal.phantoms.centres import CENTRES, TRAINING_CENTRES, UNSEEN_CENTRES, find_centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.outcome import HAZARD, HPV, MISSING, hazard_terms
+from rehearsal.phantoms.outcome import HAZARD, HPV, MISSING, compute_hazard_terms
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def concordance(cohort: list[PhantomCase], risk: np.ndarray) -> float:
 
 
 def partial_risk(cohort: list[PhantomCase], names: tuple[str, ...]) -> np.ndarray:
-    terms = [hazard_terms(case.clinical, case.disease, case.outcome.hpv_positive) for case in cohort]
+    terms = [compute_hazard_terms(case.clinical, case.disease, case.outcome.hpv_positive) for case in cohort]
     return np.array([sum(HAZARD[name] * row[name] for name in names) for row in terms])
 
 
@@ -47,10 +47,10 @@ def test_ids_are_unique_and_carry_the_centre(cohort: list[PhantomCase]) -> None:
 
 
 def test_patients_come_from_the_chosen_centres() -> None:
-    unseen = [centre_named(code) for code in UNSEEN_CENTRES]
+    unseen = [find_centre(code) for code in UNSEEN_CENTRES]
     assert {make_case(1, index, unseen).centre.code for index in range(60)} == set(UNSEEN_CENTRES)
     with pytest.raises(InputError, match="found 'XYZ'"):
-        centre_named("XYZ")
+        find_centre("XYZ")
 
 
 def test_primary_tumours_follow_the_stated_distribution(cohort: list[PhantomCase]) -> None:
@@ -111,8 +111,8 @@ def test_the_hpv_logit_separates_as_stated(cohort: list[PhantomCase]) -> None:
 
 def test_missing_values_follow_the_centre(cohort: list[PhantomCase]) -> None:
     for code, lacking in (("CHB", "tobacco"), ("CHUM", HPV)):
-        assert {case.record[lacking] for case in cohort if case.centre == centre_named(code)} == {None}
-    missing = [case.record["tobacco"] is None for case in cohort if case.centre == centre_named("MDA")]
+        assert {case.record[lacking] for case in cohort if case.centre == find_centre(code)} == {None}
+    missing = [case.record["tobacco"] is None for case in cohort if case.centre == find_centre("MDA")]
     assert np.mean(missing) == pytest.approx(MISSING["tobacco"], abs=0.08)
 
 

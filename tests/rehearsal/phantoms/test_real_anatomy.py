@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from rehearsal.phantoms.anatomy import body as landmarks
-from rehearsal.phantoms.anatomy.canvas import Canvas, regular_axes
-from rehearsal.phantoms.anatomy.parts import BRAIN, CEREBELLUM, body_parts
+from rehearsal.phantoms.anatomy.canvas import Canvas, make_regular_axes
+from rehearsal.phantoms.anatomy.parts import BRAIN, CEREBELLUM, build_body_parts
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from tests.shared_data import shared
@@ -120,9 +120,9 @@ def test_organs_lie_where_the_heights_say() -> None:
     frame = case.frame
     x, y, _ = frame.origin_mm
     ends = frame.height_mm(landmarks.BLADDER_BOTTOM - 40), frame.height_mm(landmarks.BRAIN_TOP + 20)
-    axes = regular_axes((x - 180, y - 120, ends[0]), (x + 180, y + 130, ends[1]), (2.0, 2.0, 2.0))
+    axes = make_regular_axes((x - 180, y - 120, ends[0]), (x + 180, y + 130, ends[1]), (2.0, 2.0, 2.0))
     canvas = Canvas(axes, frame, np.random.default_rng(0))
-    for part in body_parts(body):
+    for part in build_body_parts(body):
         canvas.paint(part)
 
     def end(inside: NDArray[np.bool_], pick: Callable[[Values], float]) -> float:

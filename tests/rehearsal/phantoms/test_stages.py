@@ -13,7 +13,7 @@ from rehearsal.phantoms.anatomy.lesions import Disease, Lesion
 from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm, n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import on_common_grid
+from rehearsal.phantoms.protocol import widen_ct_pixels
 from rehearsal.phantoms.scanner import render
 
 
@@ -94,7 +94,7 @@ def test_the_rendered_mask_has_the_stage(stage: str) -> None:
     A tumour of T4 meets the bone that it has not replaced, with at least 3% of its surface.
     """
     case = case_with(stage)
-    rendered = render(replace(case, protocol=on_common_grid(case.protocol)))
+    rendered = render(replace(case, protocol=widen_ct_pixels(case.protocol)))
     spacing_mm, label = np.array(rendered.mask.geometry.spacing_mm[::-1]), 2 if stage == "N3" else 1
     components, _ = ndimage.label(rendered.mask.array == label, np.ones((3, 3, 3)))
     lesion = components == 1 + int(np.bincount(components.ravel())[1:].argmax())

@@ -16,7 +16,7 @@ from contract.io.files import read_json, write_json
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, make_case
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.tables import platform_ehr, table_row
+from rehearsal.phantoms.tables import make_platform_ehr, make_table_row
 
 FOUR_ANSWERS = Path(__file__).parents[2] / "editions" / "four_answers.json"
 SURVIVAL = {"name": "death", "kind": "risk", "slug": "d", "title": "D", "path": "d.json"}
@@ -35,7 +35,7 @@ def edition(answers: list[dict[str, Any]], clinical: list[dict[str, Any]] | None
 
 
 def column(cases: list[PhantomCase], declared: Edition, name: str) -> list[Any]:
-    return [table_row(case, declared, declared.find_algorithm())[name] for case in cases]
+    return [make_table_row(case, declared, declared.find_algorithm())[name] for case in cases]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_clinical_variables_by_type(cases: list[PhantomCase]) -> None:
         assert 0 < counts[None] < 20
     assert {type(value) for value in column(cases, declared, "Before")} == {int, type(None)}
     for case in cases[:20]:
-        row, ehr = table_row(case, declared, declared.find_algorithm()), platform_ehr(case, declared)
+        row, ehr = make_table_row(case, declared, declared.find_algorithm()), make_platform_ehr(case, declared)
         assert all(ehr.get(name) == row[name] for name in ("Age", "Before", "Tobacco", "Status", "Grade"))
 
 

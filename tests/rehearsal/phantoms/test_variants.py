@@ -13,7 +13,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsen_protocol
 from rehearsal.phantoms.scanner import Rendered
 from tests.rehearsal.phantoms import rearranged
 from tests.rehearsal.phantoms.variants import vary
@@ -21,7 +21,7 @@ from tests.rehearsal.phantoms.variants import vary
 
 def coarse_case(index: int = 0) -> PhantomCase:
     case = make_case(17, index, CENTRES)
-    return replace(case, protocol=coarsened(case.protocol, 8))
+    return replace(case, protocol=coarsen_protocol(case.protocol, 8))
 
 
 def numbered(size: tuple[int, int, int], origin_mm: tuple[float, float, float]) -> Volume:

@@ -11,7 +11,7 @@ from contract.editions import load_edition
 from contract.images.volumes import Volume
 from rehearsal.jobs.cases import find_cases
 from rehearsal.jobs.release import has_release_layout, read_release_cohort
-from rehearsal.phantoms.centres import TRAINING_CENTRES, centre_named
+from rehearsal.phantoms.centres import TRAINING_CENTRES, find_centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.visits import Visits, render_visits
@@ -21,7 +21,7 @@ EDITION = load_edition("hntsmrg2024")
 
 @pytest.fixture(scope="module")
 def case() -> PhantomCase:
-    return make_case(3, 0, [centre_named(code) for code in TRAINING_CENTRES], "head_and_neck")
+    return make_case(3, 0, [find_centre(code) for code in TRAINING_CENTRES], "head_and_neck")
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from contract.images.geometry import Geometry
-from rehearsal.phantoms.anatomy.lesions import lesion_extent
+from rehearsal.phantoms.anatomy.lesions import compute_lesion_extent
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, Range, thinnest_slice_mm
+from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, Range, choose_min_slice_mm
 from rehearsal.phantoms.scanner import Rendered, render
 from tests.rehearsal.phantoms import rearranged
 
@@ -100,12 +100,12 @@ def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
 def _scanned(case: PhantomCase, bottom: float, top: float) -> PhantomCase:
     """The patient scanned between two anatomical heights; the PET overlaps the ends of the CT as before."""
     frame, protocol = case.frame, case.protocol
-    low = min(frame.height_mm(bottom), lesion_extent(case.disease, frame)[0] - BEYOND_LESIONS_MM)
+    low = min(frame.height_mm(bottom), compute_lesion_extent(case.disease, frame)[0] - BEYOND_LESIONS_MM)
     lowest = min(frame.to_patient(lesion.place)[2] for lesion in case.disease.lesions if lesion.label)
     high = max(frame.height_mm(top), lowest)
     below = protocol.pet.origin_mm[2] - protocol.ct.origin_mm[2]
     above = _top(protocol.pet) - _top(protocol.ct)
-    ct = _between(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], thinnest_slice_mm(high - low)))
+    ct = _between(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], choose_min_slice_mm(high - low)))
     pet = _between(protocol.pet, low + below, high + above, protocol.pet.spacing_mm[2])
     return replace(case, protocol=replace(protocol, ct=ct, pet=pet, planning=None, dose=None))
 
