@@ -1,1 +1,1 @@
-"""Seconds and memory of the algorithm and the evaluation; run by `scripts/bench`."""
+"""Measure seconds and memory of the algorithm and the evaluation; `scripts/bench` runs this package."""

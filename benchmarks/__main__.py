@@ -1,4 +1,4 @@
-"""`scripts/bench`: patients, evaluation, rank and report, or with `--peers` the evaluation against other packages."""
+"""Entry point of `scripts/bench`: measure all stages, or with `--peers` compare the evaluation with other packages."""
 
 from __future__ import annotations
 

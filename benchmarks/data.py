@@ -1,4 +1,4 @@
-"""The phantoms that the benchmarks measure, made once in the output folder."""
+"""Make the phantoms of the benchmarks once in the output folder."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rehearsal.phantoms.make import make_cohort
 
 SEED: Final = 1
 SIZES: Final = ("head_and_neck", "whole_body")
-# Cases of the small cohort, whose evaluation takes little more than the start of the program.
+# Number of cases of the small cohort, whose evaluation takes little more than the start of the program.
 FEW_CASES: Final = 2
-# Small masks of the teams that are ranked: voxels along each axis, and their size (x, y, z).
+# Size of the small masks of ranked teams in voxels along each axis, and voxel spacing (x, y, z).
 _EDGE: Final = 16
 _SPACING_MM: Final = (2.0, 2.0, 3.0)
 
 
 @dataclass(frozen=True)
 class BenchData:
-    """Paths of the measured files; `quick` means coarse images and few cases."""
+    """Paths of the measured files; with `quick` images are coarse and cases are few."""
 
     root: Path
     quick: bool
@@ -46,7 +46,7 @@ class BenchData:
 
     @property
     def challenge(self) -> tuple[int, int]:
-        """Number of teams that are ranked, and of their cases."""
+        """Number of ranked teams, and number of their cases."""
         return (3, 60) if self.quick else (40, 400)
 
     @property
@@ -60,20 +60,20 @@ class BenchData:
         return self.root / "challenge" / "board"
 
     def evaluation(self, cases: int) -> Path:
-        """The folder of an evaluated cohort, with `predictions` and `ground_truth`."""
+        """Return the folder of an evaluated cohort, with `predictions` and `ground_truth`."""
         return self.root / f"evaluation-{cases}"
 
     def options(self, size: str) -> CohortOptions:
-        """The cohort of this size."""
+        """Return the options of the cohort of this size."""
         return CohortOptions(SEED, tuple(centre.code for centre in CENTRES), "platform", size, 4 if self.quick else 1)
 
     def input_dir(self, size: str) -> Path:
-        """`/input` of the patient of this size that goes through the algorithm."""
+        """Return `/input` of the patient of this size that the algorithm answers."""
         return self.root / size / draw_cases(self.options(size), 1)[0].patient_id / "input"
 
 
 def make_data(data: BenchData) -> Iterator[str]:
-    """Make missing files; yields a line for each patient and for each cohort."""
+    """Make missing files; yield a line for each patient and for each cohort."""
     for size, patients in zip(SIZES, (data.distinct_patients, 1), strict=True):
         yield from (f"{size} {patient}" for patient in make_patients(data, size, patients))
     for cases in (FEW_CASES, data.cases):
@@ -85,14 +85,14 @@ def make_data(data: BenchData) -> Iterator[str]:
 
 
 def make_patients(data: BenchData, size: str, patients: int) -> list[str]:
-    """Make the first patients of this size that are missing; returns the IDs of all."""
+    """Make missing patients among the first patients of this size; return the IDs of all of them."""
     return list(make_cohort(data.options(size), patients, data.root / size, jobs=1))
 
 
 def _make_evaluation(data: BenchData, cases: int) -> None:
-    """Hard-link the reference masks under many names, and as predictions the same masks shifted in plane.
+    """Hard-link the reference masks under many names; the predictions are the same masks, shifted in plane.
 
-    The shift by 2 and 3 voxels makes overlaps, misses and unmatched lesions.
+    The shift by 2 and 3 voxels makes overlaps, missed lesions and unmatched lesions.
     """
     references = sorted((data.root / "head_and_neck" / "ground_truth").glob("*.mha"))
     for number in range(cases):
@@ -109,24 +109,26 @@ def _make_evaluation(data: BenchData, cases: int) -> None:
 
 
 def _make_challenge(data: BenchData) -> None:
-    """Score and rank teams whose masks are small: the reference, shifted by up to one, two or three voxels."""
-    rng, (teams, cases), root = np.random.default_rng(SEED), data.challenge, data.root / "challenge"
+    """Score and rank teams with small masks: the reference, shifted by up to one, two or three voxels."""
+    rng = np.random.default_rng(SEED)
+    team_count, case_count = data.challenge
+    root = data.root / "challenge"
     grid = Geometry((_EDGE,) * 3, _SPACING_MM, (0.0, 0.0, 0.0))
-    for case in (f"CHUM-{number + 1:03d}" for number in range(cases)):
+    for case in (f"CHUM-{number + 1:03d}" for number in range(case_count)):
         reference = np.zeros(grid.array_shape, np.uint8)
         for label in (1, 2):
             z, y, x = rng.integers(0, _EDGE - 6, 3)
             reference[z : z + 6, y : y + 6, x : x + 6] = label
         images.write_mask(root / "reference" / f"{case}.mha", reference, grid)
-        for team in range(teams):
+        for team in range(team_count):
             shift = tuple(rng.integers(0, 2 + team % 3, 3).tolist())
             predicted = np.roll(reference, shift, (0, 1, 2))
             images.write_mask(root / "teams" / f"team {team + 1}" / f"{case}.mha", predicted, grid)
-    given = ("--teams", str(root / "teams"), "--ground-truth", str(root / "reference"))
-    for command in (("evaluate", *given, "--output", str(data.results)), rank_command(data, data.board)):
+    folders = ("--teams", str(root / "teams"), "--ground-truth", str(root / "reference"))
+    for command in (("evaluate", *folders, "--output", str(data.results)), build_rank_command(data, data.board)):
         subprocess.run((sys.executable, "-m", "hecktor", *command, "--task", "1"), check=True, stdout=sys.stderr)
 
 
-def rank_command(data: BenchData, board: Path) -> tuple[str, ...]:
-    """The words of the command that ranks the teams."""
+def build_rank_command(data: BenchData, board: Path) -> tuple[str, ...]:
+    """Build the arguments of the command that ranks the teams."""
     return ("rank", str(data.results), "--output", str(board))

@@ -1,4 +1,4 @@
-"""Lesions by panoptica and surfaces by surface-distance on given arrays; needs numpy and the package alone.
+"""Compute lesions by panoptica and surfaces by surface-distance; this file needs only numpy and the other package.
 
 python benchmarks/other_packages.py panoptica|surface-distance masks.npz
 """
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 
-def panoptica(masks: Any) -> Callable[[], dict[str, float]]:
-    """Connected components of label 2 matched at an IoU of 0.3."""
+def prepare_panoptica(masks: Any) -> Callable[[], dict[str, float]]:
+    """Prepare the matching of connected components of label 2 at an IoU of 0.3."""
     from panoptica import (
         ConnectedComponentsInstanceApproximator,
         InputType,
@@ -34,20 +34,20 @@ def panoptica(masks: Any) -> Callable[[], dict[str, float]]:
     )
     reference, predicted = ((masks[name] == 2).astype(np.uint8) for name in ("reference", "predicted"))
 
-    def work() -> dict[str, float]:
+    def compute() -> dict[str, float]:
         result = next(iter(evaluator.evaluate(predicted, reference, verbose=False).values()))
         return {"tp": int(result.tp), "fp": int(result.fp), "fn": int(result.fn)}
 
-    return work
+    return compute
 
 
-def surface_distance(masks: Any) -> Callable[[], dict[str, float]]:
-    """HD95 and surface DSC at 2 mm of both labels, with surfaces weighted by their area."""
+def prepare_surface_distance(masks: Any) -> Callable[[], dict[str, float]]:
+    """Prepare HD95 and surface DSC at 2 mm of both labels, with surfaces weighted by their area."""
     import surface_distance as sd
 
     spacing = tuple(float(step) for step in masks["spacing_mm"])
 
-    def work() -> dict[str, float]:
+    def compute() -> dict[str, float]:
         values = {}
         for name, label in (("gtvp", 1), ("gtvn", 2)):
             distances = sd.compute_surface_distances(masks["reference"] == label, masks["predicted"] == label, spacing)
@@ -55,21 +55,22 @@ def surface_distance(masks: Any) -> Callable[[], dict[str, float]]:
             values[f"{name}_surface_dsc"] = float(sd.compute_surface_dice_at_tolerance(distances, 2.0))
         return values
 
-    return work
+    return compute
 
 
 def main(argv: list[str]) -> int:
     """Load the masks; for each line on stdin compute the values of one package and print them as a line.
 
-    The answers alone go to stdout. A package may print there, too (panoptica prints a banner at its first call), so
-    from here on whatever else is printed goes to stderr.
+    Only these values are printed to stdout. All other output goes to stderr, since a package may print, too: panoptica
+    prints a banner at its first call.
     """
     package, source = argv
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    work = {"panoptica": panoptica, "surface-distance": surface_distance}[package](dict(np.load(source)))
+    prepare = {"panoptica": prepare_panoptica, "surface-distance": prepare_surface_distance}[package]
+    compute = prepare(dict(np.load(source)))
     for _ in sys.stdin:
-        answers.write(json.dumps(work()) + "\n")
+        answers.write(json.dumps(compute()) + "\n")
         answers.flush()
     return 0
 

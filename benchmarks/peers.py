@@ -1,4 +1,4 @@
-"""`scripts/bench --peers`: the evaluation against SimpleITK, lifelines, panoptica and surface-distance."""
+"""`scripts/bench --peers`: compare the evaluation with SimpleITK, lifelines, panoptica and surface-distance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import SimpleITK as sitk
 
 from benchmarks.stages import read_images
-from benchmarks.suite import Benchmark, Call, run_suite, suite_options
+from benchmarks.suite import Benchmark, Call, parse_suite_options, run_suite
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
@@ -45,8 +45,8 @@ CUBES: Final = {"gtvp_hd95_mm": 1.0, "gtvp_surface_dsc": 1.0, "gtvn_hd95_mm": 3.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure and report; a ratio above its aim is reported and does not change the exit status."""
-    runner, options = suite_options(("-m", "benchmarks", "--peers"), argv)
+    """Measure and report; a ratio above its aim is reported, but does not change the exit status."""
+    runner, options = parse_suite_options(("-m", "benchmarks", "--peers"), argv)
     if not options.worker:
         check_values(PYTHON, options.folder, QUICK_SLICES if options.quick else SLICES)
     run_suite(runner, "peers", list(cases(PYTHON, options.folder)))
@@ -54,30 +54,34 @@ def main(argv: Sequence[str]) -> int:
 
 
 def cases(python: Path, folder: Path) -> Iterator[Benchmark]:
-    """Each peer, then ours with the aim for its ratio, on the masks that `check_values` wrote."""
+    """Yield each peer, and after it this project's code with the aim of its ratio, on the masks of `check_values`."""
     yield Benchmark("SimpleITK read", partial(read_images, (folder / REFERENCE, folder / PREDICTION)))
-    yield Benchmark("SimpleITK filters", partial(_filters, folder))
-    for peer, most in (("SimpleITK read", 1.5), ("SimpleITK filters", 1 / 8)):
-        yield Benchmark(f"row, against {peer}", partial(_row, folder), peer, most)
-    for package, call, most in (("panoptica", count_lesions, 1 / 4), ("surface-distance", distances, 1 / 2)):
-        yield Benchmark(package, partial(_peer_call, package, python, folder), other_process=True)
-        yield Benchmark(f"ours, against {package}", partial(_on_lesions, call, folder), package, most)
-    yield Benchmark("C-index: lifelines", _lifelines)
-    yield Benchmark("C-index: ours", _c_index, "C-index: lifelines", 1)
-    # One call of lifelines times the number of bootstraps: its calls differ by the sample alone.
-    yield Benchmark(f"C-index: ours, {BOOTSTRAPS} bootstraps", _bootstraps, "C-index: lifelines", BOOTSTRAPS / 20)
+    yield Benchmark("SimpleITK filters", partial(_prepare_filters, folder))
+    for peer, max_ratio in (("SimpleITK read", 1.5), ("SimpleITK filters", 1 / 8)):
+        yield Benchmark(f"row, against {peer}", partial(_prepare_row, folder), peer, max_ratio)
+    surfaces = ("surface-distance", compute_distances, 1 / 2)
+    for package, call, max_ratio in (("panoptica", count_lesions, 1 / 4), surfaces):
+        yield Benchmark(package, partial(_prepare_peer_call, package, python, folder), other_process=True)
+        yield Benchmark(f"ours, against {package}", partial(_prepare_lesion_call, call, folder), package, max_ratio)
+    yield Benchmark("C-index: lifelines", _prepare_lifelines)
+    yield Benchmark("C-index: ours", _prepare_c_index, "C-index: lifelines", 1)
+    # All bootstraps are compared with one call of lifelines, since its calls differ only by the sample.
+    yield Benchmark(
+        f"C-index: ours, {BOOTSTRAPS} bootstraps", _prepare_bootstraps, "C-index: lifelines", BOOTSTRAPS / 20
+    )
 
 
 def check_values(python: Path, folder: Path, slices: int) -> None:
-    """Write the masks to measure, with lesions on `slices` slices, and compare the peers' values with ours.
+    """Write the masks to measure, with lesions on `slices` slices, and compare the peers' values with this project's.
 
     Raises:
-        HecktorError: panoptica counts other lesions, or a distance on cubes is not the derived one.
+        HecktorError: Panoptica counts other lesions, or a distance on cubes differs from the derived value.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pair, sharp = lesions(slices), cubes()
+    pair = make_lesions(slices)
+    cubes = make_cubes()
     pair.save(folder / LESIONS)
-    sharp.save(folder / "cubes.npz")
+    cubes.save(folder / "cubes.npz")
     grid = Geometry((IN_PLANE, IN_PLANE, slices), SPACING_MM, (0.0, 0.0, 0.0))
     write_mask(folder / REFERENCE, pair.reference, grid)
     write_mask(folder / PREDICTION, pair.predicted, grid)
@@ -88,12 +92,12 @@ def check_values(python: Path, folder: Path, slices: int) -> None:
     if values != ours:
         raise HecktorError(f"panoptica: found {values}, expected our counts {ours}")
     with Peer("surface-distance", python, folder / "cubes.npz") as surface_distance:
-        mine, theirs = distances(sharp), surface_distance.values()
+        our_distances = compute_distances(cubes)
+        peer_distances = surface_distance.values()
     for key, expected in CUBES.items():
-        if not mine[key] == theirs[key] == expected:
-            raise HecktorError(
-                f"cubes, {key}: found {mine[key]} and {theirs[key]} (surface-distance), expected {expected}"
-            )
+        if not our_distances[key] == peer_distances[key] == expected:
+            actual = f"{our_distances[key]} and {peer_distances[key]} (surface-distance)"
+            raise HecktorError(f"cubes, {key}: found {actual}, expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -105,38 +109,38 @@ class LabelPair:
     spacing_zyx_mm: tuple[float, float, float]
 
     def save(self, path: Path) -> None:
-        """Write both for another environment."""
+        """Write the arrays for another environment."""
         np.savez(path, reference=self.reference, predicted=self.predicted, spacing_mm=self.spacing_zyx_mm)
 
     @classmethod
     def load(cls, path: Path) -> LabelPair:
-        """Read what `save` wrote."""
+        """Read the arrays that `save` wrote."""
         masks = np.load(path)
         z, y, x = masks["spacing_mm"].tolist()
         return cls(masks["reference"], masks["predicted"], (z, y, x))
 
 
-def lesions(slices: int) -> LabelPair:
-    """One primary tumour and six nodes; the prediction is shifted by 2 and 3 voxels."""
+def make_lesions(slices: int) -> LabelPair:
+    """Make one primary tumour and six nodes; the prediction is shifted by 2 and 3 voxels."""
     z, y, x = np.ogrid[:slices, :IN_PLANE, :IN_PLANE]
     mask = np.zeros((slices, IN_PLANE, IN_PLANE), dtype=np.uint8)
 
-    def ball(label: int, centre: tuple[float, float, float], radius_mm: float) -> None:
+    def draw_ball(label: int, centre: tuple[float, float, float], radius_mm: float) -> None:
         squares = ((z - centre[0]) * SPACING_MM[2]) ** 2 + (y - centre[1]) ** 2 + (x - centre[2]) ** 2
         mask[squares < radius_mm**2] = label
 
-    ball(1, (slices / 2, 250, 260), 20)
+    draw_ball(1, (slices / 2, 250, 260), 20)
     for number in range(6):
-        ball(2, (slices / 2 - 4 + 2 * number, 200 + 30 * (number % 3), 170 + 180 * (number % 2)), 6 + number)
+        draw_ball(2, (slices / 2 - 4 + 2 * number, 200 + 30 * (number % 3), 170 + 180 * (number % 2)), 6 + number)
     return LabelPair(mask, np.roll(mask, (2, 3), axis=(1, 2)), (SPACING_MM[2], SPACING_MM[1], SPACING_MM[0]))
 
 
-def cubes() -> LabelPair:
-    """Shapes whose distances do not depend on how a surface is divided into elements.
+def make_cubes() -> LabelPair:
+    """Make shapes whose distances do not depend on the division of a surface into elements.
 
-    Voxels of 1 mm. GTVp: a cube of 100 mm inside one of 102 mm. At least 95% of each surface lies opposite the other,
-    at 1 mm, and no corner is further than sqrt(3) mm: HD95 1, surface DSC at 2 mm 1. GTVn: a cube of 60 mm shifted by
-    3 mm along x. Two of its six faces are 3 mm away and nothing is further: HD95 3.
+    Voxels have 1 mm. GTVp is a cube of 100 mm inside a cube of 102 mm. At least 95% of each surface has a distance of
+    1 mm, and no corner is further than sqrt(3) mm: HD95 is 1 mm, surface DSC at 2 mm is 1. GTVn is a cube of 60 mm that
+    is shifted by 3 mm along x. Two of its six faces are 3 mm away and no point is further: HD95 is 3 mm.
     """
     reference, predicted = (np.zeros((110, 110, 220), dtype=np.uint8) for _ in range(2))
     reference[5:105, 5:105, 5:105] = 1
@@ -147,7 +151,7 @@ def cubes() -> LabelPair:
 
 
 class Peer:
-    """Another package in a process of its own environment; it has loaded the masks and answers each request."""
+    """Another package in a process with its own environment, which loads the masks and answers each request."""
 
     def __init__(self, package: str, python: Path, source: Path) -> None:
         script = Path(__file__).with_name("other_packages.py")
@@ -163,10 +167,10 @@ class Peer:
         self._process.communicate()
 
     def values(self) -> dict[str, float]:
-        """Compute once.
+        """Request the values once.
 
         Raises:
-            HecktorError: the process ended without an answer.
+            HecktorError: The process ended without an answer.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         line = ""
@@ -181,30 +185,34 @@ class Peer:
         return values
 
 
-def _peer_call(package: str, python: Path, folder: Path) -> Call:
+def _prepare_peer_call(package: str, python: Path, folder: Path) -> Call:
     return Peer(package, python, folder / LESIONS).values
 
 
-def _row(folder: Path) -> Call:
-    """The evaluation's row of one pair of masks."""
+def _prepare_row(folder: Path) -> Call:
+    """Prepare the evaluation's row of one pair of masks."""
     submitted = SubmittedAnswer("case", folder / PREDICTION.parent)
-    return partial(compare_pair, MaskPair(folder / REFERENCE, submitted, mask_rules()))
+    return partial(compare_pair, MaskPair(folder / REFERENCE, submitted, load_mask_rules()))
 
 
-def mask_rules() -> MaskRules:
-    """The default edition's rules for masks."""
+def load_mask_rules() -> MaskRules:
+    """Load the default edition's rules for masks."""
     (rules,) = (answer.rules for answer in load_profile(DEFAULT_EDITION).task("segmentation").answers.values())
     if not isinstance(rules, MaskRules):
         raise TypeError("segmentation has other rules")
     return rules
 
 
-def _filters(folder: Path) -> Call:
-    """Overlap and shape filters on each label, and components of the nodes, without matching them: a lower bound."""
+def _prepare_filters(folder: Path) -> Call:
+    """Prepare overlap and shape filters on each label, and components of the nodes.
 
-    def filters() -> None:
+    The components are not matched, so the time is a lower bound.
+    """
+
+    def run_filters() -> None:
         reference, predicted = (sitk.ReadImage(str(folder / name)) for name in (REFERENCE, PREDICTION))
-        overlap, shape = sitk.LabelOverlapMeasuresImageFilter(), sitk.LabelShapeStatisticsImageFilter()
+        overlap = sitk.LabelOverlapMeasuresImageFilter()
+        shape = sitk.LabelShapeStatisticsImageFilter()
         overlap.Execute(reference, predicted)
         for _, label in LABELS:
             overlap.GetDiceCoefficient(label)
@@ -214,48 +222,49 @@ def _filters(folder: Path) -> Call:
                 shape.GetPhysicalSize(label)
             shape.Execute(sitk.ConnectedComponent(sitk.Equal(image, 2), True))
 
-    return filters
+    return run_filters
 
 
 def count_lesions(pair: LabelPair) -> Any:
-    """True and false positives and false negatives among the nodes."""
-    return compare_lesions(pair.reference == 2, pair.predicted == 2, mask_rules()).counts
+    """Count true positives, false positives and false negatives among the nodes."""
+    return compare_lesions(pair.reference == 2, pair.predicted == 2, load_mask_rules()).counts
 
 
-def _on_lesions(measure: Callable[[LabelPair], object], folder: Path) -> Call:
+def _prepare_lesion_call(measure: Callable[[LabelPair], object], folder: Path) -> Call:
     return partial(measure, LabelPair.load(folder / LESIONS))
 
 
-def distances(pair: LabelPair) -> dict[str, float]:
-    """HD95 and surface DSC of both labels."""
+def compute_distances(pair: LabelPair) -> dict[str, float]:
+    """Compute HD95 and surface DSC of both labels."""
     values: dict[str, float] = {}
     for name, label in LABELS:
-        row = compare_surfaces(pair.reference == label, pair.predicted == label, pair.spacing_zyx_mm, mask_rules())
+        row = compare_surfaces(pair.reference == label, pair.predicted == label, pair.spacing_zyx_mm, load_mask_rules())
         figures = {"hd95_mm": row.values["hd95_mm"], "surface_dsc": row.values["surface_dsc"]}
         values |= {f"{name}_{key}": value for key, value in figures.items() if value is not None}
     return values
 
 
-def _patients() -> tuple[Any, Any, Any]:
-    """Times, events and risks of random patients."""
+def _draw_patients() -> tuple[Any, Any, Any]:
+    """Draw times, events and risks of random patients."""
     rng = np.random.default_rng(0)
-    times, events = rng.integers(1, 3000, PATIENTS).astype(float), rng.random(PATIENTS) < 0.4
+    times = rng.integers(1, 3000, PATIENTS).astype(float)
+    events = rng.random(PATIENTS) < 0.4
     return times, events, rng.normal(size=PATIENTS)
 
 
-def _lifelines() -> Call:
+def _prepare_lifelines() -> Call:
     from lifelines.utils import concordance_index
 
-    times, events, risks = _patients()
+    times, events, risks = _draw_patients()
     return lambda: concordance_index(times, -risks, events)
 
 
-def _c_index() -> Call:
-    times, events, risks = _patients()
+def _prepare_c_index() -> Call:
+    times, events, risks = _draw_patients()
     return lambda: PairCounter(times, events, risks).count(np.ones((1, PATIENTS)))
 
 
-def _bootstraps() -> Call:
-    counter = PairCounter(*_patients())
+def _prepare_bootstraps() -> Call:
+    counter = PairCounter(*_draw_patients())
     weights = np.random.default_rng(1).multinomial(PATIENTS, np.full(PATIENTS, 1 / PATIENTS), BOOTSTRAPS)
     return partial(counter.count, weights.astype(float))

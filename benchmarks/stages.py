@@ -1,4 +1,4 @@
-"""`scripts/bench`: one patient of each size, the evaluation against reading, and rank and report of 40 teams."""
+"""`scripts/bench`: one patient of each size, the evaluation compared with reading, rank and report of 40 teams."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Final
 import SimpleITK as sitk
 
 from algorithm.network.loaded_package import DEFAULT_PACKAGE
-from benchmarks.data import FEW_CASES, SIZES, BenchData, make_data, rank_command
-from benchmarks.suite import Benchmark, Call, run_suite, suite_options
+from benchmarks.data import FEW_CASES, SIZES, BenchData, build_rank_command, make_data
+from benchmarks.suite import Benchmark, Call, parse_suite_options, run_suite
 from contract.editions import load_edition
 from contract.images.volumes import find_single_image
 
-# Bound of a whole body's resident memory, in MiB: 6 GB.
-WHOLE_BODY_MIB: Final = 6e9 / 2**20
-# The aim below is for two cores.
+# Resident memory of a whole body must stay below 6 GB.
+MAX_MIB: Final = 6e9 / 2**20
+# The aim of the evaluation is for two cores.
 EVALUATION_WORKERS: Final = 2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Make the data, measure, report."""
-    runner, options = suite_options(("-m", "benchmarks"), argv)
+    """Make the data, measure, and report."""
+    runner, options = parse_suite_options(("-m", "benchmarks"), argv)
     data = BenchData(options.folder / "data" / ("quick" if options.quick else "full"), options.quick)
     if not options.worker:
         for line in make_data(data):
@@ -36,40 +36,42 @@ def main(argv: Sequence[str]) -> int:
 
 
 def cases(data: BenchData, scratch: Path) -> Iterator[Benchmark]:
-    """All cases; a peer or limit comes before what is compared to it."""
+    """Yield all cases; a peer comes before the cases that are compared with it."""
     for size in SIZES:
         name = size.replace("_", " ")
         read = f"{name}: read CT and PET with SimpleITK"
-        yield Benchmark(read, partial(read_images, scans(data.input_dir(size))))
+        yield Benchmark(read, partial(read_images, find_scans(data.input_dir(size))))
         title = f"{name}: algorithm, {'one pass' if data.quick else 'all passes'}"
-        yield Benchmark(title, _algorithm(data, size, scratch), read, most_mib=WHOLE_BODY_MIB)
-    # Starting Python, the imports and the workers cost the same for any number of cases and are no part of the aim.
-    few, many = (f"{count} cases: read all masks with SimpleITK" for count in (FEW_CASES, data.cases))
-    scored = f"{FEW_CASES} cases: evaluation"
-    yield Benchmark(few, partial(read_images, sorted(data.evaluation(FEW_CASES).rglob("*.mha"))))
-    yield Benchmark(scored, _evaluation(data, FEW_CASES, scratch))
-    yield Benchmark(many, partial(read_images, sorted(data.evaluation(data.cases).rglob("*.mha"))), less=few)
-    evaluation = _evaluation(data, data.cases, scratch)
-    yield Benchmark(f"{data.cases} cases: evaluation", evaluation, many, most=0.8, less=scored)
-    challenge, command = "{} teams x {} cases".format(*data.challenge), (sys.executable, "-m", "hecktor")
-    yield Benchmark(f"{challenge}: rank", (*command, *rank_command(data, scratch / "board"), "--task", "1"))
+        yield Benchmark(title, _build_algorithm_command(data, size, scratch), read, max_mib=MAX_MIB)
+    # The start of Python, imports and workers takes the same time for any number of cases and is not part of the aim.
+    read_few, read_many = (f"{count} cases: read all masks with SimpleITK" for count in (FEW_CASES, data.cases))
+    evaluate_few = f"{FEW_CASES} cases: evaluation"
+    yield Benchmark(read_few, partial(read_images, sorted(data.evaluation(FEW_CASES).rglob("*.mha"))))
+    yield Benchmark(evaluate_few, _build_evaluation_command(data, FEW_CASES, scratch))
+    all_masks = sorted(data.evaluation(data.cases).rglob("*.mha"))
+    yield Benchmark(read_many, partial(read_images, all_masks), baseline=read_few)
+    evaluation = _build_evaluation_command(data, data.cases, scratch)
+    yield Benchmark(f"{data.cases} cases: evaluation", evaluation, read_many, max_ratio=0.8, baseline=evaluate_few)
+    challenge = "{} teams x {} cases".format(*data.challenge)
+    command = (sys.executable, "-m", "hecktor")
+    yield Benchmark(f"{challenge}: rank", (*command, *build_rank_command(data, scratch / "board"), "--task", "1"))
     page = str(scratch / "report.html")
     yield Benchmark(f"{challenge}: report", (*command, "report", "--results", str(data.board), "--output", page))
 
 
-def scans(input_dir: Path) -> tuple[Path, Path]:
-    """Paths of a patient's CT and PET."""
+def find_scans(input_dir: Path) -> tuple[Path, Path]:
+    """Find the paths of a patient's CT and PET."""
     inputs = load_edition().inputs
     return find_single_image(inputs["ct"].path_under(input_dir)), find_single_image(inputs["pet"].path_under(input_dir))
 
 
-def _algorithm(data: BenchData, size: str, scratch: Path) -> tuple[str, ...]:
+def _build_algorithm_command(data: BenchData, size: str, scratch: Path) -> tuple[str, ...]:
     command = (sys.executable, "-m", "algorithm", "--task", "segmentation", "--model", str(DEFAULT_PACKAGE))
     folders = ("--input", str(data.input_dir(size)), "--output", str(scratch / size), "--device", "cpu")
     return (*command, *folders, *(("--passes", "1") if data.quick else ()))
 
 
-def _evaluation(data: BenchData, cases: int, scratch: Path) -> tuple[str, ...]:
+def _build_evaluation_command(data: BenchData, cases: int, scratch: Path) -> tuple[str, ...]:
     folder = data.evaluation(cases)
     return (
         *(sys.executable, "-m", "evaluation", "--task", "segmentation", "--workers", str(EVALUATION_WORKERS)),
@@ -79,5 +81,8 @@ def _evaluation(data: BenchData, cases: int, scratch: Path) -> tuple[str, ...]:
 
 
 def read_images(paths: Sequence[Path]) -> Call:
-    """Read images without any check, each into memory of its own: in that of an earlier one it takes half the time."""
+    """Prepare a call that reads images without checks.
+
+    All images stay in memory, since reading into the memory of an earlier image takes half the time.
+    """
     return lambda: [sitk.ReadImage(str(path)) for path in paths]

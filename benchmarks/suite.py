@@ -1,4 +1,4 @@
-"""Time cases with pyperf, each in processes of its own, and print one table with ratios to a peer or limit."""
+"""Time cases with pyperf, each in its own processes, and print one table with ratios to a peer."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class Benchmark:
     """One row of the table.
 
     Attributes:
-        name: unique in its suite.
-        work: a function that does the untimed preparation and returns the call to time, or a command line.
-        against: name of an earlier case, a peer or a physical limit, to which the time is compared.
-        most: largest ratio of times that meets the aim.
-        most_mib: largest peak memory that meets the aim, in MiB.
-        less: name of an earlier case that does the same for fewer patients. Its time, most of it for the start, is
-            subtracted before this one is compared.
-        other_process: another process does the work, so the memory is not measured.
+        name: Name, which is unique in its suite.
+        work: A function that does the untimed preparation and returns the call to time, or a command line.
+        peer: Name of an earlier case with which the time is compared.
+        max_ratio: Maximum ratio of times that meets the aim.
+        max_mib: Maximum peak memory that meets the aim, in MiB.
+        baseline: Name of an earlier case with the same work for fewer patients. Its time is mostly the start of the
+            program and is subtracted before the comparison.
+        other_process: Whether another process does the work, so that the memory is not measured.
     """
 
     name: str
     work: Callable[[], Call] | tuple[str, ...]
-    against: str = ""
-    most: float | None = None
-    most_mib: float | None = None
-    less: str = ""
+    peer: str = ""
+    max_ratio: float | None = None
+    max_mib: float | None = None
+    baseline: str = ""
     other_process: bool = False
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each repeat and peak resident memory in MiB, None if it was not measured."""
+    """Seconds of each repeat, and peak resident memory in MiB, which is None if it was not measured."""
 
     seconds: tuple[float, ...]
     peak_mib: float | None
@@ -58,10 +58,15 @@ class Timing:
         return float(np.median(self.seconds))
 
 
-def suite_options(program: Sequence[str], arguments: Sequence[str]) -> tuple[pyperf.Runner, argparse.Namespace]:
-    """The runner of a suite and its options: `--quick`, `--data`, `--only` and those of pyperf.
+def parse_suite_options(program: Sequence[str], arguments: Sequence[str]) -> tuple[pyperf.Runner, argparse.Namespace]:
+    """Parse the options of a suite: `--quick`, `--data`, `--only` and pyperf's options.
 
-    `program` has the arguments of Python that run the suite again in pyperf's processes.
+    Args:
+        program: Arguments of Python that run the suite again in pyperf's processes.
+        arguments: The command line.
+
+    Returns:
+        The runner of the suite and its options.
     """
     sys.argv = ["benchmarks", *arguments]
     runner = pyperf.Runner(
@@ -78,9 +83,10 @@ def suite_options(program: Sequence[str], arguments: Sequence[str]) -> tuple[pyp
 
 
 def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Benchmark]) -> None:
-    """Measure the chosen cases; print the table and write pyperf's JSON below the output folder.
+    """Measure the chosen cases; print the table and write pyperf's JSON into the output folder.
 
-    Raises HecktorError if `--only` matches no case.
+    Raises:
+        HecktorError: `--only` matches no case.
     """
     options = runner.args
     chosen = [case for case in cases if fnmatch(case.name, options.only)]
@@ -90,59 +96,61 @@ def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Benchmark]) -> N
     benchmarks = list(_measure(runner, chosen))
     if options.worker:
         return
-    timings = {case.name: timing_of(case, benchmark) for case, benchmark in benchmarks}
-    sys.stdout.write("\n".join(markdown([HEADER, *table([case for case, _ in benchmarks], timings)])) + "\n")
+    timings = {case.name: make_timing(case, benchmark) for case, benchmark in benchmarks}
+    sys.stdout.write("\n".join(format_markdown([HEADER, *make_rows([case for case, _ in benchmarks], timings)])) + "\n")
     target = options.folder / f"{name}{'-quick' if options.quick else ''}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     pyperf.BenchmarkSuite([benchmark for _, benchmark in benchmarks]).dump(str(target), replace=True)
     sys.stdout.write(f"written to {target}\n")
 
 
-def table(cases: Sequence[Benchmark], timings: Mapping[str, Timing]) -> Iterator[tuple[str, ...]]:
-    """The cells of each case; a ratio is empty without a peer or if one of its times was not measured."""
-    by_name = {case.name: case for case in cases}
+def make_rows(cases: Sequence[Benchmark], timings: Mapping[str, Timing]) -> Iterator[tuple[str, ...]]:
+    """Make the cells of each case; a ratio is empty without a peer or without a measured time."""
+    case_of = {case.name: case for case in cases}
     for case in cases:
-        timing, peer = timings[case.name], by_name.get(case.against)
-        ratio = None if peer is None else _ratio(case, peer, timings)
+        timing = timings[case.name]
+        peer = case_of.get(case.peer)
+        ratio = None if peer is None else _compute_ratio(case, peer, timings)
         yield (
             case.name,
-            *map(shown_seconds, (min(timing.seconds), timing.median_s)),
+            *map(format_seconds, (min(timing.seconds), timing.median_s)),
             "" if timing.peak_mib is None else f"{timing.peak_mib:.0f}",
             "" if ratio is None else f"{ratio:.3g}",
-            f"{case.against} (of both the start subtracted)" if case.less and peer else case.against,
-            _aims(case, ratio, timing.peak_mib),
+            f"{case.peer} (of both the start subtracted)" if case.baseline and peer else case.peer,
+            _format_aims(case, ratio, timing.peak_mib),
         )
 
 
-def _ratio(case: Benchmark, peer: Benchmark, timings: Mapping[str, Timing]) -> float | None:
-    """The ratio of two times, each without that of the same for fewer patients; None if the rest is below the noise."""
-    if any(one.less and one.less not in timings for one in (case, peer)):
-        return None
-    ours, theirs = (
-        timings[one.name].median_s - (timings[one.less].median_s if one.less else 0.0) for one in (case, peer)
-    )
-    return ours / theirs if min(ours, theirs) > 0 else None
+def _compute_ratio(case: Benchmark, peer: Benchmark, timings: Mapping[str, Timing]) -> float | None:
+    """Compute the ratio of two times minus their baselines; None if a remaining time is not positive."""
+    seconds = []
+    for benchmark in (case, peer):
+        if benchmark.baseline and benchmark.baseline not in timings:
+            return None
+        baseline_s = timings[benchmark.baseline].median_s if benchmark.baseline else 0.0
+        seconds.append(timings[benchmark.name].median_s - baseline_s)
+    return seconds[0] / seconds[1] if min(seconds) > 0 else None
 
 
-def _aims(case: Benchmark, ratio: float | None, peak_mib: float | None) -> str:
-    """The aims of the measured ratio and peak memory, each with held or not held."""
+def _format_aims(case: Benchmark, ratio: float | None, peak_mib: float | None) -> str:
+    """Format the aims of the measured ratio and peak memory, and whether they are held."""
     aims = []
-    for measured, most, unit in ((ratio, case.most, ""), (peak_mib, case.most_mib, " MiB")):
-        if measured is not None and most is not None:
-            aims.append(f"at most {most:.4g}{unit}: {'held' if measured <= most else '**not held**'}")
+    for measured, maximum, unit in ((ratio, case.max_ratio, ""), (peak_mib, case.max_mib, " MiB")):
+        if measured is not None and maximum is not None:
+            aims.append(f"at most {maximum:.4g}{unit}: {'held' if measured <= maximum else '**not held**'}")
     return ", ".join(aims)
 
 
-def timing_of(case: Benchmark, benchmark: pyperf.Benchmark) -> Timing:
-    """Seconds and peak memory of a measured case; the memory of a command includes its children."""
+def make_timing(case: Benchmark, benchmark: pyperf.Benchmark) -> Timing:
+    """Make seconds and peak memory of a measured case; the memory of a command includes its children."""
     runs = [run.get_metadata() for run in benchmark.get_runs()]
     peaks = [run[name] for run in runs for name in ("command_max_rss", "mem_max_rss") if name in run]
-    measured = bool(peaks) and not case.other_process
-    return Timing(tuple(benchmark.get_values()), max(peaks) / 2**20 if measured else None)
+    has_memory = bool(peaks) and not case.other_process
+    return Timing(tuple(benchmark.get_values()), max(peaks) / 2**20 if has_memory else None)
 
 
-def markdown(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A header and rows as a padded Markdown table."""
+def format_markdown(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Format a header and rows as a padded Markdown table."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
         yield "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
@@ -150,8 +158,8 @@ def markdown(lines: Sequence[Sequence[str]]) -> Iterator[str]:
             yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
 
 
-def shown_seconds(seconds: float) -> str:
-    """Three figures with a unit: `12.3 s`, `4.56 ms`."""
+def format_seconds(seconds: float) -> str:
+    """Format three figures with a unit, such as `12.3 s` or `4.56 ms`."""
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
@@ -165,14 +173,15 @@ def _measure(runner: pyperf.Runner, cases: Sequence[Benchmark]) -> Iterator[tupl
             yield case, benchmark
 
 
-def _time(prepare: Callable[[], Call], prepared: dict[str, Call], loops: int) -> float:
-    """Seconds of `loops` calls; the preparation is done once in a process."""
-    if not prepared:
-        prepared["call"] = prepare()
-    begun = perf_counter()
+def _time(prepare: Callable[[], Call], cache: dict[str, Call], loops: int) -> float:
+    """Measure the seconds of `loops` calls; the preparation is done once in a process and kept in `cache`."""
+    if not cache:
+        cache["call"] = prepare()
+    call = cache["call"]
+    start_s = perf_counter()
     for _ in range(loops):
-        prepared["call"]()
-    return perf_counter() - begun
+        call()
+    return perf_counter() - start_s
 
 
 def _pass_options(command: list[str], options: Any) -> None:

@@ -1,4 +1,7 @@
-"""`scripts/device-check`: fetch wheels, install them, or run the parts. Needs nothing but Python until all is there."""
+"""`scripts/device-check`: fetch wheels, install them, or run the parts.
+
+Until the wheels are installed, this module needs only Python.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from contract.errors import run_main
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare, install, or run; the exit status is that of `scripts/device-check`."""
-    begun_s = time.monotonic()
-    options = _parser().parse_args(argv)
+    """Prepare, install, or run; return the exit status of `scripts/device-check`."""
+    start_s = time.monotonic()
+    options = _build_parser().parse_args(argv)
     if options.prepare:
         sys.stdout.write(
             "\n".join(wheels.prepare(options.python_version, options.platform, options.transfer_mib)) + "\n"
@@ -24,16 +27,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     site = wheels.install()
     if options.install:
-        missing = wheels.absent([*wheels.PRESENT, *wheels.requirements(wheels.LOCK.read_text())])
+        missing = wheels.find_missing([*wheels.PRESENT, *wheels.parse_requirements(wheels.LOCK.read_text())])
         sys.stdout.write(f"installed in {site}; still missing: {', '.join(missing) or 'nothing'}\n")
         return 0
     wheels.require_all()
-    from benchmarks.device.check import check  # imports what was just installed
+    # This module needs the packages that were just installed.
+    from benchmarks.device.check import check
 
-    return check(options, begun_s)
+    return check(options, start_s)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/device-check", description="Check what only a card shows.")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny networks and images, to check that everything runs")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.device import wheels
-from benchmarks.device.parts import LIMIT_S, ON_CPU, PARTS, CheckPart, run_until
+from benchmarks.device.parts import CPU_FACTOR, LIMIT_S, PARTS, CheckPart, run_until
 from contract.io.files import format_json, read_json, write_json
 
 FAILED: Final = 1
@@ -22,48 +22,49 @@ FORMAT_VERSION: Final = 1
 _LOG_LINES: Final = 30
 
 
-def check(options: argparse.Namespace, begun_s: float) -> int:
-    """Run the chosen parts and print their JSON; `begun_s` is when the clock of the whole check started."""
+def check(options: argparse.Namespace, start_s: float) -> int:
+    """Run the chosen parts and print their JSON; `start_s` is the start of the whole check on the monotonic clock."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(wheels.ROOT), str(wheels.SITE)])
-    if options.quick and options.device == "cpu":  # tiny networks are slower with several threads
+    if options.quick and options.device == "cpu":  # Tiny networks are slower with several threads.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     target: Path = options.output.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     outcomes: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".device-check-") as scratch:
-        for name in chosen_parts(options.only, options.image):
-            outcome = run_part(name, PARTS[name], options, Path(scratch), begun_s)
+        for name in select_parts(options.only, options.image):
+            outcome = run_part(name, PARTS[name], options, Path(scratch), start_s)
             outcomes.append(outcome)
             if name == "machine" and options.device == "cuda" and not has_card(outcome):
                 sys.stderr.write(
                     "device-check: no CUDA card answers, nothing was run (without one: --device cpu --quick)\n"
                 )
                 return NO_CARD
-    document = summary(options.device, options.quick, outcomes) | {"seconds": round(time.monotonic() - begun_s, 1)}
+    document = summarise(options.device, options.quick, outcomes) | {"seconds": round(time.monotonic() - start_s, 1)}
     write_json(target, document)
     sys.stdout.write(format_json(document))
     sys.stderr.write("\n".join([*document["failures"], f"device-check: status {document['status']}, {target}"]) + "\n")
     return int(document["status"])
 
 
-def chosen_parts(only: Sequence[str] | None, image: str | None) -> list[str]:
-    """The parts to run, in their order; the first describes the machine and always runs."""
+def select_parts(only: Sequence[str] | None, image: str | None) -> list[str]:
+    """Select the parts to run in their order; the first part describes the machine and always runs."""
     wanted = {"machine", *(only or (set(PARTS) - {"image"})), *(["image"] if image else [])}
     return [name for name in PARTS if name in wanted]
 
 
-def run_part(name: str, part: CheckPart, options: argparse.Namespace, scratch: Path, begun_s: float) -> dict[str, Any]:
-    """Run one part until its deadline or that of the whole check; the rows that it has reported stay."""
-    scale = 1 if options.device == "cuda" else ON_CPU
-    left_s = scale * LIMIT_S - (time.monotonic() - begun_s)
+def run_part(name: str, part: CheckPart, options: argparse.Namespace, scratch: Path, start_s: float) -> dict[str, Any]:
+    """Run one part until its deadline or the deadline of the whole check; rows that it has reported are kept."""
+    scale = 1 if options.device == "cuda" else CPU_FACTOR
+    left_s = scale * LIMIT_S - (time.monotonic() - start_s)
     deadline_s = scale * part.deadline_s if name == "image" else min(scale * part.deadline_s, left_s)
-    result, log = scratch / f"{name}.json", scratch / f"{name}.log"
+    result = scratch / f"{name}.json"
+    log = scratch / f"{name}.log"
     fields = {"function": part.function, "device": options.device, "quick": options.quick, "folder": str(scratch)}
     fields |= {"result": str(result), "seconds": deadline_s, "image": options.image}
     sys.stderr.write(f"{name}: {part.text}, at most {max(0.0, deadline_s):.0f} s\n")
-    started_s = time.monotonic()
+    part_start_s = time.monotonic()
     status = run_until([sys.executable, "-m", "benchmarks.device.part", json.dumps(fields)], deadline_s, log)
-    seconds = time.monotonic() - started_s
+    seconds = time.monotonic() - part_start_s
     state = "stopped at its deadline" if status is None else "failed" if status else "done"
     rows = read_json(result) if result.is_file() else []
     outcome: dict[str, Any] = {"part": name, "state": state, "seconds": round(seconds, 1), "deadline_s": deadline_s}
@@ -71,33 +72,34 @@ def run_part(name: str, part: CheckPart, options: argparse.Namespace, scratch: P
     outcome["log"] = []
     if state != "done" or any(row["failures"] for row in rows):
         outcome["log"] = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-    lines = [*outcome["log"], *row_lines(rows), f"{state}, {seconds:.1f} s"]
+    lines = [*outcome["log"], *format_rows(rows), f"{state}, {seconds:.1f} s"]
     sys.stderr.write("".join(f"  {line}\n" for line in lines))
     return outcome
 
 
-def row_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each row as one line."""
+def format_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Format each row as one line."""
     return [
-        f"{row['name']}: {', '.join(f'{key} {shown(value)}' for key, value in row['figures'].items())}" for row in rows
+        f"{row['name']}: {', '.join(f'{key} {format_figure(value)}' for key, value in row['figures'].items())}"
+        for row in rows
     ]
 
 
-def shown(value: Any) -> str:
-    """A figure with four digits, anything else as it is."""
+def format_figure(value: Any) -> str:
+    """Format a number with four digits, any other value unchanged."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def has_card(outcome: Mapping[str, Any]) -> bool:
-    """True if the part `machine` found a CUDA card."""
+    """Return whether the part `machine` found a CUDA card."""
     return any(row["figures"].get("cards") for row in outcome["rows"])
 
 
-def summary(device: str, quick: bool, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The document without its seconds: all parts, what failed, and the exit status.
+def summarise(device: str, quick: bool, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make the document without its seconds: all parts, the failures, and the exit status.
 
-    A part fails with an error, with a broken limit (a CPU that answered in place of the card is one), or if its
-    deadline came before its first row; one that was stopped later is only named.
+    A part fails with an error, with a broken limit (such as a CPU that answers instead of the card), or if its deadline
+    comes before its first row. A part that was stopped later is only listed.
     """
     failures = []
     for outcome in outcomes:

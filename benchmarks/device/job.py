@@ -1,4 +1,4 @@
-"""A part as its own process sees it: options, shared files, and the rows that it reports while it runs."""
+"""One part in its own process: options, shared files, and the rows that it reports while it runs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ CARD_GIB: Final = "peak memory on the card (GiB)"
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on a figure."""
+    """The minimum or maximum of a figure."""
 
     figure: str
-    least: float = -float("inf")
-    most: float = float("inf")
+    minimum: float = -float("inf")
+    maximum: float = float("inf")
 
-    def failure(self, figures: Mapping[str, Any]) -> str | None:
-        """The fault, None if the figure keeps the limit; one that was not measured does not."""
+    def find_failure(self, figures: Mapping[str, Any]) -> str | None:
+        """Return the failure, None if the figure keeps the limit; a figure that was not measured is a failure."""
         value = figures.get(self.figure)
         if value is None:
             return f"{self.figure}: not measured"
-        bound = f"at least {self.least:g}" if self.least > -float("inf") else f"at most {self.most:g}"
-        return None if self.least <= value <= self.most else f"{self.figure}: found {value:.4g}, expected {bound}"
+        bound = f"at least {self.minimum:g}" if self.minimum > -float("inf") else f"at most {self.maximum:g}"
+        return None if self.minimum <= value <= self.maximum else f"{self.figure}: found {value:.4g}, expected {bound}"
 
 
 @dataclass
@@ -40,11 +40,13 @@ class CheckJob:
 
     Attributes:
         device: `cuda` or `cpu`.
-        quick: tiny networks and images.
-        folder: phantoms, packages and work folders, which later parts use again.
-        result: JSON with the rows so far; it is complete even if the process is killed.
-        seconds: the part's deadline.
-        image: name of the image to run.
+        quick: Whether networks and images are tiny.
+        folder: Folder of phantoms, packages and work folders, which later parts use again.
+        result: JSON with the rows so far, which is valid even if the process is killed.
+        seconds: Time until the deadline of the part.
+        image: Name of the image to run.
+        rows: The rows so far.
+        start_s: Start of the part on the monotonic clock.
     """
 
     device: str
@@ -54,36 +56,37 @@ class CheckJob:
     seconds: float
     image: str | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
-    begun_s: float = field(default_factory=time.monotonic)
+    start_s: float = field(default_factory=time.monotonic)
 
     @property
     def on_card(self) -> bool:
         return self.device == "cuda"
 
-    def left_s(self) -> float:
-        """Seconds until the part is killed."""
-        return self.seconds - (time.monotonic() - self.begun_s)
+    def remaining_s(self) -> float:
+        """Return the seconds until the part is killed."""
+        return self.seconds - (time.monotonic() - self.start_s)
 
-    def row(
+    def report(
         self, name: str, figures: Mapping[str, Any], limits: Iterable[Limit] = (), failures: Sequence[str] = ()
     ) -> None:
         """Report figures, the limits that they break, and other failures."""
-        broken = [text for limit in limits if (text := limit.failure(figures))]
-        self.rows.append({"name": name, "figures": dict(figures), "failures": [*failures, *broken]})
+        broken_limits = [limit.find_failure(figures) for limit in limits]
+        row_failures = [*failures, *(text for text in broken_limits if text is not None)]
+        self.rows.append({"name": name, "figures": dict(figures), "failures": row_failures})
         write_json(self.result, self.rows)
 
-    def skipped(self, why: str) -> None:
+    def skip(self, reason: str) -> None:
         """Report that the part does not apply to this machine."""
-        self.row("skipped", {"why": why})
+        self.report("skipped", {"why": reason})
 
     def input_dir(self, size: str) -> Path:
-        """The input of the phantom of this size, made once."""
+        """Return the input of the phantom of this size, which is made once."""
         data = BenchData(self.folder / "data", self.quick)
         make_patients(data, size, 1)
         return data.input_dir(size)
 
     def package(self, plan: str) -> Path:
-        """A package of random networks of full size, made once; the manifest is written last."""
+        """Return a package of random networks of full size, which is made once; its manifest is written last."""
         root = self.folder / "packages" / plan
         if not (root / MANIFEST).is_file():
             write_random_package(root, plan, DEFAULT_EDITION, quick=self.quick)

@@ -1,4 +1,4 @@
-"""Model packages with networks of full size and random weights."""
+"""Write model packages with networks of full size and random weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from contract.packages import CHANNELS, MANIFEST, make_file_entry
 FOLDS: Final = 5
 CONFIGURATION: Final = "3d_fullres"
 # The patches and stages that nnU-Net 2.8 plans with the presets `nnunet` and `resenc-m` for a median image of 310 x 200
-# x 200 voxels of 1 mm. The last stage halves z alone: 112 = 16 x 7 is halved four times, 192 five times.
+# x 200 voxels of 1 mm. The last stage halves only z: 112 = 16 x 7 is halved four times, 192 five times.
 _PATCH: Final = (192, 112, 112)
 _FEATURES: Final = (32, 64, 128, 256, 320, 320)
 _UNETS: Final = "dynamic_network_architectures.architectures.unet"
@@ -33,14 +33,14 @@ _NETWORKS: Final[dict[str, tuple[str, dict[str, list[int]]]]] = {
     ),
 }
 PLAN_NAMES: Final = tuple(_NETWORKS)
-# A voxel is tumour if its PET lies this number of standard deviations above the mean of its tile.
-HOT: Final = 3.0
+# A voxel is tumour if its PET is this number of standard deviations above the mean of its tile.
+TUMOUR_SD: Final = 3.0
 
 
-def plans_named(name: str, shipped: Mapping[str, Any], *, quick: bool = False) -> dict[str, Any]:
-    """The shipped package's plans with the network called `name` at 1 mm.
+def make_plans(name: str, shipped: Mapping[str, Any], *, quick: bool = False) -> dict[str, Any]:
+    """Make plans from the shipped package's plans, with the network called `name` at 1 mm.
 
-    `quick` reduces it to two stages, few features and small patches of coarse voxels.
+    With `quick` it has two stages, few features and small patches of coarse voxels.
     """
     features = _FEATURES if not quick else (4, 8)
     stages = len(features)
@@ -64,11 +64,11 @@ def plans_named(name: str, shipped: Mapping[str, Any], *, quick: bool = False) -
 def write_random_package(root: Path, name: str, edition: str, *, quick: bool = False) -> Path:
     """Write a package of five folds with random weights, mirrored along every axis, with the edition's shipped heads.
 
-    One channel of the finest stage passes the PET through, so that the output looks like lesions and not like noise.
-    `quick` has two folds and one axis.
+    One channel of the finest stage passes the PET through, so that the output looks like lesions instead of noise. With
+    `quick` there are two folds and one axis.
     """
     shipped = DEFAULT_PACKAGES / edition
-    plans = plans_named(name, read_json(shipped / PLANS), quick=quick)
+    plans = make_plans(name, read_json(shipped / PLANS), quick=quick)
     write_json(root / PLANS, plans)
     shutil.copytree(shipped / "heads", root / "heads")
     folds = [f"fold_{fold}.safetensors" for fold in range(2 if quick else FOLDS)]
@@ -98,20 +98,22 @@ def pass_pet_through(network: torch.nn.Module) -> None:
     residual = hasattr(encoder, "stem")
     first: list[torch.nn.Conv3d] = [block.conv for block in (encoder.stem if residual else encoder.stages[0][0]).convs]
     for number, convolution in enumerate(first):
-        _carry(convolution, CHANNELS.index("PET") if number == 0 else 0)
+        _copy_channel(convolution, CHANNELS.index("PET") if number == 0 else 0)
     for block in encoder.stages[0].blocks if residual else ():
-        _carry(block.conv2.conv, None)  # its input is added to its output
+        _copy_channel(block.conv2.conv, None)  # The input of the block is added to its output.
     last: list[torch.nn.Conv3d] = [block.conv for block in decoder.stages[-1].convs]
     for number, convolution in enumerate(last):
-        _carry(convolution, convolution.in_channels // 2 if number == 0 else 0)  # the encoder's half comes second
+        _copy_channel(
+            convolution, convolution.in_channels // 2 if number == 0 else 0
+        )  # The encoder's channels come second.
     answer: torch.nn.Conv3d = decoder.seg_layers[-1]
     answer.weight.zero_()
     answer.weight[labels.GTVP, 0] = 1.0
-    answer.bias.copy_(torch.tensor([0.0, -HOT, -10.0 * HOT]))  # type: ignore[union-attr]
+    answer.bias.copy_(torch.tensor([0.0, -TUMOUR_SD, -10.0 * TUMOUR_SD]))  # type: ignore[union-attr]
 
 
-def _carry(convolution: torch.nn.Conv3d, source: int | None) -> None:
-    """Make output channel 0 a copy of input channel `source`, or zero without one."""
+def _copy_channel(convolution: torch.nn.Conv3d, source: int | None) -> None:
+    """Make output channel 0 a copy of input channel `source`, or zero if it is None."""
     convolution.weight[0].zero_()
     if source is not None:
         middle = tuple(size // 2 for size in convolution.kernel_size)

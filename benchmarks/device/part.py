@@ -12,7 +12,7 @@ from contract.errors import run_main
 
 
 def main(argv: list[str]) -> int:
-    """Run the function of the part with a CheckJob of the other fields; paths are absolute."""
+    """Run the function of the part with a `CheckJob` of the remaining fields; paths are absolute."""
     fields = json.loads(argv[0])
     module, _, function = fields.pop("function").partition(":")
     job = CheckJob(**{**fields, "folder": Path(fields["folder"]), "result": Path(fields["result"])})

@@ -1,4 +1,4 @@
-"""Phantoms through `predict` and an image: networks of full size, card against CPU, and a card that others fill."""
+"""Run `predict` and an image on phantoms: networks of full size, card against CPU, and a card without free memory."""
 
 from __future__ import annotations
 
@@ -28,44 +28,53 @@ from rehearsal.runners.runner import GIB, Call, Limits
 TASK: Final = load_edition().find_algorithm("segmentation")
 PASSES: Final = "passes"
 MARGIN_S: Final = "margin (s)"
-RUN_LIMITS: Final = (Limit(PASSES, least=1), Limit(MARGIN_S, least=0))
+RUN_LIMITS: Final = (Limit(PASSES, minimum=1), Limit(MARGIN_S, minimum=0))
 # A T4 has 16 GiB; the process limits itself to 14.
-CARD_LIMIT: Final = Limit(CARD_GIB, most=14.0)
+CARD_LIMIT: Final = Limit(CARD_GIB, maximum=14.0)
 # Rounding to float16 or bfloat16 moves single voxels at the border of a lesion.
-LEAST_DICE: Final = 0.95
-# GB that the other program leaves free; the context of `predict` takes a part of it, or does not fit.
+MIN_DICE: Final = 0.95
+# GB that another program leaves free. The context of `predict` takes a part of this memory, or does not fit.
 FREE_GB: Final = (1.0, 0.5, 0.2)
 _MEMORY_BYTES: Final = 16 * GIB
 # `predict` needs some seconds before its first pass.
-_LEAST_S: Final = 20.0
+_MIN_TIME_LIMIT_S: Final = 20.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One call of `predict`: its exit status, its seconds, its run record (empty if it wrote none), and its mask."""
+    """One call of `predict`.
+
+    Attributes:
+        status: Exit status.
+        seconds: Seconds of the process.
+        record: Run record; empty if there is no record.
+        mask: File of the mask.
+        last_line: Last line of the output.
+    """
 
     status: int
     seconds: float
     record: Mapping[str, Any]
     mask: Path
-    read_last_line: str
+    last_line: str
 
     @property
     def answered_by(self) -> str:
-        """The device of the network, or what answered in its place."""
+        """The device of the network, or the source of a mask that replaced it."""
         return str(self.record.get("device") or self.record.get("segmented_by"))
 
-    def failures(self, device: str) -> list[str]:
-        """The faults of it, where `device` should have computed."""
+    def find_failures(self, device: str) -> list[str]:
+        """Find the failures of a run on `device`."""
         if self.status or not self.record:
-            return [f"predict: exit status {self.status}, expected 0 and a run record: {self.read_last_line}"]
+            return [f"predict: exit status {self.status}, expected 0 and a run record: {self.last_line}"]
         if not self.mask.is_file():
             return ["predict: no mask"]
         return [] if self._is_by(device) else [f"answered by {self.answered_by}, expected the network on {device}"]
 
     def figures(self) -> dict[str, Any]:
-        """Seconds of each stage, passes, memory, and who answered."""
-        record, figures = self.record, {"process (s)": self.seconds, "answered by": self.answered_by}
+        """Return the seconds of each stage, passes, memory, and the device that answered."""
+        record = self.record
+        figures: dict[str, Any] = {"process (s)": self.seconds, "answered by": self.answered_by}
         if not record:
             return figures
         figures |= {f"{name} (s)": seconds for name, seconds in record["seconds"].items()}
@@ -80,86 +89,110 @@ class Run:
         return self.record["segmented_by"] == "network" and is_cpu == (device == "cpu")
 
 
-def predict(job: CheckJob, name: str, model: Path, input_dir: Path, device: str, limit_s: float, *options: str) -> Run:
-    """Run the task of the segmentation in a process of its own."""
+@dataclass(frozen=True)
+class RunInputs:
+    """A model package and the input of a phantom."""
+
+    model: Path
+    input_dir: Path
+
+
+def predict(job: CheckJob, name: str, inputs: RunInputs, device: str, limit_s: float, *options: str) -> Run:
+    """Run the task of the segmentation in its own process."""
     folder = job.folder / "runs" / name
     folder.mkdir(parents=True, exist_ok=True)
     record = folder / "record.json"
-    command = [sys.executable, "-m", "algorithm", "--task", TASK.name, "--model", str(model), "--input", str(input_dir)]
-    command += ["--output", str(folder / "output"), "--device", device, "--record", str(record)]
+    command = [sys.executable, "-m", "algorithm", "--task", TASK.name, "--model", str(inputs.model)]
+    command += [
+        "--input",
+        str(inputs.input_dir),
+        "--output",
+        str(folder / "output"),
+        "--device",
+        device,
+        "--record",
+        str(record),
+    ]
     command += ["--time-limit", f"{limit_s:.1f}", *options]
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start_s
     sys.stdout.write(done.stdout)
-    found = read_json(record) if record.is_file() else {}
-    read_last_line = (done.stdout.splitlines() or ["no output"])[-1]
-    return Run(done.returncode, seconds, found, next(folder.rglob("*.mha"), folder / "none"), read_last_line)
+    last_line = (done.stdout.splitlines() or ["no output"])[-1]
+    return Run(
+        status=done.returncode,
+        seconds=seconds,
+        record=read_json(record) if record.is_file() else {},
+        mask=next(folder.rglob("*.mha"), folder / "none"),
+        last_line=last_line,
+    )
 
 
-def patients(job: CheckJob) -> None:
-    """All folds and mirrors that fit a share of the part's time, at most the task's own limit."""
+def run_patients(job: CheckJob) -> None:
+    """Run all folds and mirrors that fit a fraction of the part's time, at most the task's own limit."""
     cases = [("default", "head_and_neck"), ("default", "whole_body"), ("resenc-m", "head_and_neck")]
     for number, (plan, size) in enumerate(cases):
-        model, input_dir = job.package(plan), job.input_dir(size)
-        limit_s = min(TASK.time_limit_s, max(_LEAST_S, 0.95 * job.left_s() / (len(cases) - number)))
-        run = predict(job, f"{plan}-{size}", model, input_dir, job.device, limit_s)
+        inputs = RunInputs(job.package(plan), job.input_dir(size))
+        limit_s = min(TASK.time_limit_s, max(_MIN_TIME_LIMIT_S, 0.95 * job.remaining_s() / (len(cases) - number)))
+        run = predict(job, f"{plan}-{size}", inputs, job.device, limit_s)
         limits = (*RUN_LIMITS, *((CARD_LIMIT,) if job.on_card else ())) if run.record else ()
         figures = {"time limit (s)": limit_s, **run.figures()}
-        job.row(f"{plan}, {size.replace('_', ' ')}", figures, limits, run.failures(job.device))
+        job.report(f"{plan}, {size.replace('_', ' ')}", figures, limits, run.find_failures(job.device))
 
 
-def agreement(job: CheckJob) -> None:
-    """One pass of the default network on the CPU and on the device: Dice of their masks by label."""
-    model, input_dir, runs = job.package("default"), job.input_dir("head_and_neck"), {}
+def compare_devices(job: CheckJob) -> None:
+    """Compare the masks of one pass of the default network on the device and on the CPU by Dice."""
+    inputs = RunInputs(job.package("default"), job.input_dir("head_and_neck"))
+    runs: list[Run] = []
     for number, device in enumerate((job.device, "cpu")):
-        limit_s = max(_LEAST_S, 0.9 * job.left_s() / (2 - number))
-        runs[number] = predict(job, f"agreement-{number}-{device}", model, input_dir, device, limit_s, "--passes", "1")
-        if failures := runs[number].failures(device):
-            job.row(f"one pass on {device}", runs[number].figures(), failures=failures)
+        limit_s = max(_MIN_TIME_LIMIT_S, 0.9 * job.remaining_s() / (2 - number))
+        run = predict(job, f"agreement-{number}-{device}", inputs, device, limit_s, "--passes", "1")
+        failures = run.find_failures(device)
+        if failures:
+            job.report(f"one pass on {device}", run.figures(), failures=failures)
             return
-    figures: dict[str, Any] = {
-        f"{device} (s)": runs[n].seconds for n, device in enumerate((f"first, {job.device}", "then, cpu"))
-    }
-    masks = [read_volume(runs[number].mask).array for number in runs]
-    found = {
-        f"Dice {labels.NAMES[label]}": dice(masks[0] == label, masks[1] == label) for label in labels.NAMES if label
-    }
-    dices = {name: value for name, value in found.items() if value is not None}
+        runs.append(run)
+    figures: dict[str, Any] = {f"first, {job.device} (s)": runs[0].seconds, "then, cpu (s)": runs[1].seconds}
+    masks = [read_volume(run.mask).array for run in runs]
+    dices: dict[str, float] = {}
+    for label in labels.FOREGROUND:
+        value = dice(masks[0] == label, masks[1] == label)
+        if value is not None:
+            dices[f"Dice {labels.NAMES[label]}"] = value
     differing = int((masks[0] != masks[1]).sum())
     failures = [] if dices else ["both masks are empty"]
-    limits = [Limit(name, least=LEAST_DICE) for name in dices]
-    job.row("masks", {**figures, **dices, "differing voxels": differing}, limits, failures)
+    limits = [Limit(name, minimum=MIN_DICE) for name in dices]
+    job.report("masks", {**figures, **dices, "differing voxels": differing}, limits, failures)
 
 
 def dice(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float | None:
-    """Dice coefficient of two boolean arrays; None if both are empty."""
+    """Compute the Dice coefficient of two boolean arrays; None if both are empty."""
     total = int(first.sum()) + int(second.sum())
     return 2 * int((first & second).sum()) / total if total else None
 
 
-def fallbacks(job: CheckJob) -> None:
-    """One pass of the default network at each level; the answer may come from the CPU, but it must come."""
-    model, input_dir = job.package("default"), job.input_dir("head_and_neck")
+def run_fallbacks(job: CheckJob) -> None:
+    """Run one pass of the default network at each level of free memory; the CPU may answer instead of the card."""
+    inputs = RunInputs(job.package("default"), job.input_dir("head_and_neck"))
     levels = FREE_GB if job.on_card else (None,)
     for number, free_gb in enumerate(levels):
-        limit_s = max(_LEAST_S, 0.9 * job.left_s() / (len(levels) - number))
+        limit_s = max(_MIN_TIME_LIMIT_S, 0.9 * job.remaining_s() / (len(levels) - number))
         name = "no card to fill" if free_gb is None else f"{free_gb:g} GB left"
-        with filled_card(free_gb):
-            run = predict(job, f"fallback-{number}", model, input_dir, job.device, limit_s, "--passes", "1")
-        failures = [text for text in run.failures(job.device) if not text.startswith("answered by")]
+        with fill_card(free_gb):
+            run = predict(job, f"fallback-{number}", inputs, job.device, limit_s, "--passes", "1")
+        failures = [text for text in run.find_failures(job.device) if not text.startswith("answered by")]
         notices = [str(notice["found"]) for notice in run.record.get("notices", ())]
         figures = run.figures() | {
             "time limit (s)": limit_s,
-            "last line": run.read_last_line,
+            "last line": run.last_line,
             "notices": "; ".join(notices),
         }
-        job.row(name, figures, failures=failures)
+        job.report(name, figures, failures=failures)
 
 
 @contextmanager
-def filled_card(free_gb: float | None) -> Iterator[None]:
-    """Take the card's memory but for `free_gb`; None takes nothing."""
+def fill_card(free_gb: float | None) -> Iterator[None]:
+    """Fill the card's memory except `free_gb`; None fills nothing."""
     if free_gb is None:
         yield
         return
@@ -174,15 +207,15 @@ def filled_card(free_gb: float | None) -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
-def image(job: CheckJob) -> None:
-    """One case with 16 GiB of memory, no network and, on a card, all cards; the run record says what answered.
+def run_image(job: CheckJob) -> None:
+    """Run one case in an image with 16 GiB of memory, without network, and with all cards if there is a card.
 
     Raises:
-        HecktorError: no image was named; EngineError if no container engine answers.
+        HecktorError: No image was named, or no container engine answers.
     """
     if job.image is None:
         raise HecktorError("--only image", "found no --image", "the image to run")
-    limits = Limits(_MEMORY_BYTES, min(TASK.time_limit_s, 0.9 * job.left_s()))
+    limits = Limits(_MEMORY_BYTES, min(TASK.time_limit_s, 0.9 * job.remaining_s()))
     folder = job.folder / "image"
     call = Call.create(f"hecktor-device-check-{job.folder.name.strip('.')}", folder, folder / "log", limits, None)
     shutil.copytree(job.input_dir("head_and_neck"), call.input_dir, dirs_exist_ok=True)
@@ -192,4 +225,4 @@ def image(job: CheckJob) -> None:
     mask = next(call.output_dir.rglob("*.mha"), call.output_dir / "none")
     run = Run(outcome.exit_code or 0, outcome.seconds, record, mask, lines[-1])
     checked = (*RUN_LIMITS, *((CARD_LIMIT,) if job.on_card else ())) if record else ()
-    job.row(job.image, run.figures(), checked, run.failures(job.device))
+    job.report(job.image, run.figures(), checked, run.find_failures(job.device))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import CUBES, QUICK_SLICES, check_values, cubes, distances
+from benchmarks.peers import CUBES, QUICK_SLICES, check_values, compute_distances, make_cubes
 from contract.errors import HecktorError
 
 PANOPTICA = """
@@ -62,4 +62,4 @@ def test_a_peer_that_cannot_run_is_an_error(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_distances_on_cubes() -> None:
-    assert {name: value for name, value in distances(cubes()).items() if name in CUBES} == CUBES
+    assert {name: value for name, value in compute_distances(make_cubes()).items() if name in CUBES} == CUBES

@@ -10,17 +10,17 @@ from pathlib import Path
 import pyperf
 import pytest
 
-from benchmarks.suite import HEADER, Benchmark, Timing, markdown, shown_seconds, table
+from benchmarks.suite import HEADER, Benchmark, Timing, format_markdown, format_seconds, make_rows
 
 
 def test_ratios_of_medians() -> None:
     """Medians 4 and 2 s: ratio 2."""
     timings = {"peer": Timing((2.0, 2.0), 10.0), "ours": Timing((1.0, 4.0, 5.0), 30.0)}
-    reference, measured = Benchmark("peer", ("true",)), Benchmark("ours", ("true",), "peer", most=2.0)
-    peer, ours = table([reference, measured], timings)
+    reference, measured = Benchmark("peer", ("true",)), Benchmark("ours", ("true",), "peer", max_ratio=2.0)
+    peer, ours = make_rows([reference, measured], timings)
     assert ours == ("ours", "1 s", "4 s", "30", "2", "peer", "at most 2: held")
     assert peer[3:] == ("10", "", "", "")
-    *_, row = table([reference, replace(measured, most=1.9)], timings)
+    *_, row = make_rows([reference, replace(measured, max_ratio=1.9)], timings)
     assert row[-1] == "at most 1.9: **not held**"
 
 
@@ -29,40 +29,42 @@ def test_the_start_is_subtracted_of_both() -> None:
     cases = [
         Benchmark("few read", ("true",)),
         Benchmark("few ours", ("true",)),
-        Benchmark("read", ("true",), less="few read"),
-        Benchmark("ours", ("true",), "read", most=0.8, less="few ours"),
+        Benchmark("read", ("true",), baseline="few read"),
+        Benchmark("ours", ("true",), "read", max_ratio=0.8, baseline="few ours"),
     ]
     seconds = {"few read": 1.0, "few ours": 2.0, "read": 5.0, "ours": 5.0}
-    *_, row = table(cases, {name: Timing((value,), None) for name, value in seconds.items()})
+    *_, row = make_rows(cases, {name: Timing((value,), None) for name, value in seconds.items()})
     assert row[4:] == ("0.75", "read (of both the start subtracted)", "at most 0.8: held")
-    *_, row = table(cases[1:], {name: Timing((value,), None) for name, value in seconds.items() if name != "few read"})
+    *_, row = make_rows(
+        cases[1:], {name: Timing((value,), None) for name, value in seconds.items() if name != "few read"}
+    )
     assert row[4:] == ("", "read (of both the start subtracted)", "")
 
 
 def test_memory_has_an_aim() -> None:
-    case = Benchmark("ours", ("true",), most_mib=100)
-    (row,) = table([case], {"ours": Timing((1.0,), 101.0)})
+    case = Benchmark("ours", ("true",), max_mib=100)
+    (row,) = make_rows([case], {"ours": Timing((1.0,), 101.0)})
     assert row[-1] == "at most 100 MiB: **not held**"
 
 
 def test_without_the_peer_there_is_no_ratio() -> None:
-    (row,) = table([Benchmark("ours", ("true",), "peer", most=2.0)], {"ours": Timing((1.0,), None)})
+    (row,) = make_rows([Benchmark("ours", ("true",), "peer", max_ratio=2.0)], {"ours": Timing((1.0,), None)})
     assert row == ("ours", "1 s", "1 s", "", "", "peer", "")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(12.34, "12.3 s"), (0.00456, "4.56 ms")])
 def test_shown_seconds(seconds: float, text: str) -> None:
-    assert shown_seconds(seconds) == text
+    assert format_seconds(seconds) == text
 
 
 def test_markdown_pads_its_columns() -> None:
-    assert list(markdown([("a", "bb"), ("ccc", "d")])) == ["| a   | bb |", "|-----|----|", "| ccc | d  |"]
+    assert list(format_markdown([("a", "bb"), ("ccc", "d")])) == ["| a   | bb |", "|-----|----|", "| ccc | d  |"]
 
 
 PROGRAM = """
 import sys, time
-from benchmarks.suite import Benchmark, run_suite, suite_options
-runner, options = suite_options(sys.argv[:1], sys.argv[1:])
+from benchmarks.suite import Benchmark, run_suite, parse_suite_options
+runner, options = parse_suite_options(sys.argv[:1], sys.argv[1:])
 sleep = Benchmark("sleep", lambda: (lambda: time.sleep(0.05)))
 run_suite(runner, "test", [sleep, Benchmark("command", (sys.executable, "-c", "pass"), "sleep"), Benchmark("other", ("false",))])
 """

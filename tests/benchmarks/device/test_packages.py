@@ -14,8 +14,8 @@ from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import PLANS, load_package
 from algorithm.network.tiles import list_passes
-from benchmarks.device.packages import PLAN_NAMES, plans_named, write_random_package
-from benchmarks.device.speed import flops_per_tile
+from benchmarks.device.packages import PLAN_NAMES, make_plans, write_random_package
+from benchmarks.device.speed import count_tile_flops
 from contract import labels
 from contract.editions import DEFAULT_EDITION
 from contract.io.files import read_json
@@ -23,9 +23,9 @@ from contract.io.files import read_json
 
 def full_size(name: str, *, quick: bool = False) -> dict[str, Any]:
     """The configuration of a network."""
-    configuration: dict[str, Any] = plans_named(name, read_json(DEFAULT_PACKAGE / PLANS), quick=quick)[
-        "configurations"
-    ]["3d_fullres"]
+    configuration: dict[str, Any] = make_plans(name, read_json(DEFAULT_PACKAGE / PLANS), quick=quick)["configurations"][
+        "3d_fullres"
+    ]
     return configuration
 
 
@@ -50,7 +50,7 @@ def test_operations_of_a_tile() -> None:
     (32 + 64) = 5,184. Up by 2^3, each of 4,096 voxels from one of 512: 2 x 8 x 4 = 64. Logits: 2 x 4 x 3 = 24.
     """
     expected = 4096 * (3888 + 64 + 24) + 512 * 5184
-    assert flops_per_tile(full_size("default", quick=True)) == expected
+    assert count_tile_flops(full_size("default", quick=True)) == expected
 
 
 @pytest.mark.parametrize("name", PLAN_NAMES)

@@ -39,7 +39,7 @@ def run_with(script: str, monkeypatch: pytest.MonkeyPatch, folder: Path, name: s
     """Run a part whose process is a shell script instead, with a deadline of `deadline_s`."""
     shell = ["env", f"ROWS={folder / name}.json", "sh", "-c", script]
     monkeypatch.setattr(check, "run_until", lambda _, deadline_s, log: run_until(shell, deadline_s, log))
-    part = CheckPart("speed:tiles", more.get("deadline_s", 60.0), "")
+    part = CheckPart("speed:time_tiles", more.get("deadline_s", 60.0), "")
     return check.run_part(name, part, options(), folder, time.monotonic() - more.get("spent_s", 0.0))
 
 
@@ -50,7 +50,7 @@ def test_a_part_that_outruns_its_deadline_keeps_its_rows_and_the_next_runs(
     good = run_with(ROW, monkeypatch, tmp_path, "patients")
     assert [slow["state"], good["state"]] == ["stopped at its deadline", "done"]
     assert [one["rows"] for one in (slow, good)] == [[{"name": "a", "figures": {}, "failures": []}]] * 2
-    document = check.summary("cuda", True, [slow, good])
+    document = check.summarise("cuda", True, [slow, good])
     assert (document["status"], document["stopped"]) == (0, ["tiles"])
 
 
@@ -59,29 +59,29 @@ def test_no_part_gets_more_than_what_is_left_of_the_whole(monkeypatch: pytest.Mo
     last = run_with("sleep 60", monkeypatch, tmp_path, spent_s=LIMIT_S - 1)
     assert last["state"] == "stopped at its deadline"
     assert last["deadline_s"] == pytest.approx(1.0, abs=0.1)
-    document = check.summary("cuda", True, [last])
+    document = check.summarise("cuda", True, [last])
     assert (document["status"], document["failures"]) == (1, ["tiles: stopped at its deadline"])  # it saw nothing
 
 
 def test_a_part_with_an_error_fails_and_shows_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     failed = run_with("echo no driver; exit 1", monkeypatch, tmp_path)
     assert (failed["state"], failed["log"]) == ("failed", ["no driver"])
-    assert check.summary("cuda", True, [failed])["failures"] == ["tiles: failed"]
+    assert check.summarise("cuda", True, [failed])["failures"] == ["tiles: failed"]
 
 
 @pytest.mark.parametrize(("figure", "failures"), [(14.0, 0), (14.1, 1), (None, 1)])
 def test_limits(figure: float | None, failures: int) -> None:
     """At most 14; a figure that was not measured keeps no limit."""
-    found = Limit("GiB", most=14.0).failure({} if figure is None else {"GiB": figure})
+    found = Limit("GiB", maximum=14.0).find_failure({} if figure is None else {"GiB": figure})
     assert (found is not None) == bool(failures)
-    assert Limit("GiB", least=1).failure({"GiB": float("nan")}) is not None
+    assert Limit("GiB", minimum=1).find_failure({"GiB": float("nan")}) is not None
 
 
 def test_parts_that_run() -> None:
     """Always the machine first; the image only if it is named."""
-    assert check.chosen_parts(None, None) == [name for name in PARTS if name != "image"]
-    assert check.chosen_parts(["tiles"], None) == ["machine", "tiles"]
-    assert check.chosen_parts(["tiles"], "an:image") == ["machine", "tiles", "image"]
+    assert check.select_parts(None, None) == [name for name in PARTS if name != "image"]
+    assert check.select_parts(["tiles"], None) == ["machine", "tiles"]
+    assert check.select_parts(["tiles"], "an:image") == ["machine", "tiles", "image"]
 
 
 def test_without_a_card_nothing_else_runs_and_nothing_is_written(

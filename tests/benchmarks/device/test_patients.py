@@ -43,8 +43,8 @@ def run(mask: Path, **changes: Any) -> Run:
 def test_who_answered(changes: dict[str, Any], device: str, fails: bool, tmp_path: Path) -> None:
     mask = tmp_path / "mask.mha"
     mask.touch()
-    assert bool(run(mask, **changes).failures(device)) is fails
-    assert run(tmp_path / "none", **changes).failures(device)
+    assert bool(run(mask, **changes).find_failures(device)) is fails
+    assert run(tmp_path / "none", **changes).find_failures(device)
 
 
 def test_figures_of_a_run_record(tmp_path: Path) -> None:

@@ -14,18 +14,18 @@ from contract.errors import HecktorError
 def test_largest_first_into_the_first_folder_that_holds_it() -> None:
     """Of 10: 7 opens a folder, 5 another, 3 fills the first, 5 the second, and 1 needs a third."""
     sizes = {"a": 3, "b": 7, "c": 5, "d": 1, "e": 5}
-    assert wheels.split(sizes, 10) == [["b", "a"], ["c", "e"], ["d"]]
-    assert wheels.split({}, 10) == []
+    assert wheels.split_into_folders(sizes, 10) == [["b", "a"], ["c", "e"], ["d"]]
+    assert wheels.split_into_folders({}, 10) == []
 
 
 def test_a_wheel_larger_than_a_transfer_is_an_error_that_names_it() -> None:
     with pytest.raises(HecktorError, match=r"big\.whl: found 2\.0 MiB"):
-        wheels.split({"big.whl": 2 * wheels.MIB, "small.whl": 1}, wheels.MIB)
+        wheels.split_into_folders({"big.whl": 2 * wheels.MIB, "small.whl": 1}, wheels.MIB)
 
 
 def test_what_is_carried() -> None:
     """Everything of the lock that the other machine lacks, with checksums; torch and numpy are never among it."""
-    carried = wheels.requirements(wheels.LOCK.read_text())
+    carried = wheels.parse_requirements(wheels.LOCK.read_text())
     assert {
         "simpleitk",
         "monai",
@@ -45,7 +45,7 @@ def test_a_wheel_packed_smaller_has_the_same_files(tmp_path: Path) -> None:
         for name, content in files.items():
             archive.writestr(name, content)
     before = wheel.stat().st_size
-    wheels.pack_smaller(wheel)
+    wheels.recompress(wheel)
     with zipfile.ZipFile(wheel) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == files
     assert wheel.stat().st_size < before / 10
