@@ -32,7 +32,7 @@ from contract.processes import count_usable_cpus
 from contract.release.layout import require_release
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
-_LARGEST_SEED: Final = 2**31
+_MAX_SEED: Final = 2**31
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[Parser], str], Parser]
 
@@ -41,15 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one step of a training, or all of them.
 
     Raises:
-        HecktorError: a step failed or was interrupted by Ctrl-C.
+        HecktorError: A step failed or was interrupted by Ctrl-C.
     """
-    arguments = parser().parse_args(argv)
-    is_begun = arguments.step not in ("all", "prepare")
-    require_folders(arguments, "--release", "--nnunet", "--code", *(["--work"] if is_begun else []))
+    arguments = make_parser().parse_args(argv)
+    continues = arguments.step not in ("all", "prepare")
+    require_folders(arguments, "--release", "--nnunet", "--code", *(["--work"] if continues else []))
     require_files(arguments, "--suv-factors", "--description")
     require_paths(arguments, "--networks", "--average", "--masks")
     work = WorkFolders(arguments.work.resolve())
-    if is_begun:
+    if continues:
         work.require(work.cases_json)
     else:
         require_release(arguments.release.absolute(), load_edition(arguments.edition))
@@ -59,55 +59,60 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with ExitStack() as locks:
-            for output in _locked_outputs(arguments, work):
+            for output in _list_locked_outputs(arguments, work):
                 locks.enter_context(lock_output(output))
             return STEPS[arguments.step](arguments, work)
     except KeyboardInterrupt:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
 
 
-def _locked_outputs(arguments: argparse.Namespace, work: WorkFolders) -> list[Path]:
-    """Return what only one process may write: the working directory, except for steps that may run side by side.
+def _list_locked_outputs(arguments: argparse.Namespace, work: WorkFolders) -> list[Path]:
+    """List the files and folders that only one process may write.
 
-    Each network is locked by the process that trains it.
+    The working directory is not locked for steps that may run at the same time. Each network is locked by the process
+    that trains it.
     """
-    output = getattr(arguments, "output", None)
+    outputs = []
     may_run_twice = arguments.step in ("fold", "export", "answers") or getattr(arguments, "check_only", False)
-    return [*([] if may_run_twice else [work.root]), *([] if output is None else [output])]
+    if not may_run_twice:
+        outputs.append(work.root)
+    if getattr(arguments, "output", None) is not None:
+        outputs.append(arguments.output)
+    return outputs
 
 
-def parser() -> Parser:
-    """The command line."""
+def make_parser() -> Parser:
+    """Make the parser of the command line."""
     train = Parser(prog="hecktor train", description="Train a model package on a cohort.")
     steps = train.add_subparsers(dest="step", required=True)
-    work, jobs = _work(), _jobs()
+    work, jobs = _make_work_option(), _make_jobs_option()
 
-    def step(name: str, parents: list[Parser], about: str) -> Parser:
-        # Answers are only copied.
+    def add_step(name: str, parents: list[Parser], about: str) -> Parser:
+        # Answers are only copied, so that the step needs no processes.
         parents = [work, *([] if name == "answers" else [jobs]), *parents]
         description = f"{about[0].upper()}{about[1:]}."
         added = steps.add_parser(name, parents=parents, help=about, description=description)
         added.set_defaults(step=name)
         return added
 
-    _add_networks(step)
-    _add_heads(step)
+    _add_network_steps(add_step)
+    _add_head_steps(add_step)
     return train
 
 
-def _add_networks(step: _AddStep) -> None:
-    """All steps at once, and those up to trained networks."""
-    prepare, plan, preset = _prepare(), _plan(), _preset()
-    device, gpus = _device(), _gpus()
-    step(
+def _add_network_steps(add_step: _AddStep) -> None:
+    """Add `all` and the steps up to trained networks."""
+    prepare, plan, preset = _make_prepare_options(), _make_plan_options(), _make_preset_option()
+    device, gpus = _make_device_option(), _make_gpu_options()
+    add_step(
         "all",
-        [preset, prepare, plan, device, gpus, _networks(), _export(), _code()],
+        [preset, prepare, plan, device, gpus, _make_networks_option(), _make_export_options(), _make_code_option()],
         "run all steps in order; continues an interrupted run",
     )
-    first = step("prepare", [preset, prepare], "check the release and write the data set")
-    first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
-    step("plan", [preset, plan], "plan and preprocess with nnU-Net")
-    fold = step("fold", [device, gpus], "train one network, or all unfinished ones")
+    check = add_step("prepare", [preset, prepare], "check the release and write the data set")
+    check.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
+    add_step("plan", [preset, plan], "plan and preprocess with nnU-Net")
+    fold = add_step("fold", [device, gpus], "train one network, or all unfinished ones")
     fold.add_argument(
         "--fold", type=whole_number(0), help="number of a fold: first the balanced folds, then the left-out centres"
     )
@@ -115,16 +120,16 @@ def _add_networks(step: _AddStep) -> None:
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
 
 
-def _add_heads(step: _AddStep) -> None:
-    """The steps from out-of-fold masks to the package."""
-    device, networks, code = _device(), _networks(), _code()
-    step("postprocess", [device, networks, code], "find minimum lesion volumes on the out-of-fold masks")
-    heads = step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
+def _add_head_steps(add_step: _AddStep) -> None:
+    """Add the steps from out-of-fold masks to the package."""
+    device, networks, code = _make_device_option(), _make_networks_option(), _make_code_option()
+    add_step("postprocess", [device, networks, code], "find minimum lesion volumes on the out-of-fold masks")
+    heads = add_step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",
         metavar=f"DIR|{REFERENCE}",
         help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
-        "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
+        "masks, whose heads are written to reference_masks/; needs no networks",
     )
     heads.add_argument(
         "--average",
@@ -145,48 +150,48 @@ def _add_heads(step: _AddStep) -> None:
         "--nnunet",
         type=Path,
         metavar="RESULTS",
-        help="out-of-fold masks of a finished nnU-Net training, DatasetXXX/Trainer__Plans__3d_fullres: those of "
+        help="take the out-of-fold masks of a finished nnU-Net training, DatasetXXX/Trainer__Plans__3d_fullres, from "
         "fold_*/validation",
     )
-    step("report", [], "write the training report")
-    step("export", [_export(), code], "write the model package")
-    answers = step("answers", [], "write held-out masks, risks and classes as plain files, to compare trainings")
+    add_step("report", [], "write the training report")
+    add_step("export", [_make_export_options(), code], "write the model package")
+    answers = add_step("answers", [], "write held-out masks, risks and classes as plain files, to compare trainings")
     answers.add_argument("--output", type=Path, required=True, help="new folder, with a subfolder for each model")
     answers.add_argument("--probabilities", action="store_true", help="also write the probabilities of GTVp and GTVn")
 
 
-def _option(*names: str, **settings: Any) -> Parser:
-    """A parser with one option, for the parents of steps that share it."""
+def _make_option(*names: str, **settings: Any) -> Parser:
+    """Make a parser with one option, for the parents of steps that share it."""
     parser = Parser(add_help=False)
     parser.add_argument(*names, **settings)
     return parser
 
 
-def _work() -> Parser:
-    return _option("--work", type=Path, required=True, help="working directory of the training")
+def _make_work_option() -> Parser:
+    return _make_option("--work", type=Path, required=True, help="working directory of the training")
 
 
-def _jobs() -> Parser:
+def _make_jobs_option() -> Parser:
     about = "number of processes or threads (default: %(default)s)"
-    return _option("--jobs", type=whole_number(1), default=count_usable_cpus(), help=about)
+    return _make_option("--jobs", type=whole_number(1), default=count_usable_cpus(), help=about)
 
 
-def _preset() -> Parser:
+def _make_preset_option() -> Parser:
     about = "defaults of spacing and plan (default for phantoms: short; a release of patients needs one by name)"
-    return _option("--preset", choices=tuple(PRESETS), help=about)
+    return _make_option("--preset", choices=tuple(PRESETS), help=about)
 
 
-def _device() -> Parser:
+def _make_device_option() -> Parser:
     about = "device of the networks (default: cuda if a card answers, else cpu)"
-    return _option("--device", choices=("auto", "cpu", "cuda"), default="auto", help=about)
+    return _make_option("--device", choices=("auto", "cpu", "cuda"), default="auto", help=about)
 
 
-def _networks() -> Parser:
+def _make_networks_option() -> Parser:
     about = "use the networks of a model package (folder or .tar.gz), trained without any of these patients"
-    return _option("--networks", type=Path, metavar="PACKAGE", help=about)
+    return _make_option("--networks", type=Path, metavar="PACKAGE", help=about)
 
 
-def _gpus() -> Parser:
+def _make_gpu_options() -> Parser:
     parser = Parser(add_help=False)
     add = parser.add_argument
     add(
@@ -200,14 +205,14 @@ def _gpus() -> Parser:
     return parser
 
 
-def _code() -> Parser:
+def _make_code_option() -> Parser:
     parser = Parser(add_help=False)
     what = ": its class Head competes with the built-in heads, its class Features adds features, its networks are used"
     add_code_option(parser, what)
     return parser
 
 
-def _prepare() -> Parser:
+def _make_prepare_options() -> Parser:
     parser = Parser(add_help=False)
     add = parser.add_argument
     add("--release", type=Path, required=True, help="folder of the release")
@@ -216,8 +221,8 @@ def _prepare() -> Parser:
         type=positive_number(),
         nargs=3,
         metavar=("X", "Y", "Z"),
-        help="voxel size of the prepared images in mm (default: that of earlier prepared images; else the preset's, "
-        "3 3 3 for short and 1 1 1 for the others)",
+        help="voxel size of the prepared images in mm (default: the size of earlier prepared images, or else the "
+        "preset's, 3 3 3 for short and 1 1 1 for the others)",
     )
     add(
         "--folds",
@@ -227,7 +232,7 @@ def _prepare() -> Parser:
     )
     add(
         "--seed",
-        type=whole_number(0, _LARGEST_SEED),
+        type=whole_number(0, _MAX_SEED),
         default=0,
         help="seed of splits, training and heads (default: %(default)s)",
     )
@@ -250,7 +255,7 @@ def _prepare() -> Parser:
     return parser
 
 
-def _plan() -> Parser:
+def _make_plan_options() -> Parser:
     parser = Parser(add_help=False)
     add = parser.add_argument
     add("--epochs", type=whole_number(1), help="number of epochs of each network")
@@ -269,16 +274,21 @@ def _plan() -> Parser:
         metavar="NAME|MODULE:CLASS",
         help="a variant of nnU-Net's trainer, such as nnUNetTrainerNoDA, or your subclass in a folder of PYTHONPATH",
     )
-    add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")
+    add(
+        "--starting-weights",
+        type=_resolve_path,
+        metavar="PATH",
+        help="start from a checkpoint of nnU-Net or a model package",
+    )
     add("--pet-dropout", type=number_within(0, 1), metavar="P", help="probability that a training patch has no PET")
     return parser
 
 
-def _path(text: str) -> str:
+def _resolve_path(text: str) -> str:
     return str(Path(text).resolve())
 
 
-def _export() -> Parser:
+def _make_export_options() -> Parser:
     parser = Parser(add_help=False)
     add = parser.add_argument
     add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")

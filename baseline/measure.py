@@ -1,4 +1,4 @@
-"""Segment each patient with the networks that never saw it, and measure the lesions for the heads."""
+"""Measurement of out-of-fold masks: features of the lesions for the heads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
-from baseline.cache import cache, key_of, load_cached
+from baseline.cache import compute_key, load_cached, store_cached
 from baseline.export import export_networks
-from baseline.network.jobs import final_checkpoints
-from baseline.network.planning import plan_key
+from baseline.network.jobs import list_final_checkpoints
+from baseline.network.planning import compute_plan_key
 from baseline.network.plans import read_plan
 from baseline.package.existing import check_spacing, existing_networks, networks_record
 from baseline.preparation import read_preparation
@@ -28,62 +28,69 @@ if TYPE_CHECKING:  # imports torch, which only the measurement needs
 def measure_out_of_fold(
     work: WorkFolders, device: str = "auto", jobs: int = 1, code: Code | None = None
 ) -> dict[str, Features]:
-    """Segment each patient with the networks that never saw it, and measure the lesions.
+    """Segment each patient with the networks that never saw the patient, and measure the lesions.
 
-    Returns features by patient ID, also written below `out_of_fold/unfiltered` with the masks;
-    `postprocess_masks` and `features_for_heads` give those of the later steps.
+    Masks and features are also written below `out_of_fold/unfiltered`. `postprocess_masks` and
+    `select_features_for_heads` return the features of the later steps.
+
+    Returns:
+        Features by patient ID, before postprocessing.
 
     Raises:
-        HecktorError: a network is not trained, or networks of a package expect another spacing.
+        HecktorError: A network is not trained, or the networks of a package expect another spacing.
     """
     from baseline.network.out_of_fold import MEASURE_VERSION, is_segmented, segment_out_of_fold
 
     cases, existing = read_cases(work), existing_networks(work)
-    run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device, code)
+    run = _make_fold_run(work, device) if existing is None else _make_package_run(work, existing, device, code)
     patients = [case.patient_id for case in cases]
     prepared = read_preparation(work)
     versions = {"version": MEASURE_VERSION, "features": features_version(prepared.smallest_lesions)}
     made_from = {"networks": run.made_from, "patients": patients, "images": prepared.data, **versions}
-    key = key_of(work, [case.dose for case in cases], made_from)
+    key = compute_key(work, [case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)
     complete = all(is_segmented(work, name) for name in patients)
     if features is None or not complete:
         measured = segment_out_of_fold(work, cases, run, jobs)
         if features is None:
-            cache(work.unfiltered_features_json, key, measured)
+            store_cached(work.unfiltered_features_json, key, measured)
         features = measured
     return features
 
 
 def postprocess_masks(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """Find minimum volumes and apply them to the out-of-fold masks; returns the features after them."""
+    """Find minimum volumes and apply them to the out-of-fold masks; return the features of the new masks."""
     from baseline.postprocessing.step import postprocess
 
     return postprocess(work, measured, jobs)
 
 
-def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """The features that heads are fitted on: after postprocessing, if that step was run; else as measured."""
-    from baseline.postprocessing.step import keep_all, postprocess
+def select_features_for_heads(
+    work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1
+) -> dict[str, Features]:
+    """Return the features for the heads: after postprocessing if this step was run, otherwise as measured."""
+    from baseline.postprocessing.step import copy_unfiltered, postprocess
 
-    return postprocess(work, measured, jobs) if work.postprocessing_json.is_file() else keep_all(work, measured)
+    if work.postprocessing_json.is_file():
+        return postprocess(work, measured, jobs)
+    return copy_unfiltered(work, measured)
 
 
-def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
-    """Each patient by the trained networks of the fold that held it out."""
+def _make_fold_run(work: WorkFolders, device: str) -> OutOfFoldRun:
+    """Make the run that segments each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun
 
-    finals = final_checkpoints(work)
+    finals = list_final_checkpoints(work)
     checkpoints = tuple(itertools.chain.from_iterable(finals.values()))
     # The average matters only where several networks held the patient out.
     average = {"average": "probabilities"} if len(finals) > 1 else {}
-    networks = key_of(work, checkpoints, {"plan": plan_key(work, read_plan(work)), **average})
+    networks = compute_key(work, checkpoints, {"plan": compute_plan_key(work, read_plan(work)), **average})
     fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}
     return OutOfFoldRun(lambda: export_networks(work), fold_of, networks, device)
 
 
-def _run_of_package(work: WorkFolders, package: ModelPackage, device: str, code: Code | None) -> OutOfFoldRun:
-    """Every patient by all networks of a package."""
+def _make_package_run(work: WorkFolders, package: ModelPackage, device: str, code: Code | None) -> OutOfFoldRun:
+    """Make the run that segments every patient by all networks of a package."""
     from baseline.network.out_of_fold import OutOfFoldRun
 
     check_spacing(package, read_preparation(work).spacing_mm)

@@ -1,4 +1,4 @@
-"""An entrant's own features: measured on stored masks, or fitted to outcomes over the folds and measured out-of-fold.
+"""Custom features: measured on stored masks, or fitted to outcomes over the folds and measured out-of-fold.
 
 Nothing is segmented again, and an interrupted run is resumed.
 """
@@ -19,12 +19,12 @@ from algorithm.heads.cube import CHANNELS
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, find_hooks, folds_in
 from algorithm.heads.measure import clinical_features, clinical_names
-from baseline.cache import Sources, cache, key_of, keys_of, load_cached, map_items
-from baseline.heads.cubes import PatientCubes, cut_cubes, images_of
+from baseline.cache import Sources, compute_key, compute_keys, load_cached, map_items, store_cached
+from baseline.heads.cubes import PatientCubes, cut_cubes, read_feature_images
 from baseline.network.nnunet import explain_failures
-from baseline.preparation import edition_of
-from baseline.release.cases import ReleaseCase, head_answers, image_paths
-from baseline.release.splits import read_splits, seed_of
+from baseline.preparation import read_training_edition
+from baseline.release.cases import ReleaseCase, image_paths, list_head_specs
+from baseline.release.splits import derive_seed, read_splits
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.documents import Document, read_document
@@ -35,8 +35,8 @@ from contract.io.files import atomic_folder, write_json
 _FITTED_VERSION: Final = 3
 # Increment when the same masks, images and code give other features.
 _MEASURED_VERSION: Final = 1
-# A network that normalises over batches fails with fewer.
-_LEAST_PATIENTS: Final = 4
+# A network that normalises over batches fails with fewer patients.
+_MIN_PATIENTS: Final = 4
 _RESULT: Final = "features.json"
 _IF_FULL: Final = "a GPU or RAM with more free memory, or smaller cubes or batches in your code"
 _IF_LOST: Final = "a device that answers; the same command goes on with the unfinished folds"
@@ -46,9 +46,9 @@ class FoldFeatures(Document):
     """Out-of-fold features of the fitted folds.
 
     Attributes:
-        key: digest of everything that they are made from.
+        key: Digest of all inputs.
         code: sha256 of the folder of code.
-        features: the features by patient ID.
+        features: Features by patient ID.
     """
 
     key: str
@@ -59,76 +59,75 @@ class FoldFeatures(Document):
 def fit_over_folds(
     work: WorkFolders, cases: Sequence[ReleaseCase], hook: FeatureHook, device: str = "auto", jobs: int = 1
 ) -> dict[str, Features]:
-    """Fit a hook on all folds but one, for each fold, and measure the held-out patients; features by patient ID.
+    """Fit a hook without each fold in turn, and measure the held-out patients; return features by patient ID.
 
     Finished folds of the same masks, images, outcomes and code are skipped.
 
     Raises:
-        ModelPackageError: the class lacks something that a fit needs, or its code fails.
-        HecktorError: a fold has too few patients, or the device does not answer, is full or is lost.
+        ModelPackageError: The class lacks something that a fit needs, or its code fails.
+        HecktorError: A fold has too few patients, or the device does not answer, is full or is lost.
     """
     from algorithm.network.devices import as_inference, device_named
 
-    voxels, spacing_mm = hook.hook.cube
-    names, margin = list(hook.units), getattr(hook.hook, "margin", 0)
-    folds, key, root = read_splits(work).folds, _key(work, cases, hook), _root(work, hook.name)
-    if waiting := [n for n in range(len(folds)) if not _is_done(root, n, key)]:
+    names, (voxels, spacing_mm) = list(hook.units), hook.hook.cube
+    folds, key, root = read_splits(work).folds, _compute_fit_key(work, cases, hook), _hook_folder(work, hook.name)
+    if waiting := [fold for fold in range(len(folds)) if not _is_done(root, fold, key)]:
         card = device_named(device)
+        margin = getattr(hook.hook, "margin", 0)
         with explain_failures(hook.title, _IF_FULL, _IF_LOST):
-            known, cubes = cut_cubes(work, cases, voxels + 2 * margin, spacing_mm, jobs)
-        least = min(len({case.patient_id for case in known} - set(fold)) for fold in folds)
-        if least < _LEAST_PATIENTS:
-            found = f"{least} training patients with a tumour and a PET in a fold"
-            raise HecktorError(hook.title, found, f"at least {_LEAST_PATIENTS}")
+            usable_cases, cubes = cut_cubes(work, cases, voxels + 2 * margin, spacing_mm, jobs)
+        smallest = min(len({case.patient_id for case in usable_cases} - set(fold)) for fold in folds)
+        if smallest < _MIN_PATIENTS:
+            problem = f"{smallest} training patients with a tumour and a PET in a fold"
+            raise HecktorError(hook.title, problem, f"at least {_MIN_PATIENTS}")
         (root / _RESULT).unlink(missing_ok=True)  # after an interruption, folds may differ in code or inputs
-        _forget_folds(work, hook.name, len(folds))
+        _remove_extra_folds(work, hook.name, len(folds))
         for fold in tqdm(waiting, desc=hook.title, unit="fold"):
             with explain_failures(f"{hook.title}, fold {fold}", _IF_FULL, _IF_LOST), as_inference(card):
-                _fit_fold(work, fold, key, (known, cubes), hook, str(card))
-    features: dict[str, Features] = {case.patient_id: dict.fromkeys(names) for case in cases}
+                features = _fit_fold(work, fold, (usable_cases, cubes), hook, str(card))
+                store_cached(_record_path(root, fold), key, features)
+    features = {case.patient_id: dict.fromkeys(names) for case in cases}
     for fold in range(len(folds)):
-        features |= load_cached(_record(root, fold), key)
+        features |= load_cached(_record_path(root, fold), key)
     content = FoldFeatures(key=key, code=hook.code.digest(hook.name), features=features)
     write_json(root / _RESULT, content.model_dump(mode="json"))
     return features
 
 
 def _fit_fold(
-    work: WorkFolders,
-    fold: int,
-    key: str,
-    patients: tuple[list[ReleaseCase], Any],
-    hook: FeatureHook,
-    device: str,
-) -> None:
-    (cases, cubes), splits, edition = patients, read_splits(work), edition_of(work)
-    held = set(splits.folds[fold])
-    train = np.array([n for n, case in enumerate(cases) if case.patient_id not in held], dtype=np.int64)
-    some, root = [cases[n] for n in train], _root(work, hook.name)
+    work: WorkFolders, fold: int, patients: tuple[list[ReleaseCase], Any], hook: FeatureHook, device: str
+) -> dict[str, Features]:
+    """Fit a hook without a fold, and measure the fold's patients; `patients` are the cases and their cubes."""
+    cases, cubes = patients
+    splits, edition, root = read_splits(work), read_training_edition(work), _hook_folder(work, hook.name)
+    held_out = set(splits.folds[fold])
+    train = np.array([number for number, case in enumerate(cases) if case.patient_id not in held_out], dtype=np.int64)
+    train_cases = [cases[number] for number in train]
     rows = [clinical_features(case.patient, edition.clinical) for case in cases]
-    ids = [case.patient_id for case in some]
+    ids = [case.patient_id for case in train_cases]
     clinical = pd.DataFrame([rows[n] for n in train], ids, list(clinical_names(edition.clinical)), np.float64)
-    _record(root, fold).unlink(missing_ok=True)  # it describes earlier files
+    outcomes = make_outcomes_table(work, train_cases)
+    seed = derive_seed(splits.seed, fold, hook.name)
+    _record_path(root, fold).unlink(missing_ok=True)  # it describes earlier files
     with atomic_folder(root / f"fold_{fold}") as folder:
-        given = PatientCubes(cubes, train), clinical, outcomes_table(work, some)
-        _called(hook, "fit", hook.hook.fit, folder, device, *given, seed_of(splits.seed, fold, hook.name))
-        if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files alone
+        _call_hook(hook, "fit", hook.hook.fit, folder, device, PatientCubes(cubes, train), clinical, outcomes, seed)
+        if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files, no empty folders
             expected = "files in the folder that it is given"
             raise ModelPackageError(f"features {hook.reference}: fit", "found no file", expected)
-    instance = _called(hook, "made", hook.make_instance, root / f"fold_{fold}", device)
+    model = _call_hook(hook, "made", hook.make_instance, root / f"fold_{fold}", device)
     margin = getattr(hook.hook, "margin", 0)
     inner = slice(margin, cubes.shape[-1] - margin)
     features = {}
-    for n, case in enumerate(cases):
-        if case.patient_id in held:
-            cube = cubes[n, :CHANNELS, inner, inner, inner].astype(np.float32)
-            measure = partial(hook.measure_cube, instance, cube, rows[n], device)
-            features[case.patient_id] = _called(hook, "measure", measure)
-    cache(_record(root, fold), key, features)
+    for number, case in enumerate(cases):
+        if case.patient_id in held_out:
+            cube = cubes[number, :CHANNELS, inner, inner, inner].astype(np.float32)
+            measure = partial(hook.measure_cube, model, cube, rows[number], device)
+            features[case.patient_id] = _call_hook(hook, "measure", measure)
+    return features
 
 
-def _called(hook: FeatureHook, step: str, function: Callable[..., Any], *values: Any) -> Any:
-    """Call the hook's code; our own errors and those of a device are raised as they are."""
+def _call_hook(hook: FeatureHook, step: str, function: Callable[..., Any], *values: Any) -> Any:
+    """Call the hook's code; a `HecktorError` and a failure of the device are raised unchanged."""
     from algorithm.network.devices import is_device_failure
 
     def passes(problem: BaseException) -> bool:
@@ -137,96 +136,97 @@ def _called(hook: FeatureHook, step: str, function: Callable[..., Any], *values:
     return hook.call(step, function, *values, passes=passes)
 
 
-def outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFrame:
-    """Outcomes of patients, NaN where missing: `rfs_days` and `rfs_event` of a risk, the number of a class."""
+def make_outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFrame:
+    """Make the table of outcomes: `rfs_days` and `rfs_event` of a risk, the number of a class; NaN is missing."""
     columns: dict[str, list[float]] = {}
-    for answer in head_answers(edition_of(work)):
-        known = [case.outcome(answer) if case.has(answer) else None for case in cases]
+    for answer in list_head_specs(read_training_edition(work)):
+        outcomes = [case.get_outcome(answer) if case.has_outcome(answer) else None for case in cases]
         if answer.kind == "risk":
-            days = [case.outcomes.get(answer.columns["time"]) if case.has(answer) else None for case in cases]
-            columns[f"{answer.name}_days"] = [np.nan if one is None else float(str(one)) for one in days]
-            columns[f"{answer.name}_event"] = [np.nan if one is None else float(bool(one)) for one in known]
+            days = [case.outcomes.get(answer.columns["time"]) if case.has_outcome(answer) else None for case in cases]
+            columns[f"{answer.name}_days"] = [np.nan if value is None else float(str(value)) for value in days]
+            columns[f"{answer.name}_event"] = [np.nan if value is None else float(bool(value)) for value in outcomes]
         else:
-            columns[answer.name] = [np.nan if one is None else float(answer.classes.index(one)) for one in known]
+            numbers = [None if value is None else answer.classes.index(value) for value in outcomes]
+            columns[answer.name] = [np.nan if number is None else float(number) for number in numbers]
     return pd.DataFrame(columns, [case.patient_id for case in cases], dtype=np.float64)
 
 
 def load_fitted_hooks(root: Path, heads: Iterable[Head], code: Code) -> list[FeatureHook]:
-    """The hooks that measure features of these heads, with the fitted files in the folder `root`."""
+    """Load the hooks that measure features of these heads, with the fitted files in the folder `root`."""
     hooks = find_hooks(root, heads, code)
     return [hook for hook in hooks if not hook.folds or (root / FOLDER / hook.name / _RESULT).is_file()]
 
 
-def fits_stamp(work: WorkFolders) -> dict[str, Any]:
-    """The fitted features' part of the heads' cache key; empty without any."""
-    keys = {name: content.key for name, content in _results(work).items()}
+def make_fits_stamp(work: WorkFolders) -> dict[str, Any]:
+    """Make the part of the heads' cache key for fitted features; empty if there are no fitted features."""
+    keys = {name: content.key for name, content in _read_results(work).items()}
     return {"fitted": keys} if keys else {}
 
 
-def code_of_fits(work: WorkFolders) -> dict[str, str]:
-    """The sha256 of the code of each entrant's fitted features, by its folder."""
-    return {name: content.code for name, content in _results(work).items()}
+def read_fit_digests(work: WorkFolders) -> dict[str, str]:
+    """Read the sha256 of the code of fitted features, by the code's folder."""
+    return {name: content.code for name, content in _read_results(work).items()}
 
 
-def forget_other_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
-    """Remove the results of code that is not among these hooks; the fitted files of its folds stay."""
-    for name in _results(work).keys() - {hook.name for hook in hooks}:
-        (_root(work, name) / _RESULT).unlink()
+def remove_other_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
+    """Remove the results of code that is not among these hooks; the fitted files of the folds remain."""
+    for name in _read_results(work).keys() - {hook.name for hook in hooks}:
+        (_hook_folder(work, name) / _RESULT).unlink()
 
 
-def _forget_folds(work: WorkFolders, name: str, number: int) -> None:
-    """Remove the files of folds beyond the first `number`: of splits with more folds, which a package must not hold."""
-    kept = {f"fold_{fold}" for fold in range(number)}
+def _remove_extra_folds(work: WorkFolders, name: str, number: int) -> None:
+    """Remove the files of folds beyond the first `number`, which earlier splits had and a package must not hold."""
+    current = {f"fold_{fold}" for fold in range(number)}
     for folder in folds_in(work.heads_json.parent, name):
-        if folder.name not in kept:
+        if folder.name not in current:
             shutil.rmtree(folder)
 
 
-def _results(work: WorkFolders) -> dict[str, FoldFeatures]:
+def _read_results(work: WorkFolders) -> dict[str, FoldFeatures]:
     paths = sorted((work.heads_json.parent / FOLDER).glob(f"*/{_RESULT}"))
     return {path.parent.name: read_document(path, FoldFeatures) for path in paths}
 
 
-def _root(work: WorkFolders, name: str) -> Path:
-    """The folder of a hook's files, beside the heads."""
+def _hook_folder(work: WorkFolders, name: str) -> Path:
+    """Return the folder of a hook's files, next to the heads."""
     return work.heads_json.parent / FOLDER / name
 
 
-def _record(root: Path, fold: int) -> Path:
-    """The file with the features of a fold's held-out patients; it is written after the fold's files."""
+def _record_path(root: Path, fold: int) -> Path:
+    """Return the path of the features of a fold's held-out patients, which are written after the fold's files."""
     return root / f"fold_{fold}.json"
 
 
 def _is_done(root: Path, fold: int, key: str) -> bool:
-    return (root / f"fold_{fold}").is_dir() and load_cached(_record(root, fold), key) is not None
+    return (root / f"fold_{fold}").is_dir() and load_cached(_record_path(root, fold), key) is not None
 
 
-def _key(work: WorkFolders, cases: Sequence[ReleaseCase], hook: FeatureHook) -> str:
-    """A digest of all inputs of a fit."""
+def _compute_fit_key(work: WorkFolders, cases: Sequence[ReleaseCase], hook: FeatureHook) -> str:
+    """Compute a digest of all inputs of a fit."""
     files = [path for case in cases for path in (*image_paths(work.raw, case), work.mask(case.patient_id))]
-    columns = [column for answer in head_answers(edition_of(work)) for column in answer.columns.values()]
+    columns = [column for answer in list_head_specs(read_training_edition(work)) for column in answer.columns.values()]
     patients = [
         [case.patient_id, case.patient.as_json(), *(str(case.outcomes.get(column)) for column in columns)]
         for case in cases
     ]
     splits = read_splits(work)
     made_from = {"code": hook.code.digest(hook.name), "seed": splits.seed, "folds": splits.folds, "patients": patients}
-    return key_of(work, files, made_from | {"version": _FITTED_VERSION})
+    return compute_key(work, files, made_from | {"version": _FITTED_VERSION})
 
 
 class CustomFeatureRow(Document):
-    """One patient's own features, and the digest of the inputs that they were measured on."""
+    """Custom features of one patient, and the digest of their inputs."""
 
     key: str
     features: dict[str, float | None]
 
 
 class CustomFeatureTable(Document):
-    """The own features of a cohort, `custom_features.json`.
+    """Custom features of a cohort, `custom_features.json`.
 
     Attributes:
         code: sha256 of each folder of code, by its name.
-        rows: features by patient ID.
+        rows: Features by patient ID.
     """
 
     code: dict[str, str]
@@ -236,20 +236,21 @@ class CustomFeatureTable(Document):
 def measure_custom_features(
     work: WorkFolders, cases: Sequence[ReleaseCase], hooks: Sequence[FeatureHook], jobs: int = 1
 ) -> dict[str, Features]:
-    """The features of the entrant's classes by patient ID; empty without one.
+    """Measure custom features on the masks of the heads; return features by patient ID, empty without hooks.
 
-    They are measured on the masks that the heads are fitted on, after postprocessing. Patients with unchanged masks,
-    images and code are not measured again. Without a class the stored features are removed.
+    Patients with unchanged masks, images and code are not measured again. Without hooks the stored features are
+    removed.
 
     Raises:
-        HecktorError: the entrant's code fails on a patient, or a feature is missing for every patient.
+        HecktorError: The custom code fails on a patient, or a feature is missing for every patient.
     """
     if not hooks:
         work.custom_features_json.unlink(missing_ok=True)
         return {}
     units = {name: unit for hook in hooks for name, unit in hook.units.items()}
     digests = {hook.name: hook.code.digest(hook.name) for hook in hooks}
-    stored, keys = _stored(work), keys_of(work, {case.patient_id: _sources(work, case, digests) for case in cases})
+    stored = _read_stored(work)
+    keys = compute_keys(work, {case.patient_id: _list_sources(work, case, digests) for case in cases})
     rows = {} if stored is None else {name: row for name, row in stored.rows.items() if keys.get(name) == row.key}
     waiting = [case for case in cases if case.patient_id not in rows]
     for name, features in map_items(partial(_measure, work=work, hooks=hooks), waiting, jobs, "measure own features"):
@@ -263,31 +264,31 @@ def measure_custom_features(
     return {name: row.features for name, row in table.rows.items()}
 
 
-def custom_features_stamp(work: WorkFolders) -> dict[str, Any]:
-    """The own features' part of the heads' key; empty if there are none."""
-    table = _stored(work)
+def make_custom_features_stamp(work: WorkFolders) -> dict[str, Any]:
+    """Make the part of the heads' cache key for custom features; empty if there are no custom features."""
+    table = _read_stored(work)
     return {} if table is None else {"custom_features": {name: row.key for name, row in table.rows.items()}}
 
 
-def code_of_features(work: WorkFolders) -> dict[str, str]:
-    """The sha256 of each folder of code that measured the stored own features, by its name."""
-    table = _stored(work)
+def read_feature_digests(work: WorkFolders) -> dict[str, str]:
+    """Read the sha256 of each folder of code that measured the stored custom features, by its name."""
+    table = _read_stored(work)
     return {} if table is None else table.code
 
 
-def _stored(work: WorkFolders) -> CustomFeatureTable | None:
+def _read_stored(work: WorkFolders) -> CustomFeatureTable | None:
     path = work.custom_features_json
     return read_document(path, CustomFeatureTable) if path.is_file() else None
 
 
-def _sources(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> Sources:
-    clinical = clinical_features(case.patient, edition_of(work).clinical)
+def _list_sources(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> Sources:
+    clinical = clinical_features(case.patient, read_training_edition(work).clinical)
     made_from = {"version": _MEASURED_VERSION, "code": dict(digests), "clinical": clinical}
     return (*image_paths(work.raw, case), work.mask(case.patient_id), case.dose), made_from
 
 
 def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[FeatureHook]) -> tuple[str, dict[str, float | None]]:
-    images = images_of(case, work)
+    images = read_feature_images(case, work)
     try:
         return case.patient_id, {name: value for hook in hooks for name, value in hook.measure_features(images).items()}
     except HecktorError as problem:

@@ -1,6 +1,6 @@
-"""The training, step by step: check, prepare, plan, train, measure, postprocess, fit, report, export.
+"""The steps of a training in order: check, prepare, plan, train, measure, postprocess, fit, report, export.
 
-Every step reads its inputs from the working directory and skips what is already done, so an interrupted training
+Every step reads its inputs from the working directory and skips finished work, so that an interrupted training
 continues when it is started again. With the networks of an existing package, plan and train are left out.
 """
 
@@ -16,18 +16,18 @@ from algorithm.heads.head_hook import HEAD
 from baseline.export import export_model
 from baseline.fit import fit_heads
 from baseline.measure import measure_out_of_fold, postprocess_masks
-from baseline.network.jobs import package_jobs, train_jobs, usable_machine
+from baseline.network.jobs import list_package_jobs, resolve_machine, train_jobs
 from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_networks
 from baseline.network.plans import NetworkPlan
-from baseline.network.progress import duration
+from baseline.network.progress import format_duration
 from baseline.package.card import read_description
 from baseline.package.existing import use_networks
-from baseline.postprocessing.record import postprocessing_lines
+from baseline.postprocessing.record import summarise_postprocessing
 from baseline.preparation import PrepareOptions, require_phantoms, resolve_spacing
 from baseline.release.cases import read_release
-from baseline.release.prepare import check_release, prepare_release, summary
-from baseline.release.problems import as_text
+from baseline.release.prepare import check_release, prepare_release, summarise_preparation
+from baseline.release.problems import format_problems
 from baseline.report.report import make_report
 from baseline.work import WorkFolders
 from contract.code import Code
@@ -40,14 +40,14 @@ class TrainingOptions:
     """Options of a whole training.
 
     Attributes:
-        work: working directory.
-        output: the model package, `*.tar.gz` for an archive, any other name for a folder.
-        prepare: the release, and how to prepare it.
-        plan: options of the networks; `PRESETS` holds complete plans. None is the preset `short`, for phantoms alone.
-        machine: device, GPUs and processor cores.
-        description: JSON file that describes the model, None for the defaults.
-        networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
-        code: folders of your own code, whose heads and features compete with ours.
+        work: Working directory.
+        output: Model package, `*.tar.gz` for an archive, any other name for a folder.
+        prepare: Release and options of the preparation.
+        plan: Options of the networks; `PRESETS` holds complete plans. None is the preset `short`, for phantoms only.
+        machine: Device, GPUs and processor cores.
+        description: JSON file that describes the model; None for the defaults.
+        networks: Model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
+        code: Folders of custom code, whose heads and features compete with the built-in ones.
     """
 
     work: Path
@@ -61,35 +61,36 @@ class TrainingOptions:
 
 
 def train(options: TrainingOptions, show: _Show = lambda _: None) -> Path:
-    """Run every step; returns the path of the model package. `show` is called with a summary of each step.
+    """Run every step, and return the path of the model package; `show` is called with a summary of each step.
 
     Raises:
-        HecktorError: the release has errors, or a step failed.
+        HecktorError: The release has errors, or a step failed.
     """
-    begun, work, code = time.monotonic(), WorkFolders(options.work.resolve()), Code.from_folders(options.code)
+    start = time.monotonic()
+    work, code = WorkFolders(options.work.resolve()), Code.from_folders(options.code)
     description = read_description(options.description)
-    options, plan = _settled(options, work, code, show)
+    options, plan = _resolve_options(options, work, code, show)
     machine, jobs = options.machine, options.machine.threads
-    show(_intention(options, plan))
+    show(_describe_plan(options, plan))
     checked = check_release(options.prepare, work, jobs)
-    show(as_text(checked.problems))
-    show(summary(prepare_release(options.prepare, checked, work, jobs)))
+    show(format_problems(checked.problems))
+    show(summarise_preparation(prepare_release(options.prepare, checked, work, jobs)))
     if options.networks is None:
         plan_networks(work, plan, jobs)
         show(f"plans in {work.plans}")
         train_networks(work, machine)
     measured = measure_out_of_fold(work, machine.device, jobs, code)
     features = postprocess_masks(work, measured, jobs)
-    show(postprocessing_lines(work))
-    show(fit_heads(work, features, jobs, code, machine.device))
+    show(summarise_postprocessing(work))
+    show(fit_heads(work, features, jobs=jobs, code=code, device=machine.device))
     report = make_report(work, jobs)
     export_model(work, options.output, description, code)
-    show(f"done in {duration(time.monotonic() - begun)}. Next:\n{next_steps(options, report)}")
+    show(f"done in {format_duration(time.monotonic() - start)}. Next:\n{describe_next_steps(options, report)}")
     return options.output
 
 
-def next_steps(options: TrainingOptions, report: Path) -> str:
-    """The next steps with the package of a training, whose own code the upload needs as well."""
+def describe_next_steps(options: TrainingOptions, report: Path) -> str:
+    """Describe the next steps with the package of a training; the upload needs its custom code as well."""
     code = "".join(f" --code {folder}" for folder in options.code)
     upload = f"hecktor submission --package {options.output}{code} --output {options.work.resolve() / 'submission'}"
     return f"  read the report      {report}\n  the model package is {options.output}\n  make the upload      {upload}"
@@ -97,16 +98,16 @@ def next_steps(options: TrainingOptions, report: Path) -> str:
 
 def train_networks(work: WorkFolders, machine: Machine) -> None:
     """Train the networks of all balanced folds; finished ones are skipped, unfinished ones resumed."""
-    train_jobs(work, package_jobs(work), machine)
+    train_jobs(work, list_package_jobs(work), machine)
 
 
-def _settled(
+def _resolve_options(
     options: TrainingOptions, work: WorkFolders, code: Code, show: _Show
 ) -> tuple[TrainingOptions, NetworkPlan]:
-    """Choose device, spacing and plan; problems of the last steps end the first one already."""
+    """Choose device, spacing and plan; also check options of the last steps, so that errors come before the work."""
     if options.plan is None and options.networks is None:
         require_phantoms(options.prepare.release)
-    machine, plan = usable_machine(options.machine), options.plan or NetworkPlan()
+    machine, plan = resolve_machine(options.machine), options.plan or NetworkPlan()
     check_trainer(plan)
     code.find_classes(HEAD)
     custom_features(code)
@@ -116,11 +117,11 @@ def _settled(
     if options.networks is not None:
         use_networks(work, options.networks, spacing_mm)
     prepare = replace(options.prepare, spacing_mm=spacing_mm)
-    return replace(options, prepare=prepare, machine=machine), plan.changed(spacing_mm=spacing_mm)
+    return replace(options, prepare=prepare, machine=machine), plan.with_options(spacing_mm=spacing_mm)
 
 
-def _intention(options: TrainingOptions, plan: NetworkPlan) -> str:
-    """The steps and the number of patients; no image is read."""
+def _describe_plan(options: TrainingOptions, plan: NetworkPlan) -> str:
+    """Describe the steps and the number of patients; no image is read."""
     patients = len(read_release(Path(options.prepare.release), options.prepare.training_edition()).cases)
     if options.networks is not None:
         steps = f"segment with the networks of {options.networks.name} (no plan, no training of networks)"

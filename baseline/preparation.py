@@ -1,4 +1,4 @@
-"""`prepare.json`: options, spacing, versions and counts of the prepared data, and what was left out or corrected."""
+"""Document `prepare.json`: options, versions and counts of the prepared data, excluded patients and corrections."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 
 Spacing = tuple[float, float, float]
 Counts = dict[str, int | dict[str, int]]
-# That of the preset `short`.
-DEFAULT_MM: Final = (3.0, 3.0, 3.0)
-# The next step where files of the release are not found.
+# Spacing of the preset `short`.
+DEFAULT_SPACING_MM: Final = (3.0, 3.0, 3.0)
+# Next step in messages about files of the release that are not found.
 MOVED: Final = "where the release is now: `hecktor train prepare --release DIR`"
 
 
@@ -28,12 +28,18 @@ MOVED: Final = "where the release is now: `hecktor train prepare --release DIR`"
 class PrepareOptions:
     """Options that determine the prepared data.
 
-    `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z); None keeps that of the prepared
-    images, or takes the plan's if there are none (without a plan 3 mm, for phantoms alone). `keep_going` excludes cases
-    with errors instead of stopping. `edition` is a name, or the path of a file. `suv_factors` is a table of
-    factors for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body. `allow_missing`
-    names answers whose outcome the tables may lack. `task` is the algorithm whose networks are trained, None for an
-    edition with one network for all.
+    Attributes:
+        release: Folder of the release.
+        spacing_mm: Spacing of the networks, (x, y, z). None keeps the spacing of the prepared images. If there are no
+            prepared images, None takes the plan's spacing, or without a plan 3 mm, for phantoms only.
+        folds: Number of balanced folds.
+        seed: Seed of splits, training and heads.
+        keep_going: Whether cases with errors are excluded; otherwise they end the preparation.
+        edition: Name of an edition, or path of its file.
+        suv_factors: Table of factors for PETs in Bq/ml.
+        estimate_suv: Whether PETs in Bq/ml without a plausible factor are scaled by the body.
+        allow_missing: Answers whose outcome the tables may lack.
+        task: Algorithm whose networks are trained; None if one network serves all algorithms of the edition.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -50,7 +56,11 @@ class PrepareOptions:
     task: str | None = None
 
     def training_edition(self) -> Edition:
-        """The edition, with the one algorithm of `task` where the algorithms' networks differ. Raises HecktorError."""
+        """Load the edition, with only the algorithm of `task` if the networks of its algorithms differ.
+
+        Raises:
+            HecktorError: The edition cannot be loaded or has no such task.
+        """
         return load_edition(self.edition).select_for_training(self.task)
 
 
@@ -58,17 +68,19 @@ class Preparation(Document):
     """The content of `prepare.json`.
 
     Attributes:
-        options: options of the preparation; the spacing is known.
-        versions: of the libraries, by name.
-        counts: patients, by centre and with each outcome; errors and warnings of the check; patients written anew.
-        left_out: patients excluded because of errors.
-        removed: files of other patients that were removed.
-        mask_outside_region: by patient, the share of the reference inside the region that inference segments, below 1.
-        corrections: of the images, by patient.
-        smallest_lesions: smallest parts of a mask that count as a lesion, by the reference's lesions.
-        data: digest of the prepared images.
-        seconds: time of the check and of the preparation.
-        own_edition: document of an edition that is none of the package.
+        options: Options of the preparation, with the spacing.
+        versions: Versions of the libraries, by name.
+        counts: Numbers of patients, by centre and with each outcome; of errors and warnings of the check; of patients
+            that were written in this run.
+        left_out: Patients excluded because of errors.
+        removed: Removed files of other patients.
+        mask_outside_region: Fraction of the reference inside the region that inference segments, for patients with a
+            fraction below 1.
+        corrections: Corrections of the images, by patient.
+        smallest_lesions: Minimum lesion sizes by the reference's lesions.
+        data: Digest of the prepared images.
+        seconds: Time of the check and of the preparation.
+        own_edition: Document of a custom edition; None for an edition of the package.
     """
 
     options: PrepareOptions
@@ -90,39 +102,43 @@ class Preparation(Document):
 
 
 def read_preparation(work: WorkFolders) -> Preparation:
-    """Read `prepare.json`. Raises `HecktorError` before `hecktor train prepare`, or for a damaged file."""
+    """Read `prepare.json`; raise `HecktorError` before `hecktor train prepare`, or for a damaged file."""
     return parse_document(work.read(work.prepare_json), Preparation, work.prepare_json.name)
 
 
-def release_of(work: WorkFolders) -> Path:
-    """The folder of the release, where `prepare` last found it."""
+def read_release_folder(work: WorkFolders) -> Path:
+    """Read the folder of the release, where `prepare` last found it."""
     return Path(read_preparation(work).options.release)
 
 
-def edition_of(work: WorkFolders) -> Edition:
-    """The edition for which the working directory was prepared."""
+def read_training_edition(work: WorkFolders) -> Edition:
+    """Read the edition for which the working directory was prepared."""
     preparation = read_preparation(work)
-    own, options = preparation.own_edition, preparation.options
-    return options.training_edition() if own is None else parse_edition(own).select_for_training(options.task)
+    options = preparation.options
+    if preparation.own_edition is None:
+        return options.training_edition()
+    return parse_edition(preparation.own_edition).select_for_training(options.task)
 
 
-def smallest_lesions_of(work: WorkFolders) -> MinLesionSizes:
-    """The smallest parts of a mask that count as a lesion in this training."""
+def read_min_lesion_sizes(work: WorkFolders) -> MinLesionSizes:
+    """Read the minimum lesion sizes of this training."""
     return read_preparation(work).smallest_lesions
 
 
 def require_phantoms(release: str) -> None:
-    """Refuse to choose a preset for patients: `short`, a trial's, would cost days and give poor masks.
+    """Check that the release holds phantoms, because no preset is chosen for patients.
+
+    The preset `short` is for trials: for patients it would take days and give poor masks.
 
     Raises:
-        HecktorError: no such folder, or the release was not made by `hecktor phantoms`.
+        HecktorError: The folder does not exist, or the release was not made by `hecktor phantoms`.
     """
     if not Path(release).is_dir():
         raise InputError(Path(release).name, "found no such folder", "the folder of a release")
     if not (Path(release) / PHANTOM_MARKER).is_file():
-        found = f"not given, and {Path(release).name} holds no phantoms"
+        problem = f"not given, and {Path(release).name} holds no phantoms"
         expected = "nnunet, resenc-m or resenc-l (short, a small network at 3 mm, is for trials)"
-        raise HecktorError("--preset", found, expected)
+        raise HecktorError("--preset", problem, expected)
 
 
 def resolve_spacing(
@@ -131,31 +147,33 @@ def resolve_spacing(
     default: Spacing | None = None,
     show: Callable[[str], object] = lambda _: None,
 ) -> Spacing:
-    """The spacing (x, y, z) to prepare: the requested one, else that of the prepared images, else `default`.
+    """Resolve the spacing (x, y, z) to prepare: the requested spacing, the prepared images' spacing, or `default`.
 
     Without a default it is 3 mm for phantoms. `show` gets a line if the prepared images have another spacing than
     `default`. Nothing is written.
 
     Raises:
-        HecktorError: nothing tells the spacing; or it is not that of the images of trained networks.
+        HecktorError: The spacing is unknown, or networks were trained on images of another spacing.
     """
     requested = options.spacing_mm
     prepared = read_preparation(work).spacing_mm if work.prepare_json.is_file() else None
     if prepared is None and requested is None and default is None:
         require_phantoms(options.release)
-        return DEFAULT_MM
+        return DEFAULT_SPACING_MM
     if prepared is None or requested == prepared:
-        return requested or default or DEFAULT_MM
+        return requested or default or DEFAULT_SPACING_MM
     if requested is None:
         if default is not None and prepared != default:
-            show(f"spacing: the prepared images keep {as_text(prepared)} mm; the preset has {as_text(default)} mm")
+            present, preset = format_spacing(prepared), format_spacing(default)
+            show(f"spacing: the prepared images keep {present} mm; the preset has {preset} mm")
         return prepared
     if any(work.results.rglob("checkpoint_*.pth")):
-        found = f"found {as_text(requested)}, and networks trained on images of {as_text(prepared)} mm"
-        raise HecktorError("--spacing-mm", found, "that spacing, or a new working directory")
+        trained = format_spacing(prepared)
+        problem = f"found {format_spacing(requested)}, and networks trained on images of {trained} mm"
+        raise HecktorError("--spacing-mm", problem, "that spacing, or a new working directory")
     return requested
 
 
-def as_text(spacing: Spacing) -> str:
-    """The spacing as `--spacing-mm` takes it."""
+def format_spacing(spacing: Spacing) -> str:
+    """Format the spacing as `--spacing-mm` takes it."""
     return " ".join(f"{step:g}" for step in spacing)

@@ -1,4 +1,4 @@
-"""Steps of `hecktor train`, each from its command line to the functions of the pipeline."""
+"""Steps of `hecktor train`: each function calls the pipeline with the options of a command line."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from algorithm.heads.documents import Features
 from algorithm.network.backbones import BACKBONES
 from baseline.export import export_model
 from baseline.fit import fit_heads
-from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
-from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
-from baseline.measure import features_for_heads, measure_out_of_fold, postprocess_masks
-from baseline.network.jobs import select_jobs, train_jobs, unfinished
+from baseline.heads.fitting import GIVEN_MASKS, OUT_OF_FOLD_MASKS, REFERENCE_MASKS
+from baseline.measure import measure_out_of_fold, postprocess_masks, select_features_for_heads
+from baseline.network.jobs import select_jobs, select_unfinished_jobs, train_jobs
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
-from baseline.postprocessing.record import postprocessing_lines
-from baseline.preparation import PrepareOptions, release_of, require_phantoms, resolve_spacing
-from baseline.release.prepare import check_release, prepare_release, summary
-from baseline.release.problems import as_text
+from baseline.postprocessing.record import summarise_postprocessing
+from baseline.preparation import PrepareOptions, read_release_folder, require_phantoms, resolve_spacing
+from baseline.release.prepare import check_release, prepare_release, summarise_preparation
+from baseline.release.problems import format_problems
 from baseline.report.answers import write_answers
 from baseline.report.report import make_report
 from baseline.work import REFERENCE, WorkFolders
@@ -36,8 +35,8 @@ from contract.errors import HecktorError
 Step = Callable[[argparse.Namespace, WorkFolders], int]
 
 
-def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
-    """The options of `prepare`; a spacing that is not given is None."""
+def make_prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
+    """Make the options of `prepare`; the spacing is None without `--spacing-mm`."""
     return PrepareOptions(
         str(arguments.release.resolve()),
         None if arguments.spacing_mm is None else tuple(arguments.spacing_mm),
@@ -52,27 +51,34 @@ def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
     )
 
 
-def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
-    """The preset with the given options, for the patients of `release`.
+def make_plan(arguments: argparse.Namespace, release: str) -> NetworkPlan:
+    """Make the plan of the preset and the options, for the patients of `release`.
 
     Lists are sorted without duplicates, so that equal plans compare equal. `plan_networks` fills in the spacing of the
     prepared images.
 
     Raises:
-        HecktorError: no preset for a release of patients; an option without effect beside another one.
+        HecktorError: A release of patients needs a preset by name, or an option has no effect together with another.
     """
     if arguments.preset is None:
         require_phantoms(release)
-    options = {name: getattr(arguments, name, None) for name in NetworkPlan.model_fields if name != "spacing_mm"}
-    given = {name: tuple(one) if isinstance(one, list) else one for name, one in options.items() if one is not None}
+    options = _list_plan_options(arguments)
     for name, order in (("backbones", tuple(BACKBONES)), ("mirror_axes", (0, 1, 2))):
-        if name in given:
-            given[name] = tuple(sorted(set(given[name]), key=order.index))
-    _check_effects(given)
-    return PRESETS[arguments.preset or "short"].changed(**given)
+        if name in options:
+            options[name] = tuple(sorted(set(options[name]), key=order.index))
+    _check_effects(options)
+    return PRESETS[arguments.preset or "short"].with_options(**options)
 
 
-# Options that have no effect together with an option's value.
+def _list_plan_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """List the options of the plan that the command line sets; lists become tuples."""
+    values = {name: getattr(arguments, name, None) for name in NetworkPlan.model_fields if name != "spacing_mm"}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value is not None
+    }
+
+
+# Options that have no effect together with a value of another option.
 _WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
     ("channels", "CT"): ("pet_dropout",),
     ("channels", "PET"): ("pet_dropout",),
@@ -80,15 +86,15 @@ _WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
 }
 
 
-def _check_effects(given: Mapping[str, Any]) -> None:
-    for (option, value), others in _WITHOUT_EFFECT.items():
-        found = next((one for one in others if one in given and given.get(option) == value), None)
-        if found is not None:
-            raise HecktorError(f"--{found.replace('_', '-')}", f"found with --{option} {value}", "one of them")
+def _check_effects(options: Mapping[str, Any]) -> None:
+    for (option, value), useless_options in _WITHOUT_EFFECT.items():
+        useless = next((name for name in useless_options if name in options and options.get(option) == value), None)
+        if useless is not None:
+            raise HecktorError(f"--{useless.replace('_', '-')}", f"found with --{option} {value}", "one of them")
 
 
-def machine_of(arguments: argparse.Namespace) -> Machine:
-    """Device, GPUs and threads of the training."""
+def make_machine(arguments: argparse.Namespace) -> Machine:
+    """Make device, GPUs and threads of the training."""
     return Machine(
         arguments.device,
         arguments.gpus,
@@ -98,12 +104,12 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
     )
 
 
-def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    prepare, machine = prepare_options(arguments), machine_of(arguments)
+def _run_all(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    prepare, machine = make_prepare_options(arguments), make_machine(arguments)
     networks = arguments.networks
     if networks is not None:
         _refuse_plan_options(arguments)
-    plan = NetworkPlan() if networks is not None and arguments.preset is None else plan_of(arguments, prepare.release)
+    plan = NetworkPlan() if networks is not None and arguments.preset is None else make_plan(arguments, prepare.release)
     options = TrainingOptions(
         work.root,
         arguments.output,
@@ -120,53 +126,51 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 def _refuse_plan_options(arguments: argparse.Namespace) -> None:
     """Refuse options that have no effect on networks of a package."""
-    options = (name for name in NetworkPlan.model_fields if name != "spacing_mm")
-    given = [name for name in options if getattr(arguments, name, None) is not None]
-    if given:
-        raise HecktorError(
-            f"--{given[0].replace('_', '-')}", "found with --networks", "one of them: nothing is trained"
-        )
+    options = [*_list_plan_options(arguments)]
+    if options:
+        option = f"--{options[0].replace('_', '-')}"
+        raise HecktorError(option, "found with --networks", "one of them: nothing is trained")
 
 
-def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    options = prepare_options(arguments)
+def _run_prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    options = make_prepare_options(arguments)
     if not arguments.check_only:
         preset = None if arguments.preset is None else PRESETS[arguments.preset].spacing_mm
         spacing_mm = resolve_spacing(work, options, preset, _show)
         options = replace(options, spacing_mm=spacing_mm)
     checked = check_release(options, work, arguments.jobs)
-    _show(as_text(checked.problems))
+    _show(format_problems(checked.problems))
     if not checked.has_image_checks:
         _show("images not checked yet: first correct the errors above that belong to no patient")
     if arguments.check_only:
         return int(checked.has_errors)
-    _show(summary(prepare_release(options, checked, work, arguments.jobs)))
+    _show(summarise_preparation(prepare_release(options, checked, work, arguments.jobs)))
     return 0
 
 
-def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    plan = plan_of(arguments, str(release_of(work)))
+def _run_plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    plan = make_plan(arguments, str(read_release_folder(work)))
     plan_networks(work, plan, arguments.jobs)
     _show(f"plans in {work.plans}")
     return 0
 
 
-def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
+def _run_fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
     jobs = select_jobs(work, arguments.fold, arguments.backbone)
-    waiting = unfinished(work, jobs)
+    waiting = select_unfinished_jobs(work, jobs)
     if arguments.list:
         sys.stdout.write("".join(f"{job.fold} {job.backbone}\n" for job in waiting))
         return 0
     if not waiting:
         _show(f"nothing to train: {', '.join(map(str, jobs))} finished before")
         return 0
-    checkpoints = train_jobs(work, jobs, machine_of(arguments))
+    checkpoints = train_jobs(work, jobs, make_machine(arguments))
     if len(checkpoints) == 1:
         _show(f"{jobs[0]}: trained, {checkpoints[0]}")
     return 0
 
 
-def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
+def _run_postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None:
         use_networks(work, arguments.networks)
     if not (work.networks.exists() or work.plan_json.exists()) and work.features_json.is_file():  # of `heads --masks`
@@ -175,26 +179,26 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     code = Code.from_folders(arguments.code)
     postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs, code), arguments.jobs)
     code.check_used()
-    _show(postprocessing_lines(work))
+    _show(summarise_postprocessing(work))
     return 0
 
 
-def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
+def _run_heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _check_masks_options(arguments)
     jobs, target, code = arguments.jobs, work, Code.from_folders(arguments.code)
-    origin = OUT_OF_FOLD if arguments.masks is arguments.average is None else GIVEN
+    origin = OUT_OF_FOLD_MASKS if arguments.masks is arguments.average is None else GIVEN_MASKS
     if arguments.masks == REFERENCE:
         origin = REFERENCE_MASKS
-        from baseline.network.given_masks import measure_masks, reference_masks
+        from baseline.network.given_masks import list_reference_masks, measure_masks
 
-        target = work.for_reference_masks()
-        features = measure_masks(target, reference_masks(work), jobs)
+        target = work.with_reference_masks()
+        features = measure_masks(target, list_reference_masks(work), jobs)
     elif arguments.masks is not None:
         features = _measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     elif arguments.average is not None:
         from baseline.network.given_masks import average_masks
 
-        masks = average_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
+        masks = average_masks(work, [WorkFolders(folder.resolve()) for folder in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
         from baseline.package.nnunet_results import fold_masks  # imports torch
@@ -205,15 +209,15 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
-        features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs, code), jobs)
-    _show(fit_heads(target, features, jobs, code, arguments.device, origin))
+        features = select_features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs, code), jobs)
+    _show(fit_heads(target, features, jobs=jobs, code=code, device=arguments.device, masks=origin))
     if target is not work:
         _show(f"written: {target.heads_json}, which `hecktor package --heads` takes")
     return 0
 
 
 def _check_masks_options(arguments: argparse.Namespace) -> None:
-    """Refuse two origins of masks, and options of an origin that is not given."""
+    """Refuse two origins of masks, and `--labels` without an origin that needs it."""
     origins = [name for name in ("masks", "average", "nnunet", "networks") if getattr(arguments, name) is not None]
     if len(origins) > 1:
         raise HecktorError(f"--{origins[0]}", f"found with --{origins[1]}", "one of them")
@@ -230,18 +234,18 @@ def _measure_masks(
     return measure_masks(work, masks, jobs, lesions)
 
 
-def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:
+def _run_report(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _show(f"report: {make_report(work, arguments.jobs)}")
     return 0
 
 
-def _answers(arguments: argparse.Namespace, work: WorkFolders) -> int:
+def _run_answers(arguments: argparse.Namespace, work: WorkFolders) -> int:
     folders = write_answers(work, arguments.output, probabilities=arguments.probabilities)
     _show(f"held-out answers in {arguments.output}: {', '.join(folders)}")
     return 0
 
 
-def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
+def _run_export(arguments: argparse.Namespace, work: WorkFolders) -> int:
     code = Code.from_folders(arguments.code)
     package = export_model(work, arguments.output, read_description(arguments.description), code)
     code.check_used()
@@ -255,13 +259,13 @@ def _show(text: str) -> None:
 
 
 STEPS: Final[Mapping[str, Step]] = {
-    "all": _all,
-    "prepare": _prepare,
-    "plan": _plan,
-    "fold": _fold,
-    "postprocess": _postprocess,
-    "heads": _heads,
-    "report": _report,
-    "export": _export,
-    "answers": _answers,
+    "all": _run_all,
+    "prepare": _run_prepare,
+    "plan": _run_plan,
+    "fold": _run_fold,
+    "postprocess": _run_postprocess,
+    "heads": _run_heads,
+    "report": _run_report,
+    "export": _run_export,
+    "answers": _run_answers,
 }

@@ -1,6 +1,6 @@
-"""File layout of a training's working directory: the prepared data set, the networks of one plan and their results.
+"""File layout of a training's working directory, and the check of a folder of nnU-Net's own results.
 
-Also what a folder of nnU-Net's own results is known by.
+The working directory holds the prepared data set, the networks of one plan and their results.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ DATASET_ID: Final = 101
 DATASET_NAME: Final = f"Dataset{DATASET_ID}_HECKTOR"
 PLANS_NAME: Final = "hecktorPlans"
 CONFIGURATION: Final = "3d_fullres"
-# Backbone -> nnU-Net configuration; those that nnU-Net does not plan inherit everything except the architecture.
+# nnU-Net configuration of each backbone. Configurations that nnU-Net does not plan inherit everything except the
+# architecture.
 CONFIGURATIONS: Final = {
     name: f"{CONFIGURATION}_{name}" if backbone.design else CONFIGURATION for name, backbone in BACKBONES.items()
 }
-# Name of the trainer's class in nnU-Net's results folder, and of the file with the time of a network's epochs.
+# Name of the trainer's class in nnU-Net's results folder.
 TRAINER: Final = "HecktorTrainer"
+# File with the time of a network's epochs.
 TRAINING_TIME: Final = "training_time.json"
-# In place of a folder of masks: the release's own.
+# Selects the release's reference masks in place of a folder of masks.
 REFERENCE: Final = "reference"
 NNUNET_RESULTS: Final = "nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 # The step of `hecktor train` that writes each file.
@@ -65,7 +67,7 @@ class WorkFolders:
         self.masks = self.measured / "masks"  # in the layout of a submission
         self.unfiltered = self.measured / "unfiltered"  # masks and features before postprocessing
         self.unfiltered_features_json = self.unfiltered / "features.json"
-        self.custom_features_json = self.measured / "custom_features.json"  # of an entrant's code
+        self.custom_features_json = self.measured / "custom_features.json"
         self.postprocessing_json = root / "postprocessing.json"
         self.nnunet = root / "nnunet"
         self.raw = self.nnunet / "raw" / DATASET_NAME
@@ -73,60 +75,67 @@ class WorkFolders:
         self.results = root / "nnunet" / "results" / DATASET_NAME
         self.plans = self.preprocessed / f"{PLANS_NAME}.json"
 
-    def for_reference_masks(self) -> WorkFolders:
-        """The same directory with the features and heads of the reference masks, beside those of automatic masks."""
-        other = WorkFolders(self.root)
-        other.measured = self.root / "reference_masks"
-        other.masks = other.measured / "masks"
-        other.features_json = other.measured / "features.json"
-        other.custom_features_json = other.measured / "custom_features.json"
-        other.heads_json = other.measured / "heads.json"
-        other.custom_heads = other.measured / HEADS_FOLDER
-        other.cross_validation_json = other.measured / "cross_validation.json"
-        return other
+    def with_reference_masks(self) -> WorkFolders:
+        """Return the same directory with the features and heads of the reference masks, in a folder of their own."""
+        folders = WorkFolders(self.root)
+        folders.measured = self.root / "reference_masks"
+        folders.masks = folders.measured / "masks"
+        folders.features_json = folders.measured / "features.json"
+        folders.custom_features_json = folders.measured / "custom_features.json"
+        folders.heads_json = folders.measured / "heads.json"
+        folders.custom_heads = folders.measured / HEADS_FOLDER
+        folders.cross_validation_json = folders.measured / "cross_validation.json"
+        return folders
 
     def mask(self, patient_id: str) -> Path:
-        """A patient's out-of-fold mask on the CT's own grid."""
+        """Return the path of a patient's out-of-fold mask on the CT's own grid."""
         return self.masks / f"{patient_id}.nii.gz"
 
     def raw_mask(self, patient_id: str) -> Path:
-        """The same mask before postprocessing."""
+        """Return the path of the out-of-fold mask before postprocessing."""
         return self.unfiltered / "masks" / f"{patient_id}.nii.gz"
 
     def probabilities(self, patient_id: str) -> Path:
-        """A patient's out-of-fold probabilities: `gtvp` and `gtvn`, uint8 of 255, (z, y, x) on the network's grid."""
+        """Return the path of a patient's out-of-fold probabilities.
+
+        The file holds `gtvp` and `gtvn`, uint8 with 255 for 1, (z, y, x) on the network's grid.
+        """
         return self.measured / "probabilities" / f"{patient_id}.npz"
 
     def features(self, patient_id: str) -> Path:
-        """A patient's unfiltered features; written after mask and probabilities, so the file stands for all."""
+        """Return the path of a patient's unfiltered features, which are written after mask and probabilities."""
         return self.measured / "features" / f"{patient_id}.json"
 
     def fold(self, fold: int, backbone: str = "unet") -> Path:
-        """Folder of the checkpoints of one network."""
+        """Return the folder of the checkpoints of one network."""
         return self.results / f"{TRAINER}__{PLANS_NAME}__{CONFIGURATIONS[backbone]}" / f"fold_{fold}"
 
     def final(self, fold: int, backbone: str = "unet") -> Path:
-        """The checkpoint that exists once a network is trained."""
+        """Return the path of the checkpoint that exists once a network is trained."""
         return self.fold(fold, backbone) / "checkpoint_final.pth"
 
     def read(self, path: Path) -> Any:
         """Read a JSON file of this directory.
 
         Raises:
-            HecktorError: the file is absent; the message names the step that writes it.
+            HecktorError: The file is absent; the message names the step that writes it.
         """
         self.require(path)
         return read_json(path)
 
     def require(self, path: Path) -> None:
-        """Raise `HecktorError` for an absent file of this directory; it names the step that writes the file."""
+        """Check that a file of this directory exists.
+
+        Raises:
+            HecktorError: The file is absent; the message names the step that writes it.
+        """
         if not path.is_file():
             step = _STEPS.get(path.name, "plan")
             raise HecktorError(path.name, f"not found in {self.root.name}", f"`hecktor train {step}` before")
 
 
 def require_nnunet_results(folder: Path) -> None:
-    """Raise `ModelPackageError` unless the folder holds nnU-Net's results."""
+    """Check that the folder holds nnU-Net's results; otherwise raise `ModelPackageError`."""
     if (folder / MANIFEST).is_file():
         raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
     if not (folder / "plans.json").is_file():

@@ -1,4 +1,4 @@
-"""Patients whose outcome is known, with features and outcomes, in one order; the evaluation's metrics on them."""
+"""Cohorts of patients with known outcomes and features, and the evaluation's metrics on cohorts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ Images = Callable[[Sequence[str], int, float], npt.NDArray[np.float32]]
 class Outcomes:
     """Outcomes of a cohort, shape (patients,).
 
-    `values` are class numbers; for a risk 1 is an event and 0 censoring, and `times_days` is the follow-up. A class
-    has no times; `classes` are its names by number.
+    Attributes:
+        values: Class numbers. For a risk 1 is an event and 0 is censoring.
+        times_days: Follow-up of a risk; empty for a class.
+        classes: Names of the classes by number; empty for a risk.
     """
 
     values: Numbers
@@ -40,24 +42,30 @@ class Outcomes:
 
     @property
     def positive(self) -> Flags:
-        """True for an event, or for the second of two classes."""
+        """Return whether the patient has an event, or the second of two classes."""
         return np.asarray(self.values == 1)
 
     def pick(self, numbers: Numbers) -> Outcomes:
         times_days = self.times_days[numbers] if self.times_days.size else self.times_days
         return Outcomes(self.values[numbers], times_days, self.classes)
 
-    def most_frequent(self) -> int:
-        """Number of the most frequent class, of equally frequent ones the lowest."""
+    def find_most_frequent_class(self) -> int:
+        """Find the number of the most frequent class, or the lowest number among equally frequent classes."""
         return int(np.bincount(self.values, minlength=len(self.classes)).argmax())
 
 
 @dataclass(frozen=True)
 class HeadCohort:
-    """Patients in one order: IDs, centre codes, outcomes, and a table of features (NaN is missing), one row each.
+    """Patients in one order.
 
-    `possible`, shape (patients, classes), is False for the classes that a patient's mask rules out; empty if it rules
-    out none. `images` gives the images around the tumours of patients by their IDs; None for none.
+    Attributes:
+        ids: Patient IDs.
+        centres: Centre code of each patient.
+        features: Table with one row for each patient; NaN is a missing value.
+        outcomes: Outcomes of the patients.
+        possible: Whether the patient's mask leaves the class possible, shape (patients, classes); empty if the masks
+            leave all classes possible.
+        images: Function from patient IDs to images around the tumours; None if there are no images.
     """
 
     ids: tuple[str, ...]
@@ -69,7 +77,7 @@ class HeadCohort:
 
     @property
     def cubes(self) -> Cubes | None:
-        """The images around the tumours of these patients."""
+        """Return the images around the tumours of these patients."""
         return None if self.images is None else partial(self.images, self.ids)
 
     def pick(self, numbers: Numbers) -> HeadCohort:
@@ -82,54 +90,60 @@ class HeadCohort:
             self.images,
         )
 
-    def undecided(self) -> HeadCohort:
-        """The patients from whom a head can learn: several classes are possible, and the true one is among them."""
+    def select_undecided(self) -> HeadCohort:
+        """Select the patients from whom a head can learn.
+
+        The mask leaves several classes possible, and the true class is among them.
+        """
         if not self.possible.size:
             return self
         is_possible = self.possible[np.arange(len(self.ids)), self.outcomes.values]
         return self.pick(np.flatnonzero(is_possible & (self.possible.sum(1) > 1)))
 
-    def without_mask(self) -> HeadCohort:
-        """The same patients, for models that do not see the mask: it rules out no class."""
+    def hide_mask(self) -> HeadCohort:
+        """Return the cohort for models that do not see the mask: all classes are possible."""
         return replace(self, possible=np.zeros((0, 0), dtype=np.bool_))
 
-    def without(self, features: Sequence[str]) -> HeadCohort:
-        """The same patients without these features."""
+    def drop_features(self, features: Sequence[str]) -> HeadCohort:
+        """Return the cohort without some features."""
         return replace(self, features=self.features.drop(columns=list(features), errors="ignore"))
 
     def values(self, features: Sequence[str]) -> Floats:
-        """Features as columns, shape (patients, features); NaN is missing."""
+        """Return features as columns, shape (patients, features); NaN is missing."""
         return self.features.reindex(columns=list(features)).to_numpy(np.float64)
 
-    def rows(self) -> list[Features]:
+    def to_rows(self) -> list[Features]:
         records = self.features.to_dict("records")
         return [{str(k): None if np.isnan(v) else float(v) for k, v in record.items()} for record in records]
 
 
-def feature_table(rows: Sequence[Features]) -> pd.DataFrame:
-    """A row for each patient, NaN where a feature is missing; columns in the order of their first appearance."""
+def make_feature_table(rows: Sequence[Features]) -> pd.DataFrame:
+    """Make a table with a row for each patient, NaN where a feature is missing.
+
+    Columns are in the order of their first appearance.
+    """
     return pd.DataFrame(list(rows), index=range(len(rows)), dtype=np.float64)
 
 
-def outcomes_of(answer: AnswerSpec, cases: Sequence[ReleaseCase]) -> Outcomes:
-    """Outcomes of patients for whom every column of the answer is known."""
-    rows = [{event_key(answer): case.outcome(answer)} for case in cases]
+def collect_outcomes(answer: AnswerSpec, cases: Sequence[ReleaseCase]) -> Outcomes:
+    """Collect the outcomes of patients for whom every column of the answer is known."""
+    rows = [{event_key(answer): case.get_outcome(answer)} for case in cases]
     if answer.kind == "risk":
         days = [case.outcomes[answer.columns["time"]] for case in cases]
         rows = [row | {f"{answer.name}_days": number} for row, number in zip(rows, days, strict=True)]
-    return outcomes_in(answer, rows)
+    return parse_outcomes(answer, rows)
 
 
-def outcome_rows(answer: AnswerSpec, outcomes: Outcomes) -> list[dict[str, Any]]:
-    """The outcomes as records of `cross_validation.json`, one for each patient."""
+def make_outcome_rows(answer: AnswerSpec, outcomes: Outcomes) -> list[dict[str, Any]]:
+    """Make the records of `cross_validation.json`, one for each patient."""
     if answer.kind == "risk":
         pairs = zip(outcomes.times_days.tolist(), outcomes.positive.tolist(), strict=True)
         return [{f"{answer.name}_days": days, event_key(answer): event} for days, event in pairs]
     return [{answer.name: answer.classes[value]} for value in outcomes.values]
 
 
-def outcomes_in(answer: AnswerSpec, rows: Sequence[Mapping[str, Any]]) -> Outcomes:
-    """The outcomes in the records that `outcome_rows` made."""
+def parse_outcomes(answer: AnswerSpec, rows: Sequence[Mapping[str, Any]]) -> Outcomes:
+    """Parse the records that `make_outcome_rows` made."""
     if answer.kind == "risk":
         times = np.array([row[f"{answer.name}_days"] for row in rows], dtype=np.float64)
         return Outcomes(np.array([int(row[event_key(answer)]) for row in rows], dtype=np.int64), times)
@@ -137,64 +151,67 @@ def outcomes_in(answer: AnswerSpec, rows: Sequence[Mapping[str, Any]]) -> Outcom
     return Outcomes(values, classes=tuple(map(str, answer.classes)))
 
 
-def possible_classes(answer: AnswerSpec, rows: Sequence[Features]) -> Flags:
-    """`HeadCohort.possible` of an answer, by the features of each patient's mask."""
-    left = [find_possible_classes(answer, absent_structures(row)) for row in rows]
-    possible = np.array([[value in one for value in answer.classes] for one in left], dtype=np.bool_)
+def mark_possible_classes(answer: AnswerSpec, rows: Sequence[Features]) -> Flags:
+    """Make `HeadCohort.possible` of an answer from the features of each patient's mask."""
+    possible_of = [find_possible_classes(answer, absent_structures(row)) for row in rows]
+    possible = np.array([[value in classes for value in answer.classes] for classes in possible_of], dtype=np.bool_)
     return np.zeros((0, 0), dtype=np.bool_) if possible.all() else possible
 
 
 def make_weighted_c_index(outcomes: Outcomes, risks: Floats) -> WeightedMetric:
-    """Harrell's C-index of risks (higher for earlier recurrence) as a function of case weights."""
+    """Make Harrell's C-index of risks (higher for earlier recurrence), a function of case weights."""
     return c_index_metric(SurvivalCohort(outcomes.times_days, outcomes.positive, risks), "non_concordant")
 
 
 def make_weighted_balanced_accuracy(outcomes: Outcomes, answers: Flags) -> WeightedMetric:
-    """Balanced accuracy of binary answers as a function of case weights."""
+    """Make the balanced accuracy of binary answers, a function of case weights."""
     return binary_metrics(outcomes.positive, answers == outcomes.positive)["balanced_accuracy"]
 
 
 def make_weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMetric:
-    """Balanced accuracy of class numbers, the mean recall of the classes that occur, as a function of case weights."""
+    """Make the balanced accuracy of class numbers, a function of case weights.
+
+    It is the mean recall of the classes that occur.
+    """
     codes = answers.astype(np.intp)
     metrics = many_classes_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
     return metrics["balanced_accuracy"]
 
 
 def c_index(outcomes: Outcomes, risks: Floats) -> float:
-    """Harrell's C-index of risks (higher for earlier recurrence); ties of risks count half.
+    """Compute Harrell's C-index of risks (higher for earlier recurrence); ties of risks count half.
 
     Raises:
-        MetricError: no two patients are comparable.
+        MetricError: No two patients are comparable.
     """
-    value = _of_everyone(make_weighted_c_index(outcomes, risks), len(risks))
+    value = _evaluate_all(make_weighted_c_index(outcomes, risks), len(risks))
     if np.isnan(value):
         raise MetricError("C-index", f"no comparable pair among {len(risks)} patients")
     return value
 
 
 def balanced_accuracy(outcomes: Outcomes, answers: Flags) -> float:
-    """Mean of sensitivity and specificity; NaN without both classes."""
-    return _of_everyone(make_weighted_balanced_accuracy(outcomes, answers), len(answers))
+    """Compute the mean of sensitivity and specificity; NaN without both classes."""
+    return _evaluate_all(make_weighted_balanced_accuracy(outcomes, answers), len(answers))
 
 
 def class_accuracy(outcomes: Outcomes, answers: Numbers) -> float:
-    """Mean recall of the classes that occur; NaN for a single class."""
-    return _of_everyone(make_weighted_class_accuracy(outcomes, answers), len(answers))
+    """Compute the mean recall of the classes that occur; NaN for a single class."""
+    return _evaluate_all(make_weighted_class_accuracy(outcomes, answers), len(answers))
 
 
 def area_under_curve(outcomes: Outcomes, scores: Floats) -> float:
-    """Probability that a positive patient scores higher than a negative one; ties count half.
+    """Compute the probability that a positive patient scores higher than a negative patient; ties count half.
 
     Raises:
-        MetricError: one of the classes is empty.
+        MetricError: One of the classes is empty.
     """
     positive = outcomes.positive
-    value = _of_everyone(auc_metric(positive, scores), len(scores))
+    value = _evaluate_all(auc_metric(positive, scores), len(scores))
     if np.isnan(value):
         raise MetricError("area under the curve", f"{int(positive.sum())} of {len(positive)} positive", "both classes")
     return value
 
 
-def _of_everyone(metric: WeightedMetric, patients: int) -> float:
+def _evaluate_all(metric: WeightedMetric, patients: int) -> float:
     return float(metric(np.ones((1, patients)))[0])

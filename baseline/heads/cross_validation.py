@@ -1,8 +1,8 @@
 """Nested cross-validation of the heads, within centres and with whole centres left out.
 
-In every outer fold all choices (model, setting, imputation, scaling, threshold, calibration) are made on
-the other patients alone, by the folds of the shipped selection (`Target.folds`). Features that were fitted to outcomes
-are left out, since each of them has learnt from patients who are held out here.
+For every outer fold all choices (model, setting, imputation, scaling, threshold, calibration) are made on the other
+patients only, by the same folds as for the shipped head (`Target.make_folds`). Features that were fitted to outcomes
+are left out, because each of them has learnt from patients who are held out here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from baseline.heads.cohort import (
     balanced_accuracy,
     c_index,
     class_accuracy,
-    outcome_rows,
+    make_outcome_rows,
 )
-from baseline.heads.models.classes import predicted, trend
-from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, make_ensemble, scale_of
-from baseline.heads.models.kinds import ClassRule, Target, only
-from baseline.heads.models.selection import Family, candidates_of, centre_folds, with_scores
+from baseline.heads.models.classes import compute_class_trends, predict_classes
+from baseline.heads.models.ensemble import CandidateEnsemble, compute_scale, fit_ensemble, make_ensemble
+from baseline.heads.models.kinds import ClassRule, Target, with_families
+from baseline.heads.models.selection import Family, fill_scores, make_centre_folds, select_candidates
 from baseline.heads.record import (
     FORMAT_VERSION,
     KINDS,
@@ -46,13 +46,20 @@ from evaluation.metrics.classification import confusion_matrix
 
 OUTER_FOLDS: Final = 5
 # Minimum number of patients with the scarcer outcome; with fewer an inner fold could lack it.
-LEAST_SCARCE: Final = 3
+MIN_SCARCE: Final = 3
 _Cohorts = Sequence[tuple[Target, HeadCohort]]
 
 
 @dataclass(frozen=True)
 class OuterFold:
-    """Held-out patients, and the ensemble and its head, which are made without them; `notice` on the head's slope."""
+    """Ensemble and head of one outer fold.
+
+    Attributes:
+        held_out: Numbers of the patients without whom ensemble and head are made.
+        ensemble: Selected experts.
+        head: The ensemble fitted on the other patients.
+        notice: Problem of the head's slope; None if there is no problem.
+    """
 
     held_out: Numbers
     ensemble: CandidateEnsemble
@@ -61,14 +68,14 @@ class OuterFold:
 
 
 @dataclass(frozen=True)
-class OutOfSample:
-    """Answers to every patient by a head that was selected and fitted without that patient.
+class HeldOutPredictions:
+    """Predictions for every patient by a head that was selected and fitted without the patient.
 
     Attributes:
-        scores: standardised risks or logits, shape (patients,), or a score for each class, (patients, classes).
-        answers: class numbers, None for a risk.
-        probability: of the second of two classes, None for other answers.
-        folds: the outer folds.
+        scores: Standardised risks or logits, shape (patients,), or a score for each class, (patients, classes).
+        answers: Class numbers; None for a risk.
+        probability: Probability of the second of two classes; None for other answers.
+        folds: Outer folds.
     """
 
     scores: Floats
@@ -78,68 +85,70 @@ class OutOfSample:
 
     @property
     def positive(self) -> Flags | None:
-        """Patients who are given the second of two classes, None for other answers."""
+        """Return whether the second of two classes is predicted; None for other answers."""
         return None if self.answers is None or self.probability is None else self.answers == 1
 
-    def fold_of(self) -> npt.NDArray[np.int64]:
-        """Number of the outer fold that held out each patient."""
+    def list_folds(self) -> npt.NDArray[np.int64]:
+        """List the number of the outer fold that held out each patient."""
         numbers = np.zeros(len(self.scores), dtype=np.int64)
         for number, fold in enumerate(self.folds):
             numbers[fold.held_out] = number
         return numbers
 
 
-def nested(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> OutOfSample:
-    """Five outer folds balanced by outcome and centre, fewer if the scarcer outcome is rarer.
+def cross_validate_nested(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> HeldOutPredictions:
+    """Cross-validate over five outer folds balanced by outcome and centre.
+
+    There are fewer folds if fewer patients have the scarcer outcome.
 
     Raises:
-        MetricError: fewer than three patients with the scarcer outcome.
+        MetricError: Fewer than three patients have the scarcer outcome.
     """
-    target.check(cohort, LEAST_SCARCE)
-    return out_of_sample(target, cohort, target.stratified(cohort, OUTER_FOLDS, rng), rng)
+    target.check(cohort, MIN_SCARCE)
+    return predict_held_out(target, cohort, target.make_balanced_folds(cohort, OUTER_FOLDS, rng), rng)
 
 
-def leave_one_centre_out(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> OutOfSample:
-    """One outer fold per centre: its patients are used neither for fitting nor for selection.
+def cross_validate_by_centre(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> HeldOutPredictions:
+    """Cross-validate with one outer fold per centre, whose patients are used neither for fitting nor for selection.
 
     Raises:
-        MetricError: a single centre, or too few patients with the scarcer outcome in the others.
+        MetricError: There is a single centre, or the other centres have too few patients with the scarcer outcome.
     """
-    outer = centre_folds(cohort)
+    outer = make_centre_folds(cohort)
     if len(outer) < 2:
         raise MetricError(target.name, f"{len(outer)} centre{'s' * (len(outer) != 1)}", "at least 2 to leave one out")
-    return out_of_sample(target, cohort, outer, rng)
+    return predict_held_out(target, cohort, outer, rng)
 
 
-def out_of_sample(
+def predict_held_out(
     target: Target, cohort: HeadCohort, outer: Sequence[Numbers], rng: np.random.Generator
-) -> OutOfSample:
-    """Select and fit without each outer fold in turn, and score its patients.
+) -> HeldOutPredictions:
+    """Select and fit a head without each outer fold in turn, and score the patients of the fold.
 
-    Each fold has a head with a scale of its own, on which the C-index over all folds would depend. Risks are therefore
+    The head of each fold has its own scale, on which the C-index over all folds would depend. Risks are therefore
     standardised by the out-of-fold scores of the selection, which has not seen the fold's patients.
     """
     patients = len(cohort.ids)
     scores, probability, answers = np.zeros(0), np.zeros(patients), np.zeros(patients, dtype=np.int64)
     folds = []
     for held_out in outer:
-        train, rest = _without(cohort, held_out), cohort.pick(held_out)
+        train, rest = _drop_patients(cohort, held_out), cohort.pick(held_out)
         target.check(train, 2)
-        candidates = candidates_of(
-            train, target.competing(train), target.folds(train, rng), target.selection_metric, rng
+        candidates = select_candidates(
+            train, target.select_families(train), target.make_folds(train, rng), target.selection_metric, rng
         )
         ensemble = make_ensemble(target, train, candidates)
-        head = target.finish(fit_ensemble(ensemble, train, rng), train, ensemble.scores, rng)
+        head = target.complete_head(fit_ensemble(ensemble, train, rng), train, ensemble.scores, rng)
         values = head.scores(rest)
-        mean, sd = scale_of(ensemble.scores) if target.answer.kind == "risk" else (0.0, 1.0)
-        scores = with_scores(scores, held_out, (values - mean) / sd, patients)
+        mean, sd = compute_scale(ensemble.scores) if target.answer.kind == "risk" else (0.0, 1.0)
+        scores = fill_scores(scores, held_out, (values - mean) / sd, patients)
         if head.classes:
-            answers[held_out] = predicted(values, rest.possible)
+            answers[held_out] = predict_classes(values, rest.possible)
         elif head.threshold is not None and head.calibration is not None:
             answers[held_out] = values >= head.threshold
             probability[held_out] = [head.calibration.probability(score) for score in values]
-        folds.append(OuterFold(held_out, ensemble, head, target.slope_notice(train, ensemble.scores)))
-    return OutOfSample(
+        folds.append(OuterFold(held_out, ensemble, head, target.find_slope_problem(train, ensemble.scores)))
+    return HeldOutPredictions(
         scores,
         None if target.answer.kind == "risk" else answers,
         probability if target.answer.is_binary else None,
@@ -147,44 +156,50 @@ def out_of_sample(
     )
 
 
-def by_rule(cohort: HeadCohort, outer: Sequence[Numbers], rule: ClassRule) -> Numbers:
-    """Class numbers by a rule that may learn from the patients outside each outer fold."""
+def apply_rule(cohort: HeadCohort, outer: Sequence[Numbers], rule: ClassRule) -> Numbers:
+    """Predict class numbers by a rule, which may learn from the patients outside each outer fold."""
     answers = np.zeros(len(cohort.ids), dtype=np.int64)
     for held_out in outer:
-        answers[held_out] = rule(_without(cohort, held_out), cohort.pick(held_out))
+        answers[held_out] = rule(_drop_patients(cohort, held_out), cohort.pick(held_out))
     return answers
 
 
-def _without(cohort: HeadCohort, held_out: Numbers) -> HeadCohort:
+def _drop_patients(cohort: HeadCohort, held_out: Numbers) -> HeadCohort:
     return cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out))
 
 
-def metric(cohort: HeadCohort, scored: OutOfSample, numbers: Numbers | None = None) -> float | None:
-    """C-index, or balanced accuracy with a threshold, over all patients or those of `numbers`; None if undefined."""
+def compute_metric(cohort: HeadCohort, predictions: HeldOutPredictions, numbers: Numbers | None = None) -> float | None:
+    """Compute the C-index of a risk, or the balanced accuracy of classes; None if the metric is undefined.
+
+    `numbers` selects patients; by default all patients count.
+    """
     chosen = np.arange(len(cohort.ids)) if numbers is None else numbers
     outcomes = cohort.outcomes.pick(chosen)
-    if scored.positive is not None:
-        return _defined(balanced_accuracy(outcomes, scored.positive[chosen]))
-    if scored.answers is not None:
-        return _defined(class_accuracy(outcomes, scored.answers[chosen]))
+    if predictions.positive is not None:
+        return _none_if_nan(balanced_accuracy(outcomes, predictions.positive[chosen]))
+    if predictions.answers is not None:
+        return _none_if_nan(class_accuracy(outcomes, predictions.answers[chosen]))
     try:
-        return c_index(outcomes, scored.scores[chosen])
+        return c_index(outcomes, predictions.scores[chosen])
     except MetricError:
         return None
 
 
-def _defined(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def cross_validations(cohorts: _Cohorts, seed: int, why_not: Mapping[str, str], jobs: int = 1) -> CrossValidation:
-    """A record for each target, and the reasons for missing heads. `jobs` is the number of processes."""
-    # The slowest targets are often the last, so that one kind is started for all targets at once.
+def cross_validate_targets(cohorts: _Cohorts, seed: int, why_not: Mapping[str, str], jobs: int = 1) -> CrossValidation:
+    """Cross-validate each target in both ways, with `jobs` processes.
+
+    `why_not` holds the reasons for missing heads, which are recorded.
+    """
+    # The slowest targets are often the last ones. So each kind of cross-validation is started for all targets at once.
     items = [(target, cohort, kind) for kind in KINDS for target, cohort in cohorts]
-    results = dict(map_items(partial(_part, seed=seed), items, jobs, "cross-validate heads", "part"))
+    results = dict(map_items(partial(_cross_validate_item, seed=seed), items, jobs, "cross-validate heads", "part"))
     records: dict[str, Any] = {}
     for target, cohort in cohorts:
-        patients = zip(cohort.ids, cohort.centres, outcome_rows(target.answer, cohort.outcomes), strict=True)
+        patients = zip(cohort.ids, cohort.centres, make_outcome_rows(target.answer, cohort.outcomes), strict=True)
         rows = [OutcomeRow(id=patient, centre=centre, **row) for patient, centre, row in patients]
         fields: dict[str, Any] = {kind: results[target.name, kind] for kind in KINDS}
         fields |= {"left_out_features": list(target.fitted)} if target.fitted else {}
@@ -192,64 +207,70 @@ def cross_validations(cohorts: _Cohorts, seed: int, why_not: Mapping[str, str], 
     return CrossValidation(format_version=FORMAT_VERSION, seed=seed, no_head=dict(why_not), **records)
 
 
-def _part(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[tuple[str, str], KindRecord]:
+def _cross_validate_item(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[tuple[str, str], KindRecord]:
     target, cohort, kind = item
-    return (target.name, kind), cross_validated(target, cohort, kind, seed)
+    return (target.name, kind), cross_validate(target, cohort, kind, seed)
 
 
-def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) -> KindRecord:
-    """One kind of cross-validation with its comparators, which use the same outer folds.
+def cross_validate(target: Target, cohort: HeadCohort, kind: str, seed: int) -> KindRecord:
+    """Run one kind of cross-validation with its comparators, which use the same outer folds.
 
-    A kind that the cohort does not allow holds only `why_not`.
+    The record holds only `why_not` if the cohort does not allow this kind.
     """
-    target, cohort = target.without_fitted(cohort)
-    estimate = leave_one_centre_out if kind == "leave_one_centre_out" else nested
+    target, cohort = target.drop_fitted_features(cohort)
+    estimate = cross_validate_by_centre if kind == "leave_one_centre_out" else cross_validate_nested
     try:
-        scored = estimate(target, cohort, np.random.default_rng(seed))
+        predictions = estimate(target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
         return KindRecord(why_not=str(problem))
-    outer = [fold.held_out for fold in scored.folds]
+    outer = [fold.held_out for fold in predictions.folds]
 
-    def alone(family: Family) -> ModelAnswers:
-        patients = cohort if family.sees_mask else cohort.without_mask()
+    def score_comparator(family: Family) -> ModelAnswers:
+        patients = cohort if family.sees_mask else cohort.hide_mask()
         rng = np.random.default_rng(seed)
-        alone = out_of_sample(only(target, [family]), patients, outer, rng)
-        return ModelAnswers(**_answers(target, patients, alone))
+        predictions = predict_held_out(with_families(target, [family]), patients, outer, rng)
+        return ModelAnswers(**_make_answer_fields(target, patients, predictions))
 
-    comparators = {name: alone(family) for name, family in target.comparators.items()}
+    comparators = {name: score_comparator(family) for name, family in target.comparators.items()}
     for name, rule in target.rules.items():
-        comparators[name] = ModelAnswers(**_class_answers(target, cohort, by_rule(cohort, outer, rule)))
+        comparators[name] = ModelAnswers(**_make_class_fields(target, cohort, apply_rule(cohort, outer, rule)))
     return KindRecord(
-        fold_of_patient=scored.fold_of().tolist(),
-        folds=[_fold_record(target, cohort, scored, fold) for fold in scored.folds],
+        fold_of_patient=predictions.list_folds().tolist(),
+        folds=[_make_fold_record(target, cohort, predictions, fold) for fold in predictions.folds],
         comparators=comparators,
-        **_answers(target, cohort, scored),
+        **_make_answer_fields(target, cohort, predictions),
     )
 
 
-def _answers(target: Target, cohort: HeadCohort, scored: OutOfSample) -> dict[str, Any]:
-    """Fields of `ModelAnswers`: the metric over all patients and by centre, and each patient's answers."""
-    if scored.answers is not None and scored.positive is None:
-        return _class_answers(target, cohort, scored.answers) | {"score": scored.scores.tolist()}
-    by_centre = {cohort.centres[fold[0]]: metric(cohort, scored, fold) for fold in centre_folds(cohort)}
-    fields = {target.metric: metric(cohort, scored), "by_centre": by_centre, "score": scored.scores.tolist()}
-    if scored.positive is not None and scored.probability is not None:
-        fields |= {"positive": scored.positive.tolist(), "probability": scored.probability.tolist()}
+def _make_answer_fields(target: Target, cohort: HeadCohort, predictions: HeldOutPredictions) -> dict[str, Any]:
+    """Make the fields of `ModelAnswers`: the metric over all patients and by centre, and each patient's answers."""
+    if predictions.answers is not None and predictions.positive is None:
+        return _make_class_fields(target, cohort, predictions.answers) | {"score": predictions.scores.tolist()}
+    by_centre = {
+        cohort.centres[fold[0]]: compute_metric(cohort, predictions, fold) for fold in make_centre_folds(cohort)
+    }
+    fields = {
+        target.metric: compute_metric(cohort, predictions),
+        "by_centre": by_centre,
+        "score": predictions.scores.tolist(),
+    }
+    if predictions.positive is not None and predictions.probability is not None:
+        fields |= {"positive": predictions.positive.tolist(), "probability": predictions.probability.tolist()}
     return fields
 
 
-def _class_answers(target: Target, cohort: HeadCohort, answers: Numbers) -> dict[str, Any]:
-    """Fields of `ModelAnswers`: metric over all patients and by centre, recalls, confusion matrix, and classes."""
+def _make_class_fields(target: Target, cohort: HeadCohort, answers: Numbers) -> dict[str, Any]:
+    """Make the fields of `ModelAnswers`: metric overall and by centre, recalls, confusion matrix, and classes."""
 
     def accuracy(numbers: Numbers) -> float | None:
-        return _defined(class_accuracy(cohort.outcomes.pick(numbers), answers[numbers]))
+        return _none_if_nan(class_accuracy(cohort.outcomes.pick(numbers), answers[numbers]))
 
     classes = cohort.outcomes.classes
     matrix = confusion_matrix(cohort.outcomes.values.astype(np.intp), answers.astype(np.intp), len(classes))[:, :-1]
     sizes = matrix.sum(1)
     return {
         target.metric: accuracy(np.arange(len(cohort.ids))),
-        "by_centre": {cohort.centres[fold[0]]: accuracy(fold) for fold in centre_folds(cohort)},
+        "by_centre": {cohort.centres[fold[0]]: accuracy(fold) for fold in make_centre_folds(cohort)},
         "recall": {
             name: float(matrix[code, code] / sizes[code]) if sizes[code] else None for code, name in enumerate(classes)
         },
@@ -258,9 +279,11 @@ def _class_answers(target: Target, cohort: HeadCohort, answers: Numbers) -> dict
     }
 
 
-def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: OuterFold) -> OuterFoldRecord:
+def _make_fold_record(
+    target: Target, cohort: HeadCohort, predictions: HeldOutPredictions, fold: OuterFold
+) -> OuterFoldRecord:
     ensemble = fold.ensemble
-    fields: dict[str, Any] = {target.metric: metric(cohort, scored, fold.held_out)}
+    fields: dict[str, Any] = {target.metric: compute_metric(cohort, predictions, fold.held_out)}
     fields |= {"notice": fold.notice} if fold.notice else {}
     return OuterFoldRecord(
         held_out=[cohort.ids[number] for number in fold.held_out],
@@ -269,25 +292,26 @@ def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: 
         experts=ensemble.records,
         tried=ensemble.tried,
         threshold=fold.head.threshold,
-        coefficients=coefficients_of(fold.head),
+        coefficients=compute_coefficients(fold.head),
         **fields,
     )
 
 
-def coefficients_of(head: Head) -> dict[str, float]:
-    """Weight of each feature; of a head of classes the change of the weight from one class to the next.
+def compute_coefficients(head: Head) -> dict[str, float]:
+    """Compute the weight of each feature.
 
-    Of an ensemble the weights of its linear experts, as they enter the mean; an entrant's head has none.
+    For more than two classes it is the change of the weight from one class to the next. For an ensemble it is the
+    weight of the linear experts in the mean. A custom head has no weights.
     """
     if isinstance(head, CustomHead):
         return {}
     weights: dict[str, float] = {}
     if isinstance(head, EnsembleHead):
         for expert in head.experts:
-            for feature, weight in coefficients_of(expert.head).items():
+            for feature, weight in compute_coefficients(expert.head).items():
                 weights[feature] = weights.get(feature, 0.0) + weight / expert.sd / len(head.experts)
     elif head.classes:
-        return trend(head)
+        return compute_class_trends(head)
     else:
         for term in head.terms:
             weights[term.feature] = weights.get(term.feature, 0.0) + term.weights[0]

@@ -1,4 +1,4 @@
-"""Images of the training patients for hooks: on the prepared grid, or as cubes around the tumour."""
+"""Images of the training patients for hooks, on the prepared grid or as cubes around the tumour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
 from baseline.cache import map_items
-from baseline.preparation import edition_of
+from baseline.preparation import read_training_edition
 from baseline.release.cases import ReleaseCase, image_paths
 from baseline.work import WorkFolders
 from contract.images.volumes import read_volume
@@ -29,7 +29,7 @@ _Cubes = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class PatientCubes:
-    """Cubes of some patients, shape (patients, channels, z, y, x); indexing by patients copies only theirs."""
+    """Cubes of some patients, shape (patients, channels, z, y, x); an index copies only the selected patients."""
 
     cubes: _Cubes
     rows: npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ class CubeFiles:
     files: Mapping[tuple[int, float], tuple[Path, Mapping[str, int]]]
 
     def __call__(self, ids: Sequence[str], voxels: int, spacing_mm: float) -> npt.NDArray[np.float32]:
-        """The cubes of these patients, NaN for a patient without a PET or a tumour."""
+        """Read the cubes of these patients; NaN for a patient without a PET or a tumour."""
         path, rows = self.files[voxels, float(spacing_mm)]
         stored = np.load(path, mmap_mode="r")
         cubes = np.full((len(ids), *stored.shape[1:]), np.nan, np.float32)
@@ -66,10 +66,10 @@ class CubeFiles:
 
 
 @contextmanager
-def cube_files(
+def write_cube_files(
     work: WorkFolders, cases: Sequence[ReleaseCase], sizes: Iterable[tuple[int, float]], jobs: int
 ) -> Iterator[CubeFiles]:
-    """Cubes of the patients in temporary files of the working directory."""
+    """Write the cubes of the patients to temporary files of the working directory."""
     with tempfile.TemporaryDirectory(prefix=".cubes-", dir=work.root) as folder:
         files = {}
         for number, size in enumerate(sizes):
@@ -79,14 +79,14 @@ def cube_files(
         yield CubeFiles(files)
 
 
-def images_of(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -> FeatureImages:
-    """A training patient's images on the prepared grid."""
+def read_feature_images(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -> FeatureImages:
+    """Read the images of a training patient on the prepared grid."""
     from baseline.release.data_set import read_dose  # imports torch
 
     ct, pet = (read_volume(path, "float32") for path in image_paths(work.raw, case)[: len(CHANNELS)])
     stored = read_volume(work.mask(case.patient_id), np.uint8)
     mask = stored.array if stored.geometry == ct.geometry else resample_mask(stored, ct.geometry)
-    clinical = clinical_features(case.patient, edition_of(work).clinical)
+    clinical = clinical_features(case.patient, read_training_edition(work).clinical)
     dose = read_dose(case) if with_dose else None
     return FeatureImages(mask, ct.array, pet.array if pet.array.any() else None, ct.geometry, dose, clinical)
 
@@ -94,13 +94,16 @@ def images_of(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -
 def cut_cubes(
     work: WorkFolders, cases: Sequence[ReleaseCase], voxels: int, spacing_mm: float, jobs: int
 ) -> tuple[list[ReleaseCase], _Cubes]:
-    """The patients with a PET and a tumour in the order of `cases`, and their cubes in one array.
+    """Cut the cubes around the tumours, in `jobs` processes.
 
-    The array is filled in place to save memory; `jobs` is the number of processes.
+    The array is filled in place to save memory.
+
+    Returns:
+        The patients with a PET and a tumour in the order of `cases`, and their cubes in one array.
     """
     rows = {case.patient_id: row for row, case in enumerate(cases)}
     cubes, filled = np.zeros((0, CUBE_CHANNELS, voxels, voxels, voxels), np.float16), set[int]()
-    cut = partial(_cube, work=work, voxels=voxels, spacing_mm=spacing_mm)
+    cut = partial(_cut_cube, work=work, voxels=voxels, spacing_mm=spacing_mm)
     for name, cube in map_items(cut, cases, jobs, "cut cubes"):
         if cube is not None:
             if not filled:
@@ -113,6 +116,6 @@ def cut_cubes(
     return [cases[row] for row in sorted(filled)], cubes[: len(filled)]
 
 
-def _cube(case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float) -> tuple[str, _Cubes | None]:
-    cube = images_of(case, work, with_dose=False).cube(voxels, spacing_mm)
+def _cut_cube(case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float) -> tuple[str, _Cubes | None]:
+    cube = read_feature_images(case, work, with_dose=False).cube(voxels, spacing_mm)
     return case.patient_id, None if cube is None else cube.astype(np.float16)

@@ -1,7 +1,7 @@
-"""Fit the heads of the model package: select by cross-validation, refit on all patients.
+"""Fit the heads of the model package: select models by cross-validation, and refit them on all patients.
 
-Imputation and scaling are learnt from the training part of each fold and stored with the head. The
-out-of-fold metric here selected the head; `baseline.heads.cross_validation` estimates performance on unseen patients.
+Imputation and scaling are learnt from the training part of each fold and stored with the head. The out-of-fold metric
+of this module selects the head; `baseline.heads.cross_validation` estimates performance on unseen patients.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from pydantic import Field
 
 from algorithm.heads.documents import Features, Head, read_head
 from baseline.cache import map_items
-from baseline.heads.cohort import HeadCohort, Images, balanced_accuracy, feature_table, outcomes_of, possible_classes
+from baseline.heads.cohort import (
+    HeadCohort,
+    Images,
+    balanced_accuracy,
+    collect_outcomes,
+    make_feature_table,
+    mark_possible_classes,
+)
 from baseline.heads.models.ensemble import ExpertRecord, fit_ensemble, make_ensemble
-from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.selection import candidates_of, unused_features
-from baseline.release.cases import ReleaseCase, head_answers
+from baseline.heads.models.kinds import Target, with_families
+from baseline.heads.models.selection import find_unused_features, select_candidates
+from baseline.release.cases import ReleaseCase, list_head_specs
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Edition
@@ -30,21 +37,28 @@ from contract.errors import MetricError, ModelPackageError
 from contract.packages import MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
-# Heads on clinical variables alone.
+# Ends the name of a head on clinical variables only.
 CLINICAL_SUFFIX: Final = "_clinical"
-OUT_OF_FOLD, REFERENCE, GIVEN = "out-of-fold masks", "reference masks", "given masks"
+OUT_OF_FOLD_MASKS, REFERENCE_MASKS, GIVEN_MASKS = "out-of-fold masks", "reference masks", "given masks"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
-SaveOwn = Callable[[Head, HeadCohort], Head]
+SaveHead = Callable[[Head, HeadCohort], Head]
 
 
 class FittedHead(Document):
-    """A head fitted on all patients, the ensemble of `experts`.
+    """A head fitted on all patients, which is the ensemble of `experts`.
 
-    `setting` is that of a single expert, empty for several. `out_of_fold` is `metric` over the
-    out-of-fold scores of the selection; `tried` is the selection metric of every candidate (C-index, area under the
-    curve, or balanced accuracy of more than two classes). `fallback` is the answer in place of a failed prediction: the
-    most frequent class of the training, or the median of the out-of-fold answers. `unused_features` holds the reason
-    for each feature that the models could not use.
+    Attributes:
+        head: The head.
+        model: Name of the ensemble.
+        setting: Setting of a single expert; empty for several experts.
+        tried: Selection metric of every candidate: C-index, area under the curve, or balanced accuracy of more than two
+            classes.
+        metric: Name of the target's metric.
+        out_of_fold: The metric over the out-of-fold scores of the selection.
+        fallback: Answer in place of a failed prediction: the most frequent class of the training, or the median of the
+            out-of-fold answers.
+        experts: Experts of the ensemble.
+        unused_features: Reason for each feature that the models could not use.
     """
 
     head: Head
@@ -61,8 +75,9 @@ class FittedHead(Document):
 class HeadRecord(FittedHead):
     """A record of `heads.json`.
 
-    `smallest_lesions` are the limits with which the features were measured, `masks` the masks: those of networks that
-    never saw the patient, the reference's, or the user's own.
+    Attributes:
+        smallest_lesions: Minimum lesion sizes in the measurement of the features.
+        masks: Source of the masks: networks that never saw the patient, the reference, or the user.
     """
 
     smallest_lesions: MinLesionSizes
@@ -77,27 +92,30 @@ class FittedHeads:
     why_not: Mapping[str, str]
 
 
-def cohort_of(
+def make_cohort(
     target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features], images: Images | None = None
 ) -> HeadCohort:
-    """Patients with a known outcome, with image features (`rows`, by patient ID), clinical variables and `images`."""
-    from algorithm.heads.features.intensity import DOSE  # a table needs no images, and these load SimpleITK
+    """Make the cohort of the patients with a known outcome.
+
+    `rows` are image features by patient ID. Clinical variables are added.
+    """
+    from algorithm.heads.features.intensity import DOSE  # loads SimpleITK, which a table does not need
     from algorithm.heads.measure import clinical_features
 
     dose_features = tuple(f"_{name}" for name in DOSE)
 
-    def features_of(case: ReleaseCase) -> dict[str, float | None]:
+    def join_features(case: ReleaseCase) -> dict[str, float | None]:
         row = rows[case.patient_id]
         usable = {name: row[name] for name in row if target.with_dose or not name.endswith(dose_features)}
         return usable | clinical_features(case.patient, target.clinical)
 
-    known = [case for case in cases if case.has(target.answer)]
+    known_cases = [case for case in cases if case.has_outcome(target.answer)]
     return HeadCohort(
-        tuple(case.patient_id for case in known),
-        tuple(case.centre for case in known),
-        feature_table([features_of(case) for case in known]),
-        outcomes_of(target.answer, known),
-        possible_classes(target.answer, [rows[case.patient_id] for case in known]),
+        tuple(case.patient_id for case in known_cases),
+        tuple(case.centre for case in known_cases),
+        make_feature_table([join_features(case) for case in known_cases]),
+        collect_outcomes(target.answer, known_cases),
+        mark_possible_classes(target.answer, [rows[case.patient_id] for case in known_cases]),
         images,
     )
 
@@ -106,15 +124,15 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
     """Select the target's experts and refit their ensemble on all patients.
 
     Raises:
-        MetricError: fewer than two patients with the scarcer outcome.
+        MetricError: Fewer than two patients have the scarcer outcome.
     """
     target.check(cohort, 2)
-    folds = target.folds(cohort, rng)
-    candidates = candidates_of(cohort, target.competing(cohort), folds, target.selection_metric, rng)
+    folds = target.make_folds(cohort, rng)
+    candidates = select_candidates(cohort, target.select_families(cohort), folds, target.selection_metric, rng)
     ensemble = make_ensemble(target, cohort, candidates)
-    if notice := target.slope_notice(cohort, ensemble.scores):
+    if notice := target.find_slope_problem(cohort, ensemble.scores):
         LOGGER.warning("head %s: %s", target.name, notice)
-    head = target.finish(fit_ensemble(ensemble, cohort, rng, is_shipped=True), cohort, ensemble.scores, rng)
+    head = target.complete_head(fit_ensemble(ensemble, cohort, rng, is_shipped=True), cohort, ensemble.scores, rng)
     metric = ensemble.metric
     if head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, ensemble.scores >= head.threshold)
@@ -125,32 +143,32 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
         tried=ensemble.tried,
         metric=target.metric,
         out_of_fold=metric,
-        fallback=target.fallback(head, cohort, ensemble.scores),
+        fallback=target.compute_fallback(head, cohort, ensemble.scores),
         experts=ensemble.records,
-        unused_features=unused_features(cohort, target.competing(cohort)),
+        unused_features=find_unused_features(cohort, target.select_families(cohort)),
     )
 
 
-def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> FittedHead:
-    """The head on clinical variables alone."""
-    return fit_target(only(target, [target.comparators["clinical"]]), cohort.without_mask(), rng)
+def fit_clinical_head(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> FittedHead:
+    """Fit the head on clinical variables only."""
+    return fit_target(with_families(target, [target.comparators["clinical"]]), cohort.hide_mask(), rng)
 
 
-def fit_all(cohorts: Cohorts, seed: int, jobs: int = 1, save: SaveOwn | None = None) -> FittedHeads:
-    """Fit each target's head and its head on clinical variables alone, as far as the cohort allows.
+def fit_targets(cohorts: Cohorts, seed: int, jobs: int = 1, save: SaveHead | None = None) -> FittedHeads:
+    """Fit each target's head and its head on clinical variables only, as far as the cohort allows.
 
-    `jobs` is the number of processes. `save` writes the files of entrants' heads.
+    `jobs` is the number of processes. `save` writes the files of custom heads.
     """
     items = [(target, cohort, suffix) for target, cohort in cohorts for suffix in ("", CLINICAL_SUFFIX)]
-    results = dict(map_items(partial(_fit_one, seed=seed, save=save), items, jobs, "fit heads", "head"))
+    results = dict(map_items(partial(_fit_item, seed=seed, save=save), items, jobs, "fit heads", "head"))
     names = [f"{target.name}{suffix}" for target, _, suffix in items]
     heads = {name: head for name in names if isinstance(head := results[name], FittedHead)}
     return FittedHeads(heads, {name: why for name in names if isinstance(why := results[name], str)})
 
 
-def _fit_one(item: tuple[Target, HeadCohort, str], seed: int, save: SaveOwn | None) -> tuple[str, FittedHead | str]:
+def _fit_item(item: tuple[Target, HeadCohort, str], seed: int, save: SaveHead | None) -> tuple[str, FittedHead | str]:
     target, cohort, suffix = item
-    fit = fit_clinical if suffix else fit_target
+    fit = fit_clinical_head if suffix else fit_target
     try:
         fitted = fit(target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
@@ -161,13 +179,13 @@ def _fit_one(item: tuple[Target, HeadCohort, str], seed: int, save: SaveOwn | No
 
 
 def read_heads(work: WorkFolders) -> dict[str, HeadRecord]:
-    """The records of `heads.json` by name. Raises HecktorError: the step `heads` has not been run."""
+    """Read the records of `heads.json` by name; raise `HecktorError` if the step `heads` has not been run."""
     heads = read_fitted_heads(work.read(work.heads_json), work.heads_json.name)
-    return {name: one for name, one in heads.items() if isinstance(one, HeadRecord)}
+    return {name: head for name, head in heads.items() if isinstance(head, HeadRecord)}
 
 
 def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head | HeadRecord]:
-    """Heads by name from the content of a `heads.json`, or plain heads, as they are in a package's `heads/`."""
+    """Parse heads by name: the records of `heads.json`, or plain heads as in a package's `heads/`."""
     heads: dict[str, Head | HeadRecord] = {}
     for key, record in content.items():
         place, is_record = f"{name}: {key}", isinstance(record, dict) and "head" in record
@@ -177,25 +195,25 @@ def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head |
     return heads
 
 
-def fallbacks_of(edition: Edition, heads: Mapping[str, Head | HeadRecord]) -> dict[str, Any]:
-    """The fallbacks of fitted heads for answers whose failure is no error, by the name of the head."""
-    names = [answer.head for answer in head_answers(edition) if answer.fallback is not None]
-    fitted = {name: one.fallback for name in names if isinstance(one := heads.get(name), HeadRecord)}
-    return {name: value for name, value in fitted.items() if value is not None}
+def collect_fallbacks(edition: Edition, heads: Mapping[str, Head | HeadRecord]) -> dict[str, Any]:
+    """Collect the fallbacks of fitted heads by name, for answers that have a fallback in the edition."""
+    names = [answer.head for answer in list_head_specs(edition) if answer.fallback is not None]
+    records = {name: head for name in names if isinstance(head := heads.get(name), HeadRecord)}
+    return {name: record.fallback for name, record in records.items() if record.fallback is not None}
 
 
-def smallest_entry(heads: Mapping[str, Head | HeadRecord]) -> dict[str, Any]:
-    """The manifest's entry for the smallest lesions of the heads' features; empty for heads without a note.
+def make_lesion_size_entry(heads: Mapping[str, Head | HeadRecord]) -> dict[str, Any]:
+    """Make the manifest's entry of the minimum lesion sizes of the heads' features; empty for plain heads.
 
     Raises:
-        ModelPackageError: heads with different limits.
+        ModelPackageError: The heads have different limits.
     """
-    limits = [one.smallest_lesions for one in heads.values() if isinstance(one, HeadRecord)]
-    if other := next((one for one in limits if one != limits[0]), None):
-        raise ModelPackageError("heads", f"smallest_lesions {limits[0]} and {other}", "one for all heads")
+    limits = [head.smallest_lesions for head in heads.values() if isinstance(head, HeadRecord)]
+    if different := next((limit for limit in limits if limit != limits[0]), None):
+        raise ModelPackageError("heads", f"smallest_lesions {limits[0]} and {different}", "one for all heads")
     return {"smallest_lesions": limits[0].model_dump()} if limits else {}
 
 
-def masks_of(heads: Mapping[str, Head | HeadRecord]) -> str:
-    """The masks on which the heads were fitted; empty for plain heads."""
-    return ", ".join(sorted({one.masks for one in heads.values() if isinstance(one, HeadRecord)}))
+def describe_masks(heads: Mapping[str, Head | HeadRecord]) -> str:
+    """Describe the masks on which the heads were fitted; empty for plain heads."""
+    return ", ".join(sorted({head.masks for head in heads.values() if isinstance(head, HeadRecord)}))

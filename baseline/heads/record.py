@@ -1,4 +1,4 @@
-"""`cross_validation.json`: both kinds of cross-validation of every target, and what is told of them."""
+"""Document `cross_validation.json` with both kinds of cross-validation of every target, and its texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from baseline.heads.cohort import Outcomes, outcomes_in
+from baseline.heads.cohort import Outcomes, parse_outcomes
 from baseline.heads.fitting import FittedHead
 from baseline.heads.models.ensemble import ExpertRecord
 from baseline.heads.models.kinds import Target
@@ -27,16 +27,16 @@ Metrics = dict[str, float | None]
 _IN_MANIFEST: Final = {"c_index", "balanced_accuracy", "by_centre", "recall", "why_not"}
 
 
-def _how_many(score: object) -> str:
+def _tag_score(score: object) -> str:
     return "(classes)" if isinstance(score, list) else "(one)"
 
 
-# A patient's score, or one for each of more than two classes.
-Score = Annotated[Annotated[float, Tag("(one)")] | Annotated[list[float], Tag("(classes)")], Discriminator(_how_many)]
+# Score of a patient, or the scores for each of more than two classes.
+Score = Annotated[Annotated[float, Tag("(one)")] | Annotated[list[float], Tag("(classes)")], Discriminator(_tag_score)]
 
 
 class ModelAnswers(Document):
-    """Out-of-fold answers of one model, in the order of the patients, and its metric.
+    """Out-of-fold answers of one model, in the order of the patients, and the metric of the model.
 
     Two classes also have `positive` and `probability`; more classes have `class`, `recall` and `confusion`, whose rows
     are reference classes.
@@ -50,16 +50,16 @@ class ModelAnswers(Document):
     probability: list[float] | None = None
     recall: Metrics | None = None
     confusion: list[list[int]] | None = None
-    given: list[ClassValue] | None = Field(None, alias="class")
+    predicted_classes: list[ClassValue] | None = Field(None, alias="class")
 
-    def value(self, metric: str) -> float | None:
-        """The target's metric over all patients, by its name."""
+    def get_metric(self, metric: str) -> float | None:
+        """Return the target's metric over all patients, by its name."""
         value: float | None = getattr(self, metric)
         return value
 
 
 class OuterFoldRecord(Document):
-    """One outer fold: its held-out patients, and the model that was selected and fitted without them."""
+    """One outer fold with its held-out patients, and the model that was selected and fitted without them."""
 
     held_out: list[str]
     model: str
@@ -74,7 +74,7 @@ class OuterFoldRecord(Document):
 
 
 class KindRecord(ModelAnswers):
-    """One kind of cross-validation of a target, or the reason `why_not` in place of it.
+    """One kind of cross-validation of a target, or only the reason `why_not` if it is impossible.
 
     `comparators` use the same outer folds.
     """
@@ -85,7 +85,7 @@ class KindRecord(ModelAnswers):
     comparators: dict[str, ModelAnswers] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _complete(self) -> KindRecord:
+    def _check_parts(self) -> KindRecord:
         parts = {"fold_of_patient", "folds", "comparators"}
         if parts & self.model_fields_set != (set() if self.why_not is not None else parts):
             raise ValueError("either why_not, or fold_of_patient, folds and comparators")
@@ -105,7 +105,7 @@ class OutcomeRow(Document):
 class TargetRecord(Document):
     """The cross-validations of one target; `metric` names the field with the value.
 
-    `left_out_features` were fitted to outcomes, so that both kinds do without them.
+    `left_out_features` were fitted to outcomes, so that both kinds leave them out.
     """
 
     metric: str
@@ -116,26 +116,28 @@ class TargetRecord(Document):
 
     @property
     def kinds(self) -> dict[str, KindRecord]:
-        """Both kinds by their keys."""
+        """Return both kinds by their keys."""
         return {"nested": self.nested, "leave_one_centre_out": self.leave_one_centre_out}
 
     @property
     def available(self) -> dict[str, KindRecord]:
-        """The kinds that the cohort allowed."""
+        """Return the kinds that the cohort allowed."""
         return {kind: record for kind, record in self.kinds.items() if record.why_not is None}
 
     def outcomes(self, answer: AnswerSpec) -> Outcomes:
-        """The outcomes of the patients."""
-        return outcomes_in(answer, [row.__pydantic_extra__ for row in self.patients])
+        """Return the outcomes of the patients."""
+        return parse_outcomes(answer, [row.__pydantic_extra__ for row in self.patients])
 
 
 class CrossValidation(Document):
-    """The content of `cross_validation.json`. All keys but those below are targets.
+    """The content of `cross_validation.json`. All keys except the fields below are targets.
 
     Attributes:
-        no_head: the reason for each head that could not be fitted.
-        made_from: digest of the inputs.
-        custom: sha256 of the code of each entrant's head.
+        format_version: Version of the heads.
+        seed: Seed of the folds.
+        no_head: Reason for each head that could not be fitted.
+        made_from: Digest of the inputs.
+        custom: sha256 of the code of each custom head.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -154,55 +156,58 @@ class CrossValidation(Document):
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
-    def for_manifest(self) -> dict[str, Any]:
-        """The part for the package's manifest: metrics over all patients and by centre."""
+    def to_manifest(self) -> dict[str, Any]:
+        """Return the part for the package's manifest: metrics over all patients and by centre."""
         parts: dict[str, Any] = {}
         for name, record in self.targets.items():
             parts[name] = {
-                kind: one.model_dump(mode="json", include=_IN_MANIFEST, exclude_unset=True)
-                for kind, one in record.kinds.items()
+                kind: result.model_dump(mode="json", include=_IN_MANIFEST, exclude_unset=True)
+                for kind, result in record.kinds.items()
             }
             if record.left_out_features:
                 parts[name]["left_out_features"] = record.left_out_features
         return parts
 
-    def code(self) -> dict[str, str]:
-        """The sha256 of each folder of code with heads that were fitted, by its name."""
+    def code_digests(self) -> dict[str, str]:
+        """Return the sha256 of each folder of code with fitted heads, by its name."""
         return {split_reference(hook, "head")[0]: digest for hook, digest in self.custom.items()}
 
 
 def read_cross_validation(work: WorkFolders) -> CrossValidation:
-    """The cross-validations of the heads. Raises HecktorError: the step `heads` has not been run."""
+    """Read the cross-validations of the heads; raise `HecktorError` if the step `heads` has not been run."""
     return parse_document(work.read(work.cross_validation_json), CrossValidation, work.cross_validation_json.name)
 
 
 def load_cross_validation(work: WorkFolders) -> CrossValidation | None:
-    """The cross-validations of the heads; None without any, or for those of another version with other keys."""
-    content = work.read(work.cross_validation_json) if work.cross_validation_json.is_file() else None
-    is_other = isinstance(content, dict) and content.get("format_version") != FORMAT_VERSION
-    return None if content is None or is_other else read_cross_validation(work)
+    """Read the cross-validations of the heads; None if there is no file, or if another version wrote it."""
+    if not work.cross_validation_json.is_file():
+        return None
+    content = work.read(work.cross_validation_json)
+    if content is None or (isinstance(content, dict) and content.get("format_version") != FORMAT_VERSION):
+        return None
+    return read_cross_validation(work)
 
 
-def summary(heads: Mapping[str, FittedHead], document: CrossValidation, targets: Sequence[Target]) -> str:
-    """A few lines for the console: the fitted heads, and their cross-validated metrics."""
+def summarise_heads(heads: Mapping[str, FittedHead], document: CrossValidation, targets: Sequence[Target]) -> str:
+    """Summarise the fitted heads and their cross-validated metrics in a few lines for the console."""
     lines = [
         f"{name}: {record.model}, {record.metric} {record.out_of_fold:z.3f} over the folds that selected it"
         for name, record in heads.items()
     ]
-    lines += [f"{name}: {text}" for name, record in heads.items() if (text := unused_text(record))]
+    lines += [f"{name}: {text}" for name, record in heads.items() if (text := describe_unused_features(record))]
     lines += [f"{name}: no head ({reason})" for name, reason in document.no_head.items()]
     for name, record in ((target.name, document.targets[target.name]) for target in targets):
-        for kind, scored in record.kinds.items():
-            value = scored.value(record.metric)
-            shown = scored.why_not or "undefined" if value is None else f"{record.metric} {value:z.3f}"
-            lines.append(f"{name}, {kind.replace('_', ' ')}: {shown}{_recalls(scored)}")
+        for kind, result in record.kinds.items():
+            value = result.get_metric(record.metric)
+            text = result.why_not or "undefined" if value is None else f"{record.metric} {value:z.3f}"
+            lines.append(f"{name}, {kind.replace('_', ' ')}: {text}{_format_recalls(result)}")
         if text := describe_left_out(record, heads.get(name)):
             lines.append(f"{name}: {text}")
     return "\n".join(lines)
 
 
-def unused_text(record: FittedHead) -> str:
-    """Return a line on the features that the models could not use, by reason; empty if there are none."""
+def describe_unused_features(record: FittedHead) -> str:
+    """Describe the features that the models could not use, by reason; empty if all features can be used."""
     reasons: dict[str, list[str]] = {}
     for feature, reason in record.unused_features.items():
         reasons.setdefault(reason, []).append(feature)
@@ -211,9 +216,9 @@ def unused_text(record: FittedHead) -> str:
 
 
 def describe_left_out(record: TargetRecord, shipped: FittedHead | None) -> str:
-    """The features that both estimates of a target do without, and those that its head uses; empty if there are none.
+    """Describe the features that both estimates of a target leave out, and which of them the shipped head uses.
 
-    `shipped` is None without a head.
+    Empty if no feature is left out. `shipped` is None if there is no head.
     """
     names = record.left_out_features
     if not names:
@@ -228,6 +233,6 @@ def describe_left_out(record: TargetRecord, shipped: FittedHead | None) -> str:
     return f"{text}; the shipped head uses {', '.join(name for name in names if name in used) or 'none of them'}."
 
 
-def _recalls(record: ModelAnswers) -> str:
+def _format_recalls(record: ModelAnswers) -> str:
     recalls = {name: value for name, value in (record.recall or {}).items() if value is not None}
     return f" ({', '.join(f'{name} {value:z.2f}' for name, value in recalls.items())})" if recalls else ""

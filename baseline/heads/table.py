@@ -1,4 +1,4 @@
-"""Fit a head on a table: outcomes, centres and features are columns of a DataFrame, patients its rows."""
+"""Heads fitted on a table: outcomes, centres and features are columns of a DataFrame, patients are its rows."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pandas as pd
 
 from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
-from baseline.heads.cross_validation import coefficients_of, cross_validations
+from baseline.heads.cross_validation import compute_coefficients, cross_validate_targets
 from baseline.heads.fitting import FittedHead, fit_target
-from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted
+from baseline.heads.models.classes import fit_logistic, fit_multinomial, predict_classes
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs
-from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family
-from baseline.heads.models.terms import Transforms, unchanged
+from baseline.heads.models.selection import MIN_SCARCE_FOR_ALL, RIDGE, SIGNS, Family
+from baseline.heads.models.terms import Transforms, use_unchanged
 from baseline.heads.record import CrossValidation
-from baseline.heads.record import summary as metrics_summary
+from baseline.heads.record import summarise_heads as metrics_summary
 from contract.code import Code
 from contract.editions import AnswerSpec
 from contract.editions.answers import ClassSpec, RiskSpec
 from contract.errors import HecktorError
 
 _FRAME: Final = "table"
-_MOST_CLASSES: Final = 20
+_MAX_CLASSES: Final = 20
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,13 @@ class FittedTable:
     """A head fitted on all rows of a table.
 
     Attributes:
-        target: what the head predicts.
-        features: the columns that `predict` reads.
-        fitted: the head with its models, settings and selection metric.
-        cross_validation: nested and by centre, as in `cross_validation.json` (docs/heads.md); patients are row labels.
-        rows: number of rows.
-        scarce: number of events, or of rows outside the most frequent class.
+        target: Answer that the head predicts.
+        features: Columns that `predict` reads.
+        fitted: Head with its models, settings and selection metric.
+        cross_validation: Cross-validations, nested and by centre, as in `cross_validation.json` (docs/heads.md);
+            patients are row labels.
+        rows: Number of rows.
+        scarce: Number of events, or of rows outside the most frequent class.
     """
 
     target: Target
@@ -52,20 +53,21 @@ class FittedTable:
     scarce: int
 
     def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Predictions for the rows of a table with the columns `features`; a missing value takes the training's median.
+        """Predict the rows of a table with the columns `features`; a missing value takes the training's median.
 
-        Survival: `risk`, the log partial hazard, higher for an earlier event; `mean_time`, the mean time without event
-        within the longest follow-up of the training; `median_time`, NaN if it is later than that. Classes: `class`,
-        and `probability` of the second of two.
+        Returns:
+            For a survival: `risk`, the log partial hazard, higher for an earlier event; `mean_time`, the mean time
+            without event within the longest follow-up of the training; `median_time`, NaN if it is later than the
+            longest follow-up. For classes: `class`, and `probability` of the second of two classes.
 
         Raises:
-            HecktorError: a column is absent, not numeric or infinite.
+            HecktorError: A column is absent, not numeric or infinite.
         """
         frame = _with_text_names(frame, self.features)
-        head, cohort = self.fitted.head, _cohort(frame, self.features)
+        head, cohort = self.fitted.head, _make_cohort(frame, self.features)
         scores = head.scores(cohort)
         if head.classes:
-            return self._classes(frame, predicted(scores, cohort.possible))
+            return self._classes(frame, predict_classes(scores, cohort.possible))
         if head.calibration is not None and head.threshold is not None:
             probability = [head.calibration.probability(score) for score in scores]
             return self._classes(frame, scores >= head.threshold).assign(probability=probability)
@@ -81,16 +83,17 @@ class FittedTable:
         return pd.DataFrame({"class": [classes[int(number)] for number in numbers]}, index=frame.index)
 
     def coefficients(self) -> pd.Series:
-        """Weight of each feature per standard deviation, largest first; 0 for features that the head does not use.
+        """Return the weight of each feature per standard deviation, largest first; 0 for features without a weight.
 
-        Log hazard ratios, log odds ratios, or for more than two classes the change from one class to the next.
+        The weights are log hazard ratios, log odds ratios, or for more than two classes the change from one class to
+        the next.
         """
-        weights = coefficients_of(self.fitted.head)
+        weights = compute_coefficients(self.fitted.head)
         series = pd.Series({name: weights.get(name, 0.0) for name in self.features}, dtype=np.float64)
         return series.reindex(series.abs().sort_values(ascending=False, kind="stable").index)
 
     def summary(self) -> str:
-        """Lines with the cohort, the metrics of each cross-validation, and the coefficients."""
+        """Summarise the cohort, the metrics of each cross-validation, and the coefficients in lines."""
         name, head = self.target.name, self.fitted.head
         is_risk = self.target.answer.kind == "risk"
         counted = f"{self.scarce} {'events' if is_risk else self.target.scarce_outcome}"
@@ -119,51 +122,56 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
     """Fit a head as for a package (docs/heads.md) and cross-validate the whole selection, nested and by centre.
 
     Args:
-        frame: one row for each patient.
-        time, event: columns of a survival: follow-up in any unit, and 1 or True for an event, 0 or False for censoring.
-        target: in their place the column of a class: bool, whole numbers or text.
-        centre: column by which folds leave out whole centres; None for one centre.
-        features: numeric columns, NaN for a missing value; all others by default. They enter as they are.
-        seed: of folds and bootstrap samples.
-        jobs: number of processes of the cross-validation.
-        code: folders of your own code, whose heads compete with ours (docs/own-model.md).
+        frame: Table with one row for each patient.
+        time: Column of the follow-up in any unit, for a survival.
+        event: Column of the events: 1 or True for an event, 0 or False for censoring.
+        target: Column of a class (bool, whole numbers or text), in place of `time` and `event`.
+        centre: Column of the centres, which folds leave out as a whole; None for one centre.
+        features: Numeric columns, NaN for a missing value; by default all other columns. Their values are not
+            transformed.
+        seed: Seed of folds and bootstrap samples.
+        jobs: Number of processes of the cross-validation.
+        code: Folders of custom code, whose heads compete with the built-in heads (docs/own-model.md).
 
     Raises:
-        HecktorError: a column is absent or unusable; the message names the first bad row. MetricError: too few events
-            or patients of the rarer class.
+        HecktorError: A column is absent or unusable; the message names the first bad row.
+        MetricError: There are too few events or too few patients of the rarer class.
     """
     time, event, target, centre = (None if name is None else str(name) for name in (time, event, target, centre))
     features = None if features is None else [str(name) for name in features]
     outcome = [name for name in (time, event, target) if name is not None]
     if (time is None) != (event is None) or (time is None) == (target is None):
-        given = ", ".join(name for name, value in (("time", time), ("event", event), ("target", target)) if value)
-        raise HecktorError("fit_table", f"found {given or 'no outcome'}", "time and event, or target")
-    named = None if features is None else [*outcome, *features, *([] if centre is None else [centre])]
-    frame = _with_text_names(frame, named)
+        options = ", ".join(name for name, value in (("time", time), ("event", event), ("target", target)) if value)
+        raise HecktorError("fit_table", f"found {options or 'no outcome'}", "time and event, or target")
+    read = None if features is None else [*outcome, *features, *([] if centre is None else [centre])]
+    frame = _with_text_names(frame, read)
     used = tuple(name for name in frame.columns if name not in {*outcome, centre}) if features is None else features
     if frame.empty or not used:
-        found = "found no row" if frame.empty else "found no column of a feature"
-        raise HecktorError(_FRAME, found, "a row for each patient, and a feature at least")
+        problem = "found no row" if frame.empty else "found no column of a feature"
+        raise HecktorError(_FRAME, problem, "a row for each patient, and a feature at least")
     if time is not None and event is not None:
-        outcomes = _survival(frame, time, event)
-        answer: AnswerSpec = RiskSpec(**_declared("risk"), direction="time", columns={"time": time, "event": event})
+        outcomes = _read_survival(frame, time, event)
+        answer: AnswerSpec = RiskSpec(
+            **_make_declaration("risk"), direction="time", columns={"time": time, "event": event}
+        )
     else:
-        classes, outcomes = _classes(frame, str(target))
-        answer = ClassSpec(**_declared("class"), classes=classes, columns={"class": str(target)})
-    centres = None if centre is None else tuple(map(str, _column(frame, centre, "a centre in each row")))
-    cohort = _cohort(frame, used, centres, outcomes)
-    own = Code.from_folders(code)
-    goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.find_classes(HEAD)))
-    own.check_used()
-    fitted = fit_target(goal, cohort, np.random.default_rng(seed))
-    document = cross_validations([(goal, cohort)], seed, {}, jobs)
-    return FittedTable(goal, tuple(used), fitted, document, len(frame), goal.scarce(cohort))
+        classes, outcomes = _read_classes(frame, str(target))
+        answer = ClassSpec(**_make_declaration("class"), classes=classes, columns={"class": str(target)})
+    centres = None if centre is None else tuple(map(str, _read_column(frame, centre, "a centre in each row")))
+    cohort = _make_cohort(frame, used, centres, outcomes)
+    custom_code = Code.from_folders(code)
+    custom = CustomHeads(custom_code, custom_code.find_classes(HEAD))
+    head_target = with_custom_heads(_make_target(answer, use_unchanged(used)), custom)
+    custom_code.check_used()
+    fitted = fit_target(head_target, cohort, np.random.default_rng(seed))
+    document = cross_validate_targets([(head_target, cohort)], seed, {}, jobs)
+    return FittedTable(head_target, tuple(used), fitted, document, len(frame), head_target.count_scarce(cohort))
 
 
 def _with_text_names(frame: pd.DataFrame, used: Sequence[str] | None) -> pd.DataFrame:
-    """Return the frame with texts as names of its columns.
+    """Return the frame with texts as names of its columns; raise `HecktorError` if two columns have one name.
 
-    Raises HecktorError: two columns among `used`, or any two without it, have one name.
+    Only columns among `used` are checked, or all columns if `used` is None.
     """
     frame = frame.rename(columns=str)
     for name in frame.columns[frame.columns.duplicated()]:
@@ -172,43 +180,43 @@ def _with_text_names(frame: pd.DataFrame, used: Sequence[str] | None) -> pd.Data
     return frame
 
 
-def _column(frame: pd.DataFrame, name: str, expected: str) -> pd.Series:
-    """A column without missing values. Raises HecktorError: it is absent, or a value is missing."""
+def _read_column(frame: pd.DataFrame, name: str, expected: str) -> pd.Series:
+    """Return a column; raise `HecktorError` if the column or a value is missing."""
     if name not in frame.columns:
         raise HecktorError(_FRAME, f"found no column {name!r}", f"one of {', '.join(map(str, frame.columns[:20]))}")
-    _refuse(frame[name], frame[name].isna(), expected)
+    _check_rows(frame[name], frame[name].isna(), expected)
     return frame[name]
 
 
-def _refuse(column: pd.Series, bad: Any, expected: str) -> None:
-    """Raise HecktorError with the first row for which `bad`, shape (rows,), is True."""
+def _check_rows(column: pd.Series, bad: Any, expected: str) -> None:
+    """Raise `HecktorError` with the first row for which `bad`, shape (rows,), is True."""
     places = np.flatnonzero(bad)
     if places.size:
         more = f" and {places.size - 1} more" if places.size > 1 else ""
-        found = f"found {column.iloc[places[0]]} in row {column.index[places[0]]}{more}"
-        raise HecktorError(f"column {column.name!r}", found, expected)
+        problem = f"found {column.iloc[places[0]]} in row {column.index[places[0]]}{more}"
+        raise HecktorError(f"column {column.name!r}", problem, expected)
 
 
-def _numbers(frame: pd.DataFrame, name: str, expected: str) -> Floats:
-    """A numeric or boolean column as float, NaN where missing."""
+def _read_numbers(frame: pd.DataFrame, name: str, expected: str) -> Floats:
+    """Read a numeric or boolean column as float, NaN where a value is missing."""
     if name not in frame.columns:
-        _column(frame, name, expected)
+        _read_column(frame, name, expected)
     column = frame[name]
     if not pd.api.types.is_numeric_dtype(column):
         raise HecktorError(f"column {name!r}", f"found {column.dtype} such as {column.iloc[0]!r}", expected)
     values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    _refuse(column, np.isinf(values), expected)
+    _check_rows(column, np.isinf(values), expected)
     return values
 
 
-def _cohort(
+def _make_cohort(
     frame: pd.DataFrame,
     features: Sequence[str],
     centres: tuple[str, ...] | None = None,
     outcomes: Outcomes | None = None,
 ) -> HeadCohort:
     expected = "finite numbers, NaN where missing; leave the column out, or code it as numbers"
-    values = {name: _numbers(frame, name, expected) for name in features}
+    values = {name: _read_numbers(frame, name, expected) for name in features}
     count = len(frame)
     return HeadCohort(
         tuple(map(str, frame.index)),
@@ -218,37 +226,37 @@ def _cohort(
     )
 
 
-def _survival(frame: pd.DataFrame, time: str, event: str) -> Outcomes:
+def _read_survival(frame: pd.DataFrame, time: str, event: str) -> Outcomes:
     expected = "a time of 0 or more, above 0 in some row"
-    times = _numbers(frame, time, expected)
-    _refuse(frame[time], ~(times >= 0) | (not times.any()), expected)
+    times = _read_numbers(frame, time, expected)
+    _check_rows(frame[time], ~(times >= 0) | (not times.any()), expected)
     expected = "1 or True for an event, 0 or False for censoring"
-    events = _numbers(frame, event, expected)
-    _refuse(frame[event], ~np.isin(events, (0, 1)), expected)
+    events = _read_numbers(frame, event, expected)
+    _check_rows(frame[event], ~np.isin(events, (0, 1)), expected)
     return Outcomes(events.astype(np.int64), times)
 
 
-def _classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Outcomes]:
-    """Classes in ascending order, and the number of each row's."""
-    values = _column(frame, target, "a class in each row").tolist()
+def _read_classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Outcomes]:
+    """Read the classes in ascending order, and the class number of each row."""
+    values = _read_column(frame, target, "a class in each row").tolist()
     classes = tuple(sorted(set(values), key=lambda value: (str(type(value)), value)))
     kinds = {type(value) for value in classes}
-    if len(kinds) != 1 or not kinds <= {bool, int, str} or not 2 <= len(classes) <= _MOST_CLASSES:
+    if len(kinds) != 1 or not kinds <= {bool, int, str} or not 2 <= len(classes) <= _MAX_CLASSES:
         names = " and ".join(sorted(kind.__name__ for kind in kinds))
-        found = f"found {len(classes)} different values of type {names}, such as {classes[0]!r}"
-        raise HecktorError(f"column {target!r}", found, f"2 to {_MOST_CLASSES} classes: bool, whole numbers or text")
+        problem = f"found {len(classes)} different values of type {names}, such as {classes[0]!r}"
+        raise HecktorError(f"column {target!r}", problem, f"2 to {_MAX_CLASSES} classes: bool, whole numbers or text")
     numbers = np.array([classes.index(value) for value in values], dtype=np.int64)
     return classes, Outcomes(numbers, classes=tuple(map(str, classes)))
 
 
-def _declared(kind: str) -> dict[str, Any]:
-    """Name, kind and the output socket, which a table does not need."""
+def _make_declaration(kind: str) -> dict[str, Any]:
+    """Make name, kind and the output socket, which a table does not need."""
     return {"name": kind, "kind": kind, "slug": kind, "title": kind, "path": f"{kind}.json"}
 
 
-def _target(answer: AnswerSpec, transforms: Transforms) -> Target:
+def _make_target(answer: AnswerSpec, transforms: Transforms) -> Target:
     if answer.kind == "risk":
-        signs = Family("signs", fit_signs, SIGNS, transforms, least_scarce=LEAST_FOR_ALL)
+        signs = Family("signs", fit_signs, SIGNS, transforms, min_scarce=MIN_SCARCE_FOR_ALL)
         cox = Family("Cox", fit_cox, RIDGE, transforms, fit_shipped=fit_shipped_cox)
         return RiskTarget(answer, "risk", (cox, signs), {}, (), with_dose=False)
     if answer.is_binary:

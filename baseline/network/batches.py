@@ -1,8 +1,8 @@
-"""Training batches: patches without a PET, and seeds of the workers that draw and augment them.
+"""Training batches: patches without a PET, and seeds of the workers that draw and augment the patches.
 
-With these seeds `--seed` reproduces a training, and no two workers draw the same sequence. nnU-Net's workers inherit
-one torch state from the process that starts them, take NumPy's seed from the operating system, and share one queue, so
-that the order of the batches depends on their speed.
+With these seeds `--seed` reproduces a training, and no two workers draw the same sequence. nnU-Net's own workers
+inherit one torch state from the process that starts them, take NumPy's seed from the operating system, and share one
+queue, so that the order of the batches depends on their speed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PET: Final = CHANNELS.index("PET")
 
 
 class AbsentPet(ImageOnlyTransform):  # type: ignore[misc]
-    """The PET channel as inference fills it if a case has no PET: `value` in every voxel."""
+    """Transform that fills the PET channel with `value`, as inference does for a case without a PET."""
 
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -37,43 +37,43 @@ class AbsentPet(ImageOnlyTransform):  # type: ignore[misc]
         return img
 
 
-def absent_pet(configuration: Mapping[str, Any], intensities: Mapping[str, Mapping[str, float]]) -> float:
-    """The normalised value of an absent PET, which inference takes for SUV 0 everywhere.
+def compute_absent_pet(configuration: Mapping[str, Any], intensities: Mapping[str, Mapping[str, float]]) -> float:
+    """Compute the normalised value of an absent PET, which inference replaces by SUV 0 everywhere.
 
     Args:
-        configuration: of nnU-Net's plans, with the normalisation of each channel.
-        intensities: the data set's foreground values of each channel.
+        configuration: Configuration of nnU-Net's plans, with the normalisation of each channel.
+        intensities: Foreground values of each channel in the data set.
     """
     scheme = getattr(default_normalization_schemes, configuration["normalization_schemes"][PET])
     normaliser = scheme(use_mask_for_norm=False, intensityproperties=intensities[str(PET)])
     return float(normaliser.run(np.zeros((1, 1, 1), dtype=np.float32), None).item())
 
 
-def with_absent_pets(transforms: ComposeTransforms, probability: float, absent: float) -> ComposeTransforms:
-    """nnU-Net's training transforms, after which a patch has no PET with this probability.
+def add_pet_dropout(transforms: ComposeTransforms, probability: float, absent: float) -> ComposeTransforms:
+    """Add a dropout of the PET to nnU-Net's training transforms, with this probability for each patch.
 
-    The dropout comes last, so that no noise is left in the channel. `absent` is the value of an absent PET.
+    The dropout comes last, so that the channel has no noise. `absent` is the value of an absent PET.
     """
     dropout = RandomTransform(AbsentPet(absent), apply_probability=probability)
     return ComposeTransforms([*transforms.transforms, dropout])
 
 
-def seed_here(seed: int) -> None:
+def seed_process(seed: int) -> None:
     """Seed the global generators of this process, from which nnU-Net's loader and transforms draw."""
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
 
 
 class SeededLoader:
-    """A loader of batches that seeds each worker process with one of `seeds` when the worker begins."""
+    """A loader of batches that seeds each worker process with its own number of `seeds` when the worker begins."""
 
     def __init__(self, loader: Any, seeds: Sequence[int]) -> None:
         self.loader, self.seeds = loader, seeds
 
     def set_thread_id(self, number: int) -> None:
-        """Called by batchgenerators in each worker, first of all."""
+        """Seed the worker; batchgenerators calls this method first in each worker."""
         torch.set_num_threads(1)
-        seed_here(self.seeds[number])
+        seed_process(self.seeds[number])
         self.loader.set_thread_id(number)
 
     def __next__(self) -> Any:
@@ -82,25 +82,27 @@ class SeededLoader:
 
 @contextmanager
 def seed_workers(epoch: int) -> Iterator[list[MultiThreadedAugmenter]]:
-    """Let the loaders that nnU-Net makes in the block draw from seeds of their own; yields the list of these loaders.
+    """Seed the workers of the loaders that nnU-Net makes in the block; yield the list of these loaders.
 
-    Their workers take turns, whatever their speed. All seeds derive from torch's seed of this process and from `epoch`,
-    the one that the training resumes at. The process itself is seeded again only after a resumption; without workers it
-    draws the batches.
+    The workers take turns, independent of their speed. All seeds derive from torch's seed of this process and from
+    `epoch`, at which the training resumes. The process itself, which draws the batches if there are no workers, is
+    seeded again only after a resumption.
     """
     sequence = np.random.SeedSequence((torch.initial_seed(), epoch))
     if epoch:
-        seed_here(int(sequence.generate_state(1)[0]))
+        seed_process(int(sequence.generate_state(1)[0]))
 
     augmenters: list[MultiThreadedAugmenter] = []
 
-    def ordered(data_loader: Any, num_processes: int, pin_memory: bool, wait_time: float, **_: Any) -> Any:
+    def make_ordered_augmenter(
+        data_loader: Any, num_processes: int, pin_memory: bool, wait_time: float, **_: Any
+    ) -> Any:
         seeds = [int(seed) for seed in sequence.spawn(1)[0].generate_state(num_processes)]
         loader = SeededLoader(data_loader, seeds)
-        # One batch waits in each worker's queue: with sixteen workers, more would take gigabytes.
+        # The queue of each worker holds one batch, because more batches of sixteen workers would take gigabytes.
         options = {"pin_memory": pin_memory, "wait_time": wait_time}
         augmenters.append(MultiThreadedAugmenter(loader, None, num_processes, 1, **options))
         return augmenters[-1]
 
-    with replace_augmenters(ordered):
+    with replace_augmenters(make_ordered_augmenter):
         yield augmenters

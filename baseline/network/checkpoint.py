@@ -1,4 +1,4 @@
-"""Weights of other trainings, read as data without running code: nnU-Net's checkpoints, and weights to start from."""
+"""Weights of other trainings: nnU-Net's checkpoints, read as data without running code, and starting weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from algorithm.network.package import load_package
 from contract.archives import SUFFIX, unpack
 from contract.errors import HecktorError, InputError, ModelPackageError
 
-# nnU-Net's log holds NumPy numbers, whose constructor moved between NumPy 1 and 2. None of these runs code.
+# Types of NumPy numbers in nnU-Net's log, which run no code. Their constructor moved between NumPy 1 and 2.
 _SCALAR: Final = np.float32(0).__reduce__()[0]
 _NUMBERS: Final[list[Any]] = [
     np.dtype,
@@ -33,7 +33,7 @@ _NUMBERS: Final[list[Any]] = [
     *((_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
 ]
 _ZIP_START: Final = b"PK"
-# Letters of a message of torch, which may quote whole plans.
+# Maximum number of letters of a message of torch, which may quote whole plans.
 _MAX_REASON: Final = 120
 
 
@@ -42,14 +42,14 @@ class Checkpoint:
     """The parts of a checkpoint that packaging needs.
 
     Attributes:
-        name: fold and file name, for messages.
-        weights: the network's state on the CPU, memory-mapped.
-        configuration: the trained configuration of the plans; empty if unknown.
-        trainer: class of the trainer; empty if unknown.
-        mirror_axes: axes of the network's grid for mirroring.
-        plans: the plans of the training; empty if unknown.
-        dataset: the `dataset.json` of the training; empty if unknown.
-        log: nnU-Net's log, a list with a value of each epoch by name; empty if unknown.
+        name: Fold and file name, for messages.
+        weights: State of the network on the CPU, memory-mapped.
+        configuration: Trained configuration of the plans; empty if unknown.
+        trainer: Class of the trainer; empty if unknown.
+        mirror_axes: Axes of the network's grid for mirroring.
+        plans: Plans of the training; empty if unknown.
+        dataset: `dataset.json` of the training; empty if unknown.
+        log: nnU-Net's log, a list with the values of all epochs by name; empty if unknown.
     """
 
     name: str
@@ -65,11 +65,11 @@ class Checkpoint:
 def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     """Read a checkpoint of nnU-Net.
 
-    A checkpoint is a pickle, which can run code. Only tensors, plain values and NumPy numbers are accepted, which is
-    all that nnU-Net writes; `trust` accepts any content, as custom trainers may write it, and lets it run code.
+    A checkpoint is a pickle, which can run code. Only tensors, plain values and NumPy numbers are accepted; nnU-Net
+    writes nothing else. `trust` accepts any content, which custom trainers may write, and lets it run code.
 
     Raises:
-        ModelPackageError: absent, not a checkpoint of nnU-Net, or untrusted content.
+        ModelPackageError: The file is absent, is not a checkpoint of nnU-Net, or has untrusted content.
     """
     name = f"{path.parent.name}/{path.name}"
     content = _load(path, name, trust)
@@ -83,19 +83,19 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     arguments = content.get("init_args", {})
     axes = content.get("inference_allowed_mirroring_axes")
     try:
-        plans, dataset = (_plain(dict(arguments.get(key, {}))) for key in ("plans", "dataset_json"))
+        plans, dataset = (_convert_to_json(dict(arguments.get(key, {}))) for key in ("plans", "dataset_json"))
         configuration, trainer = str(arguments.get("configuration", "")), str(content.get("trainer_name", ""))
         log = dict(content.get("logging", {}))
-        return Checkpoint(name, weights, configuration, trainer, _mirror_axes(axes), plans, dataset, log)
+        return Checkpoint(name, weights, configuration, trainer, _check_mirror_axes(axes), plans, dataset, log)
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
-        found = f"mirror axes {str(axes)[:_MAX_REASON]} or arguments that are not nnU-Net's"
-        raise ModelPackageError(name, found, "a checkpoint of nnU-Net v2") from None
+        problem = f"mirror axes {str(axes)[:_MAX_REASON]} or arguments that are not nnU-Net's"
+        raise ModelPackageError(name, problem, "a checkpoint of nnU-Net v2") from None
 
 
 def _load(path: Path, name: str, trust: bool) -> Any:
     """Read the content of a checkpoint.
 
-    Torch does not check the pickle, so that a damaged one raises errors of any kind.
+    Torch does not check the pickle, so that a damaged pickle raises errors of any kind.
 
     Raises:
         ModelPackageError: The file is absent, unreadable or damaged, or holds content that is not trusted.
@@ -105,22 +105,22 @@ def _load(path: Path, name: str, trust: bool) -> Any:
     _check_archive(path, name)
     try:
         with torch.serialization.safe_globals(_NUMBERS), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error that follows says more
+            warnings.simplefilter("ignore")  # the error that follows has more details
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except OSError as problem:
         raise ModelPackageError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
     except pickle.UnpicklingError as problem:
         if not trust:
-            raise _refusal(path, name, problem) from None
+            raise _make_refusal(path, name, problem) from None
     except Exception as problem:  # noqa: BLE001 - a damaged pickle raises any error
-        raise _damaged(name, problem) from None
+        raise _make_damage_error(name, problem) from None
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (ImportError, AttributeError) as problem:
         expected = "the modules of its trainer, in a folder that PYTHONPATH names"
         raise ModelPackageError(name, f"cannot be read ({problem})", expected) from None
     except Exception as problem:  # noqa: BLE001 - a damaged pickle raises any error
-        raise _damaged(name, problem) from None
+        raise _make_damage_error(name, problem) from None
 
 
 def _check_archive(path: Path, name: str) -> None:
@@ -135,22 +135,22 @@ def _check_archive(path: Path, name: str) -> None:
     except OSError as problem:
         raise ModelPackageError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
     except BadZipFile:
-        raise _damaged(name, ValueError("cut off, or no index of its members")) from None
+        raise _make_damage_error(name, ValueError("cut off, or no index of its members")) from None
     except (ArithmeticError, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as problem:
-        raise _damaged(name, problem) from None
+        raise _make_damage_error(name, problem) from None
     if member is not None:
-        raise _damaged(name, ValueError(f"{member} does not have its checksum"))
+        raise _make_damage_error(name, ValueError(f"{member} does not have its checksum"))
 
 
-def _refusal(path: Path, name: str, problem: pickle.UnpicklingError) -> ModelPackageError:
+def _make_refusal(path: Path, name: str, problem: pickle.UnpicklingError) -> ModelPackageError:
     """Make the error of a pickle that torch refuses: untrusted content with its types, or a damaged file."""
     try:
         with torch.serialization.safe_globals(_NUMBERS):
             types = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path)))
     except Exception as scan_problem:  # noqa: BLE001 - the scan reads the same damaged pickle
-        return _damaged(name, scan_problem)
+        return _make_damage_error(name, scan_problem)
     if not types and "Unsupported operand" in str(problem):
-        return _damaged(name, problem)
+        return _make_damage_error(name, problem)
     return ModelPackageError(
         name,
         f"holds more than tensors and numbers ({', '.join(types[:3]) or 'unknown objects'}), which can run code when "
@@ -158,23 +158,23 @@ def _refusal(path: Path, name: str, problem: pickle.UnpicklingError) -> ModelPac
     )
 
 
-def _damaged(name: str, problem: Exception) -> ModelPackageError:
-    """Make the error of a damaged checkpoint, with the first line of what torch said."""
+def _make_damage_error(name: str, problem: Exception) -> ModelPackageError:
+    """Make the error of a damaged checkpoint, with the first line of torch's message."""
     reason = str(problem).strip().split("\n")[0][:_MAX_REASON] or type(problem).__name__
     return ModelPackageError(name, f"damaged ({reason})", "a checkpoint as nnU-Net wrote it; copy it again")
 
 
-def _plain(content: dict[str, Any]) -> dict[str, Any]:
-    """The content as JSON would return it; NumPy numbers become plain ones, other objects text."""
+def _convert_to_json(content: dict[str, Any]) -> dict[str, Any]:
+    """Convert the content to plain values as in JSON; NumPy numbers become plain numbers, other objects text."""
 
-    def plain(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else str(value)
 
-    result: dict[str, Any] = json.loads(json.dumps(content, default=plain))
+    result: dict[str, Any] = json.loads(json.dumps(content, default=convert))
     return result
 
 
-def _mirror_axes(axes: Any) -> tuple[int, ...]:
+def _check_mirror_axes(axes: Any) -> tuple[int, ...]:
     numbers = tuple(sorted({int(axis) for axis in axes or ()}))
     if any(axis not in (0, 1, 2) for axis in numbers):
         raise ValueError(f"mirror axes {axes!r}, expected 0, 1 or 2")
@@ -185,37 +185,37 @@ Weights = Mapping[str, torch.Tensor]
 
 
 def load_starting_weights(network: nn.Module, path: Path, fold: int, output_layers: str) -> None:
-    """Copy all weights but those of the output layers, as nnU-Net's `load_pretrained_weights` does.
+    """Copy the weights of all layers except output layers, like nnU-Net's `load_pretrained_weights`.
 
-    nnU-Net's own function would run code from the file. Networks of a package that fit are taken in turn, fold by fold.
+    nnU-Net's own function would run code from the file. The folds take turns with the networks of a package that fit.
 
     Args:
-        network: of the training, perhaps compiled or shared by several processes.
-        path: a checkpoint of nnU-Net or a model package.
-        fold: number of the fold.
-        output_layers: part of the names of output layers, which start at random.
+        network: Network of the training, perhaps compiled or shared by several processes.
+        path: Checkpoint of nnU-Net or model package.
+        fold: Number of the fold.
+        output_layers: Part of the names of output layers, which start at random.
 
     Raises:
-        HecktorError: the file cannot be read as data, or a layer is missing or of another shape.
+        HecktorError: The file cannot be read as data, or a layer is missing or has another shape.
     """
     from torch._dynamo import OptimizedModule  # takes seconds
 
     bare = network.module if isinstance(network, DistributedDataParallel) else network
     bare = bare._orig_mod if isinstance(bare, OptimizedModule) else bare
     own = {name: tensor for name, tensor in own_tensors(bare) if output_layers not in name}
-    with _candidates(path) as candidates:
-        faults = [_fault(own, weights) for weights in candidates]
-        fitting = [weights for weights, fault in zip(candidates, faults, strict=True) if fault is None]
+    with _load_candidates(path) as candidates:
+        mismatches = [_find_mismatch(own, weights) for weights in candidates]
+        fitting = [weights for weights, mismatch in zip(candidates, mismatches, strict=True) if mismatch is None]
         if not fitting:
-            raise HecktorError("--starting-weights", f"{path.name}: {faults[0]}", "weights of the same network")
+            raise HecktorError("--starting-weights", f"{path.name}: {mismatches[0]}", "weights of the same network")
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(fitting[fold % len(fitting)][name])
 
 
 @contextmanager
-def _candidates(path: Path) -> Iterator[list[Weights]]:
-    """The weights of a checkpoint, or of each network of a package."""
+def _load_candidates(path: Path) -> Iterator[list[Weights]]:
+    """Load the weights of a checkpoint, or of each network of a package."""
     if path.is_file() and not path.name.endswith(SUFFIX):
         yield [read_checkpoint(path).weights]
         return
@@ -229,8 +229,8 @@ def _candidates(path: Path) -> Iterator[list[Weights]]:
         yield [load_file(str(file)) for file in load_package(root).fold_files]
 
 
-def _fault(own: Weights, weights: Weights) -> str | None:
-    """The first layer that is missing or of another shape; None if all fit."""
+def _find_mismatch(own: Weights, weights: Weights) -> str | None:
+    """Find the first layer that is missing or has another shape; None if all layers fit."""
     for name, tensor in own.items():
         if name not in weights:
             return f"no {name}"

@@ -1,4 +1,4 @@
-"""Training jobs: one network of one fold each; unfinished jobs run side by side or one after the other."""
+"""Training jobs: each job trains one network of one fold; unfinished jobs run in parallel or one after the other."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import IO, Final, TextIO
 
 from baseline.network.nnunet import Machine, train_network, train_with_ddp
 from baseline.network.plans import read_plan
-from baseline.network.progress import interruptible
+from baseline.network.progress import explain_interruption
 from baseline.release.cases import read_cases
-from baseline.release.splits import as_nnunet_splits, read_splits
+from baseline.release.splits import make_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError
 
@@ -42,40 +42,40 @@ class TrainingJob:
         return f"fold {self.fold} ({self.backbone})"
 
 
-def package_jobs(work: WorkFolders) -> list[TrainingJob]:
-    """The networks of the model package: those of the balanced folds, backbone by backbone."""
+def list_package_jobs(work: WorkFolders) -> list[TrainingJob]:
+    """List the networks of the model package: one for each balanced fold, backbone by backbone."""
     folds = range(len(read_splits(work).folds))
     return [TrainingJob(fold, backbone) for backbone in read_plan(work).backbones for fold in folds]
 
 
 def select_jobs(work: WorkFolders, fold: int | None, backbone: str | None) -> list[TrainingJob]:
-    """The package's jobs, or those of one fold (possibly a left-out centre) or of one backbone.
+    """Select the package's jobs, or the jobs of one fold (possibly a left-out centre) or of one backbone.
 
     Raises:
-        HecktorError: unknown fold, or a backbone that is not in the plan.
+        HecktorError: The fold does not exist, or the backbone is not in the plan.
     """
     splits, plan = read_splits(work), read_plan(work)
     if fold is not None and not 0 <= fold < len(splits.held_out):
         raise HecktorError("--fold", f"found {fold}", f"0 to {len(splits.held_out) - 1} ({', '.join(splits.names)})")
     if backbone is not None and backbone not in plan.backbones:
         raise HecktorError("--backbone", f"found {backbone}", f"one of the plan's: {', '.join(plan.backbones)}")
-    jobs = package_jobs(work) if fold is None else [TrainingJob(fold, name) for name in plan.backbones]
+    jobs = list_package_jobs(work) if fold is None else [TrainingJob(fold, name) for name in plan.backbones]
     return [job for job in jobs if backbone in (None, job.backbone)]
 
 
-def unfinished(work: WorkFolders, jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
-    """The jobs without a final checkpoint."""
+def select_unfinished_jobs(work: WorkFolders, jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+    """Select the jobs without a final checkpoint."""
     return [job for job in jobs if not work.final(job.fold, job.backbone).is_file()]
 
 
-def final_checkpoints(work: WorkFolders) -> dict[str, list[Path]]:
-    """The final checkpoints of the package by configuration, fold 0 first.
+def list_final_checkpoints(work: WorkFolders) -> dict[str, list[Path]]:
+    """List the final checkpoints of the package by configuration, fold 0 first.
 
     Raises:
-        HecktorError: a network is not trained; the message holds the command that trains it.
+        HecktorError: A network is not trained; the message holds the command that trains it.
     """
-    jobs = package_jobs(work)
-    missing = unfinished(work, jobs)
+    jobs = list_package_jobs(work)
+    missing = select_unfinished_jobs(work, jobs)
     if missing:
         command = f"hecktor train fold --fold {missing[0].fold} --backbone {missing[0].backbone}"
         raise HecktorError(f"{missing[0]} has no final checkpoint, expected `{command}` before")
@@ -86,17 +86,17 @@ def final_checkpoints(work: WorkFolders) -> dict[str, list[Path]]:
 
 
 def train_jobs(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine) -> list[Path]:
-    """Train the jobs; returns their final checkpoints.
+    """Train the jobs; return their final checkpoints.
 
-    One job, or several in turn on one core, are trained in this process, others in processes of their own. Finished
-    jobs are skipped.
+    A single job is trained in this process, and so are several jobs in turn on one core. Otherwise each job has its
+    own process. Finished jobs are skipped.
 
     Raises:
-        HecktorError: a training failed, or was interrupted.
+        HecktorError: A training failed, or was interrupted.
     """
-    with interruptible():
+    with explain_interruption():
         if len(jobs) == 1 or (machine.threads == 1 and resolve_device(machine.device) == "cpu"):
-            for job in jobs if len(jobs) == 1 else unfinished(work, jobs):
+            for job in jobs if len(jobs) == 1 else select_unfinished_jobs(work, jobs):
                 train_job(work, job, machine)
         else:
             train_in_processes(work, jobs, machine)
@@ -104,30 +104,31 @@ def train_jobs(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine)
 
 
 def train_job(work: WorkFolders, job: TrainingJob, machine: Machine) -> Path:
-    """Train or resume one network; returns its final checkpoint.
+    """Train or resume one network; return its final checkpoint.
 
     Raises:
-        HecktorError: no training or validation patients, unsuitable hardware, or another process trains the job.
+        HecktorError: There are no training or validation patients, the hardware is unsuitable, or another process
+            trains the job.
     """
     splits = read_splits(work)
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
-    if not all(as_nnunet_splits(splits, with_mask)[job.fold].values()):
+    if not all(make_nnunet_splits(splits, with_mask)[job.fold].values()):
         raise HecktorError(splits.names[job.fold], "all reference masks are on one side", "some on both")
-    machine = usable_machine(machine)
-    if not 1 <= machine.gpus <= (batch := _batch_size(work)):
+    machine = resolve_machine(machine)
+    if not 1 <= machine.gpus <= (batch := _read_batch_size(work)):
         raise HecktorError("--gpus", f"found {machine.gpus}", f"1 to {batch}, the planned batch size")
     train = train_network if machine.gpus == 1 else train_with_ddp
-    with _locked(job, work.fold(job.fold, job.backbone)):
+    with _lock_job(job, work.fold(job.fold, job.backbone)):
         return train(work, read_plan(work), job.fold, job.backbone, machine, splits.seed)
 
 
 @contextmanager
-def _locked(job: TrainingJob, folder: Path) -> Iterator[None]:
-    """Refuse to train a job twice at once, as after a parent died or by two tasks of a cluster."""
+def _lock_job(job: TrainingJob, folder: Path) -> Iterator[None]:
+    """Refuse to train a job twice at the same time, for example after a parent died or by two tasks of a cluster."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         try:
-            # This process alone holds it, not its forks, and the system releases it at the end.
+            # Only this process holds the lock, not its forks, and the system releases the lock at the end.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise HecktorError(str(job), "another process is training it", "one at a time") from None
@@ -137,44 +138,46 @@ def _locked(job: TrainingJob, folder: Path) -> Iterator[None]:
 
 
 def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine) -> None:
-    """Train unfinished jobs in processes of their own, side by side.
+    """Train unfinished jobs in parallel, each in its own process.
 
-    A job has a GPU of its own; only if fewer jobs wait than GPUs are free, it has several (DDP), at most as many as a
-    batch has patches. On a CPU the jobs share the cores. A job that waits begins as soon as another one ends; the first
-    failure ends all.
+    Each job has one GPU. If fewer jobs wait than GPUs are free, a job has several GPUs (DDP), at most as many as a
+    batch has patches. On a CPU the jobs share the cores. A waiting job begins as soon as another job ends. The first
+    failure ends all jobs.
 
     Raises:
-        HecktorError: a process failed; it has printed the reason itself.
+        HecktorError: A process failed; the process has printed the reason.
     """
-    waiting, machine = unfinished(work, jobs), usable_machine(machine)
-    free, most = _places(machine, len(waiting)), 1 if machine.device == "cpu" else _batch_size(work)
+    waiting, machine = select_unfinished_jobs(work, jobs), resolve_machine(machine)
+    free = _list_places(machine, len(waiting))
+    max_places = 1 if machine.device == "cpu" else _read_batch_size(work)
     threads = max(1, machine.threads // len(free))
-    running: list[_Running] = []
-    try:  # an interruption while the processes start ends those that have started
+    running: list[_RunningJob] = []
+    try:  # an interruption while the processes start ends the processes that have started
         while waiting or running:
             while waiting and free:
-                count = min(max(1, len(free) // len(waiting)), most)
-                running.append(_begun(work, waiting.pop(0), machine, free[:count], threads * count))
-                running[-1].console.extend(_forwarded(running[-1].job, running[-1].process))
+                count = min(max(1, len(free) // len(waiting)), max_places)
+                running.append(_start_job(work, waiting.pop(0), machine, free[:count], threads * count))
+                running[-1].console.extend(_forward_output(running[-1].job, running[-1].process))
                 free = free[count:]
-            for one in [one for one in running if one.process.poll() is not None]:
-                for thread in one.console:
-                    thread.join(timeout=_LAST_LINES_S)  # a process of the process may keep the pipe
-                if one.process.returncode != 0:
-                    raise HecktorError(f"training of {one.job} ended with status {one.process.returncode}, expected 0")
-                running.remove(one)
-                free = [*free, *one.places]
+            for ended in [job for job in running if job.process.poll() is not None]:
+                for thread in ended.console:
+                    thread.join(timeout=_LAST_LINES_S)  # a child of the process may keep the pipe
+                status = ended.process.returncode
+                if status != 0:
+                    raise HecktorError(f"training of {ended.job} ended with status {status}, expected 0")
+                running.remove(ended)
+                free = [*free, *ended.places]
             time.sleep(_POLL_S if running else 0)
     finally:
-        for one in running:
-            if one.process.poll() is None:  # another one failed, or the user interrupted
-                one.process.terminate()
-                one.process.wait()
+        for job in running:
+            if job.process.poll() is None:  # another job failed, or the user interrupted
+                job.process.terminate()
+                job.process.wait()
 
 
 @dataclass(frozen=True)
-class _Running:
-    """A training in a process of its own, its GPUs, and the threads that forward what it prints."""
+class _RunningJob:
+    """A training in its own process, with its GPUs and the threads that forward its output."""
 
     job: TrainingJob
     process: subprocess.Popen[bytes]
@@ -182,8 +185,8 @@ class _Running:
     console: list[threading.Thread] = field(default_factory=list)
 
 
-def _places(machine: Machine, jobs: int) -> list[str]:
-    """The names of the GPUs, as in CUDA_VISIBLE_DEVICES; on a CPU a place without a name for each job at once."""
+def _list_places(machine: Machine, jobs: int) -> list[str]:
+    """List the names of the GPUs, as in CUDA_VISIBLE_DEVICES; on a CPU an empty name for each parallel job."""
     if machine.device == "cpu":
         return [""] * max(1, min(jobs, machine.threads // machine.gpus))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -191,49 +194,52 @@ def _places(machine: Machine, jobs: int) -> list[str]:
     return names[: machine.gpus]
 
 
-def _batch_size(work: WorkFolders) -> int:
+def _read_batch_size(work: WorkFolders) -> int:
     return int(work.read(work.plans)["configurations"][CONFIGURATION]["batch_size"])
 
 
-def _begun(work: WorkFolders, job: TrainingJob, machine: Machine, places: Sequence[str], threads: int) -> _Running:
+def _start_job(
+    work: WorkFolders, job: TrainingJob, machine: Machine, places: Sequence[str], threads: int
+) -> _RunningJob:
     environment = None
     if machine.device != "cpu":
         machine = replace(machine, gpus=len(places))
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(places)}
-    command = _command(work, job, machine, threads)
+    command = _make_command(work, job, machine, threads)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    return _Running(job, process, places)
+    return _RunningJob(job, process, places)
 
 
-def _forwarded(job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
-    """Copy what a training prints to our console, each line with the job's name."""
+def _forward_output(job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
+    """Copy the output of a training to the console, each line with the job's name."""
     pairs = ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
-    threads = [threading.Thread(target=_copy, args=(job, *pair), daemon=True) for pair in pairs]
+    threads = [threading.Thread(target=_copy_lines, args=(job, *pair), daemon=True) for pair in pairs]
     for thread in threads:
         thread.start()
     return threads
 
 
-def _copy(job: TrainingJob, source: IO[bytes], console: TextIO) -> None:
+def _copy_lines(job: TrainingJob, source: IO[bytes], console: TextIO) -> None:
     with io.TextIOWrapper(source, encoding="utf-8", errors="replace") as lines:
-        for line in lines:  # the steps of a progress bar, which end with \r, are lines, too
+        for line in lines:  # a step of a progress bar, which ends with \r, is a line, too
             if text := line.rstrip():
                 console.write(f"{text}\n" if text.startswith(str(job)) else f"{job}: {text}\n")
                 console.flush()
 
 
-def _command(work: WorkFolders, job: TrainingJob, machine: Machine, threads: int) -> list[str]:
+def _make_command(work: WorkFolders, job: TrainingJob, machine: Machine, threads: int) -> list[str]:
     command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.root)]
     command += ["--device", machine.device, "--gpus", str(machine.gpus), "--jobs", str(threads)]
     command += [f"--{name}" for name in ("compile", "deterministic") if getattr(machine, name)]
     return [*command, "--fold", str(job.fold), "--backbone", job.backbone]
 
 
-def usable_machine(machine: Machine) -> Machine:
-    """The machine with its device chosen, after a check that its GPUs exist and that the options agree.
+def resolve_machine(machine: Machine) -> Machine:
+    """Choose the machine's device, and check that the GPUs exist and that the options agree.
 
     Raises:
-        HecktorError: no GPU, or fewer than requested, or `--compile` without a GPU or with `--deterministic`.
+        HecktorError: There is no GPU or there are too few, or `--compile` is used without a GPU or with
+            `--deterministic`.
     """
     from torch import cuda
 
@@ -252,7 +258,7 @@ def usable_machine(machine: Machine) -> Machine:
 
 
 def resolve_device(name: str) -> str:
-    """`cpu` or `cuda`; `auto` is CUDA if a card answers."""
+    """Resolve `auto` to `cuda` if a card answers, otherwise to `cpu`; other names stay as they are."""
     from torch import cuda
 
     return name if name != "auto" else "cuda" if cuda.is_available() else "cpu"

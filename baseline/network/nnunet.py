@@ -1,6 +1,6 @@
-"""Train one network with nnU-Net in this process, or with DDP in several processes that share each batch.
+"""Training of one network with nnU-Net in this process, or with DDP in several processes that share each batch.
 
-nnU-Net is imported where it is needed: it takes seconds.
+nnU-Net is imported inside functions, because the import takes seconds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 
 from baseline.network.patches import allow_ddp_on_cpu, set_environment
 from baseline.network.plans import NetworkPlan
-from baseline.network.progress import end_by_sigterm
-from baseline.release.splits import seed_of
+from baseline.network.progress import raise_at_sigterm
+from baseline.release.splits import derive_seed
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError
 from contract.io.files import read_json, write_json
 
-# Maximum number of augmentation processes for a GPU; more only take memory.
-MOST_AUGMENTING = 16
+# Maximum number of augmentation processes for a GPU; more processes only take memory.
+MAX_AUGMENTATION_WORKERS = 16
 # Python handles signals between waits; an endless wait could miss one.
 _POLL_S: Final = 1.0
 # Time to end before a process is killed.
@@ -46,11 +46,11 @@ class Machine:
 
     Attributes:
         device: `cpu`, `cuda`, or `auto`: CUDA if a card answers.
-        gpus: GPUs, one for each network or, for fewer networks, several that share each batch (DDP); on a CPU the
-            processes that share each batch.
-        threads: processor cores in total.
-        compile: run the network through `torch.compile`; on a card only.
-        deterministic: cuDNN's reproducible algorithms instead of the fastest ones that it measures.
+        gpus: Number of GPUs. Each network has one GPU, or several GPUs share each batch (DDP) if there are fewer
+            networks. On a CPU it is the number of processes that share each batch.
+        threads: Number of processor cores in total.
+        compile: Whether the network runs through `torch.compile`; only on a card.
+        deterministic: Whether cuDNN uses reproducible algorithms instead of the fastest ones.
     """
 
     device: str = "auto"
@@ -63,39 +63,39 @@ class Machine:
 def train_network(
     work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int, rank: int = 0
 ) -> Path:
-    """Train one network, resuming from its last checkpoint if there is one; returns the final checkpoint.
+    """Train one network, or resume it from its last checkpoint; return the final checkpoint.
 
     With DDP each process passes its `rank` and has joined the process group before.
 
     Raises:
-        HecktorError: the device is out of memory or lost.
+        HecktorError: The device is out of memory or lost.
     """
     final = work.final(fold, backbone)
     if final.is_file():
         return final
     threads = max(1, machine.threads // machine.gpus)
-    # On a CPU the network needs the cores; a GPU waits for augmentation.
-    workers = 0 if machine.device == "cpu" else min(threads, MOST_AUGMENTING)
+    # On a CPU the network needs the cores; on a GPU the network would wait for augmentation.
+    workers = 0 if machine.device == "cpu" else min(threads, MAX_AUGMENTATION_WORKERS)
     set_environment(work, workers, compile_network=machine.compile)
     import torch
 
-    from baseline.network.trainer import trainer_class
+    from baseline.network.trainer import make_trainer_class
 
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = not machine.deterministic
     torch.backends.cudnn.deterministic = machine.deterministic
-    # DDP processes draw different patches; their weights are broadcast from the first.
-    own_seed = seed_of(seed, fold, backbone, rank)
+    # DDP processes draw different patches; their weights are broadcast from the first process.
+    own_seed = derive_seed(seed, fold, backbone, rank)
     torch.manual_seed(own_seed)
     np.random.seed(own_seed)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
     if rank == 0:
-        for partial in work.fold(fold, backbone).glob(".partial-*"):  # of a process that was killed while writing
+        for partial in work.fold(fold, backbone).glob(".partial-*"):  # left by a process that was killed while writing
             partial.unlink()
     latest = work.fold(fold, backbone) / "checkpoint_latest.pth"
     plans = read_json(work.plans) | {"continue_training": latest.is_file()}
     dataset, device = read_json(work.raw / "dataset.json"), torch.device(machine.device)
-    with redirect_stdout(io.StringIO()):  # nnU-Net names the device
-        trainer = trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
+    with redirect_stdout(io.StringIO()):  # nnU-Net prints the device
+        trainer = make_trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
     trainer.use_plan(plan, backbone, device)
     with explain_failures(f"fold {fold} ({backbone})"):
         if latest.is_file():
@@ -105,27 +105,29 @@ def train_network(
 
 
 def check_trainer(plan: NetworkPlan) -> None:
-    """Check that the plan's trainer, if it names one, can be imported and leaves the plan's options in effect.
+    """Check that the plan's trainer can be imported and respects the plan's options; a plan may have no trainer.
 
     Raises:
-        HecktorError: it is not found, is not a subclass of nnU-Net's trainer, or a variant of nnU-Net's overrides an
-            option of the plan.
+        HecktorError: The trainer is not found, is not a subclass of nnU-Net's trainer, or is a variant of nnU-Net that
+            overrides an option of the plan.
     """
     if plan.trainer is not None:
-        from baseline.network.trainer import trainer_class
+        from baseline.network.trainer import make_trainer_class
 
-        transforms = trainer_class(plan.trainer).get_training_transforms
+        transforms = make_trainer_class(plan.trainer).get_training_transforms
         if plan.pet_dropout and transforms.__module__.startswith("nnunetv2."):
-            found = f"found with {plan.trainer}, which replaces the augmentation"
-            raise HecktorError("--pet-dropout", found, "one of them")
+            problem = f"found with {plan.trainer}, which replaces the augmentation"
+            raise HecktorError("--pet-dropout", problem, "one of them")
 
 
 @contextmanager
 def explain_failures(job: str, if_full: str | None = None, if_lost: str = _EXPECTED_CARD) -> Iterator[None]:
-    """Turn a device that is full or lost, or a failing torch.compile, into a HecktorError; a bug keeps its trace.
+    """Raise a `HecktorError` for a device that is full or lost, or a failing torch.compile; a bug keeps its trace.
 
-    `if_full` and `if_lost` are what the error about `job` expects in either case; `if_full` is by default less memory
-    of the kind that is exhausted.
+    Args:
+        job: Name of the job in the error.
+        if_full: Expectation in the error about a full device; by default more free memory of the exhausted kind.
+        if_lost: Expectation in the error about a lost device.
     """
     from algorithm.network.devices import count_alloc_retries, first_line, is_device_failure, is_out_of_memory
 
@@ -136,55 +138,55 @@ def explain_failures(job: str, if_full: str | None = None, if_lost: str = _EXPEC
         raise
     except Exception as problem:
         cause = getattr(problem, "inner_exception", problem)  # torch.compile wraps other errors in its own
-        found = first_line(cause).partition(". ")[0]
+        reason = first_line(cause).partition(". ")[0]
         if not is_device_failure(cause):
-            if not _is_of_compiler(problem):
+            if not _is_compiler_error(problem):
                 raise
-            raise HecktorError(job, f"torch.compile failed ({found})", _EXPECTED_COMPILER) from None
+            raise HecktorError(job, f"torch.compile failed ({reason})", _EXPECTED_COMPILER) from None
         in_ram = isinstance(cause, MemoryError) or _CPU_ALLOCATOR in str(cause)
         if in_ram or is_out_of_memory(cause, earlier_retries):
-            raise HecktorError(job, found, if_full or (_EXPECTED_RAM if in_ram else _EXPECTED_GPU_MEMORY)) from None
-        raise HecktorError(job, found, if_lost) from None
+            raise HecktorError(job, reason, if_full or (_EXPECTED_RAM if in_ram else _EXPECTED_GPU_MEMORY)) from None
+        raise HecktorError(job, reason, if_lost) from None
 
 
-def _is_of_compiler(problem: Exception) -> bool:
-    """True if torch.compile, or code that it generated, raised the error; a network without it never gets there."""
-    classes = [one.__module__ for one in type(problem).__mro__]
+def _is_compiler_error(problem: Exception) -> bool:
+    """Return whether torch.compile, or code that it generated, raised the error."""
+    classes = [base.__module__ for base in type(problem).__mro__]
     frames = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(problem.__traceback__)]
     return any(name.startswith(_COMPILER) for name in classes + frames)
 
 
 def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int) -> Path:
-    """Train one network on `machine.gpus` GPUs, or in as many processes on a CPU; returns the final checkpoint.
+    """Train one network on `machine.gpus` GPUs, or in as many processes on a CPU; return the final checkpoint.
 
     Raises:
-        HecktorError: a process was killed, or its GPU is out of memory or lost.
+        HecktorError: A process was killed, or its GPU is out of memory or lost.
     """
     from torch.multiprocessing.spawn import ProcessException, ProcessExitedException, spawn
 
     with tempfile.TemporaryDirectory(prefix="hecktor-") as folder:
         arguments = (f"{folder}/group", work, plan, fold, backbone, machine, seed)
-        group = spawn(_ddp_process, args=arguments, nprocs=machine.gpus, join=False)
+        group = spawn(_run_ddp_process, args=arguments, nprocs=machine.gpus, join=False)
         try:
             while not group.join(timeout=_POLL_S):
                 pass
         except ProcessException as problem:
-            # Another process may have ended first, because it lost the one that failed.
-            if (error_file := _error_file(f"{folder}/group")).is_file():
+            # Another process may have ended first, because it lost the process that failed.
+            if (error_file := _error_path(f"{folder}/group")).is_file():
                 raise HecktorError(*read_json(error_file)) from None
             if not isinstance(problem, ProcessExitedException):
                 raise
             raise HecktorError(f"training of fold {fold} ({backbone})", f"{problem}", "exit status 0") from None
         finally:
             for process in group.processes:
-                process.terminate()  # no effect on one that has ended
+                process.terminate()  # no effect on a process that has ended
             for process in group.processes:
                 process.join(_GRACE_S)
                 process.kill()
     return work.final(fold, backbone)
 
 
-def _ddp_process(
+def _run_ddp_process(
     rank: int, group: str, work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int
 ) -> None:
     from torch import cuda, distributed
@@ -192,7 +194,7 @@ def _ddp_process(
     if machine.device == "cpu":
         allow_ddp_on_cpu()
     backend = "gloo" if machine.device == "cpu" else "nccl"
-    end_by_sigterm()
+    raise_at_sigterm()
     try:
         with explain_failures(f"fold {fold} ({backbone})"):
             if machine.device != "cpu":
@@ -200,12 +202,12 @@ def _ddp_process(
             distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)
             train_network(work, plan, fold, backbone, machine, seed, rank)
     except HecktorError as problem:
-        if not _error_file(group).is_file():  # the first failure is the cause of the others
-            write_json(_error_file(group), [problem.what, problem.found, problem.expected])
+        if not _error_path(group).is_file():  # the first failure is the cause of later failures
+            write_json(_error_path(group), [problem.what, problem.found, problem.expected])
         sys.exit(1)
     distributed.destroy_process_group()
 
 
-def _error_file(group: str) -> Path:
-    """The file in which a process leaves the fields of its HecktorError."""
+def _error_path(group: str) -> Path:
+    """Return the path of the file with the fields of a process's `HecktorError`."""
     return Path(f"{group}-refusal.json")

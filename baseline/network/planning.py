@@ -1,4 +1,4 @@
-"""Plan with nnU-Net and preprocess the prepared patients, unless networks already train by the same plan."""
+"""Planning and preprocessing with nnU-Net, which are skipped if networks already train by the same plan."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
-from baseline.cache import digest
-from baseline.network.jobs import package_jobs, unfinished
+from baseline.cache import compute_digest
+from baseline.network.jobs import list_package_jobs, select_unfinished_jobs
 from baseline.network.nnunet import check_trainer
 from baseline.network.patches import replace_process_pools, set_environment
-from baseline.network.plans import NetworkPlan, differences, load_plan, read_plan, store_plan
-from baseline.network.progress import end_at_once
-from baseline.preparation import DEFAULT_MM, as_text, read_preparation
+from baseline.network.plans import NetworkPlan, describe_differences, load_plan, read_plan, store_plan
+from baseline.network.progress import exit_at_interrupt
+from baseline.preparation import DEFAULT_SPACING_MM, format_spacing, read_preparation
 from baseline.release.cases import read_cases
-from baseline.release.splits import as_nnunet_splits, read_splits
+from baseline.release.splits import make_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.io.files import read_json, write_json
 from contract.packages import CHANNELS, make_file_entry
 
 LOGGER = logging.getLogger("hecktor")
-# Drawn from all patients' lesions, for the statistics of intensities; nnU-Net's own number.
+# Number of voxels drawn from all patients' lesions for the statistics of intensities, as in nnU-Net.
 FINGERPRINT_VOXELS = 100_000_000
-# More stages than any plan has; nnU-Net takes as many entries as it needs.
-_MOST_STAGES: Final = 13
+# Exceeds the number of stages of all plans; nnU-Net takes as many entries as it needs.
+_MAX_STAGES: Final = 13
 _OF_CT_AND_PET: Final = ("channels", "pet_dropout")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
 _RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"
 # A single convolution at the finest resolution halves the cost of a step on a CPU.
 _SHALLOW: Final = {
-    "UNet_blocks_per_stage_encoder": (1, *(2,) * _MOST_STAGES),
-    "UNet_blocks_per_stage_decoder": (1,) * _MOST_STAGES,
+    "UNet_blocks_per_stage_encoder": (1, *(2,) * _MAX_STAGES),
+    "UNet_blocks_per_stage_decoder": (1,) * _MAX_STAGES,
 }
-# Network -> module and name of nnU-Net's planner, and the attributes to change.
+# Module and name of nnU-Net's planner for each network, and the attributes to change.
 _PLANNERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "shallow": (_DEFAULT, "ExperimentPlanner", _SHALLOW),
     "plain": (_DEFAULT, "ExperimentPlanner", {}),
@@ -50,36 +50,40 @@ _PLANNERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 
 
 def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPlan:
-    """Let nnU-Net plan and preprocess; returns the plan with the prepared spacing.
+    """Let nnU-Net plan and preprocess; return the plan with the prepared spacing.
 
-    Images of the default spacing for a plan of another one give a warning.
+    If the images have the default spacing and the plan has another spacing, there is a warning.
 
     Raises:
-        HecktorError: a network has a checkpoint of another plan, other images or other splits, or the working directory
+        HecktorError: A network has a checkpoint of another plan, other images or other splits, or the working directory
             uses the networks of a package.
     """
     if work.networks.is_dir():
         raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
     check_trainer(plan)
     _check_images(work, plan)
-    plan = with_prepared_spacing(work, plan)
-    plan = plan.changed(starting_weights_digest=_digest(work, plan))
-    key = plan_key(work, plan)
+    plan = use_prepared_spacing(work, plan)
+    plan = plan.with_options(starting_weights_digest=_digest_starting_weights(work, plan))
+    key = compute_plan_key(work, plan)
     if work.plan_json.is_file():
         stored = load_plan(work)
         if stored.key == key:
-            if stored.plan != plan:  # the same starting weights elsewhere
+            if stored.plan != plan:  # the same starting weights in another place
                 store_plan(work, key, plan)
             return plan
         if any(work.results.rglob("checkpoint_*.pth")):
-            found = f"a network has been trained with {differences(stored.plan, plan)}"
-            raise HecktorError(work.plan_json.name, found, "the same (or a new working directory)")
+            problem = f"a network has been trained with {describe_differences(stored.plan, plan)}"
+            raise HecktorError(work.plan_json.name, problem, "the same (or a new working directory)")
         work.plan_json.unlink()
-    shutil.rmtree(work.preprocessed, ignore_errors=True)  # of another plan, or of an interrupted one
+    shutil.rmtree(work.preprocessed, ignore_errors=True)  # files of another plan, or of an interrupted run
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
-    splits = as_nnunet_splits(read_splits(work), with_mask)
+    splits = make_nnunet_splits(read_splits(work), with_mask)
     work.plan_log.parent.mkdir(parents=True, exist_ok=True)
-    with end_at_once("the plan will be made again next time"), work.plan_log.open("w") as log, redirect_stdout(log):
+    with (
+        exit_at_interrupt("the plan will be made again next time"),
+        work.plan_log.open("w") as log,
+        redirect_stdout(log),
+    ):
         plan_and_preprocess(work, plan, splits, jobs)
     store_plan(work, key, plan)
     return plan
@@ -96,45 +100,46 @@ def _check_images(work: WorkFolders, plan: NetworkPlan) -> None:
         )
 
 
-def _digest(work: WorkFolders, plan: NetworkPlan) -> str | None:
-    """Digest of the plan's starting weights.
+def _digest_starting_weights(work: WorkFolders, plan: NetworkPlan) -> str | None:
+    """Compute the digest of the plan's starting weights.
 
-    Trained networks no longer need them: if all of the plan's are trained, weights of the same path are not read again,
-    and may be absent.
+    Trained networks no longer need starting weights. If all networks of the plan are trained, weights of the same path
+    are not read again and may be absent.
     """
-    if work.plan_json.is_file() and not unfinished(work, package_jobs(work)):
+    if work.plan_json.is_file() and not select_unfinished_jobs(work, list_package_jobs(work)):
         trained = read_plan(work)
         if plan.starting_weights == trained.starting_weights:
             return trained.starting_weights_digest
-    return None if plan.starting_weights is None else digest_of_contents(Path(plan.starting_weights))
+    return None if plan.starting_weights is None else digest_contents(Path(plan.starting_weights))
 
 
-def digest_of_contents(path: Path) -> str:
-    """Digest of a file, or of all files of a folder by their names in it.
+def digest_contents(path: Path) -> str:
+    """Compute the digest of a file, or of all files of a folder by their names in the folder.
 
     The path itself and modification times do not count, so that the files may be moved or copied.
 
     Raises:
-        InputError: the path does not exist.
+        InputError: The path does not exist.
     """
     if not path.exists():
         raise InputError(str(path), "not found", "the file or folder that the plan names")
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    return digest({file.relative_to(path).as_posix(): make_file_entry(file)["sha256"] for file in files})
+    return compute_digest({file.relative_to(path).as_posix(): make_file_entry(file)["sha256"] for file in files})
 
 
-def with_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
-    """The plan with the spacing of the prepared images, with a warning if these were prepared without its preset."""
+def use_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
+    """Return the plan with the spacing of the prepared images; warn if they were prepared without the plan's preset."""
     prepared = read_preparation(work).spacing_mm
-    if prepared == DEFAULT_MM != plan.spacing_mm:
-        found = f"found images of {as_text(prepared)} mm for a plan of {as_text(plan.spacing_mm)} mm"
-        expected = f"`hecktor train prepare --spacing-mm {as_text(plan.spacing_mm)}` in a new working directory"
-        LOGGER.warning("spacing: %s, expected %s", found, expected)
-    return plan.changed(spacing_mm=prepared)
+    if prepared == DEFAULT_SPACING_MM != plan.spacing_mm:
+        planned = format_spacing(plan.spacing_mm)
+        problem = f"found images of {format_spacing(prepared)} mm for a plan of {planned} mm"
+        expected = f"`hecktor train prepare --spacing-mm {planned}` in a new working directory"
+        LOGGER.warning("spacing: %s, expected %s", problem, expected)
+    return plan.with_options(spacing_mm=prepared)
 
 
 def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int) -> None:
-    """Fingerprint, plan and preprocess the raw data set; one job needs no process of its own."""
+    """Fingerprint, plan and preprocess the raw data set; one job runs in this process."""
     set_environment(work, augmentation_workers=1)  # nnU-Net's planner uses this as its number of threads
     from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
     from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
@@ -149,23 +154,24 @@ def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[
 
 
 def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
-    """Let nnU-Net plan its fingerprinted data set into `path`, then add our options and backbones; returns the plans.
+    """Let nnU-Net plan its fingerprinted data set into `path`, and add options and backbones; return the plans.
 
     Raises:
-        HecktorError: the planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
+        HecktorError: The planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
     """
     with replace_process_pools(1):
-        _planner(plan, path.stem).plan_experiment()
+        _make_planner(plan, path.stem).plan_experiment()
     plans: dict[str, Any] = read_json(path)
-    own = plans["configurations"][CONFIGURATION]
+    configuration = plans["configurations"][CONFIGURATION]
     if plan.dimensions == 2:
-        own |= one_slice(plans["configurations"]["2d"])
-    # As in inference: the scale of an image is that of all voxels.
-    own["use_mask_for_norm"] = [False] * len(own["use_mask_for_norm"])
-    own |= {name: getattr(plan, name) for name in ("batch_size", "batch_dice") if getattr(plan, name) is not None}
+        configuration |= convert_to_one_slice(plans["configurations"]["2d"])
+    # As in inference, all voxels determine the scale of an image.
+    configuration["use_mask_for_norm"] = [False] * len(configuration["use_mask_for_norm"])
+    options = {name: getattr(plan, name) for name in ("batch_size", "batch_dice")}
+    configuration |= {name: value for name, value in options.items() if value is not None}
     for name in plan.backbones:
         if (design := BACKBONES[name].design) is not None:
-            architecture = design(plan.base_features, own["patch_size"])
+            architecture = design(plan.base_features, configuration["patch_size"])
             plans["configurations"][CONFIGURATIONS[name]] = {
                 "inherits_from": CONFIGURATION,
                 "architecture": architecture,
@@ -177,7 +183,7 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     return plans
 
 
-def one_slice(planned: Mapping[str, Any]) -> dict[str, Any]:
+def convert_to_one_slice(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Convert nnU-Net's 2D configuration to a 3D network with kernels of one voxel along z, for one-slice patches."""
     architecture = planned["architecture"]
     arguments = {**architecture["arch_kwargs"]}
@@ -193,7 +199,7 @@ def one_slice(planned: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _planner(plan: NetworkPlan, plans_name: str) -> Any:
+def _make_planner(plan: NetworkPlan, plans_name: str) -> Any:
     from nnunetv2.preprocessing.resampling.resample_torch import resample_torch_fornnunet
 
     module, name, changes = _PLANNERS[plan.network]
@@ -212,12 +218,12 @@ def _planner(plan: NetworkPlan, plans_name: str) -> Any:
             return image
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # raised for every memory target but the planner's default
+        warnings.simplefilter("ignore", UserWarning)  # raised for every memory target except the planner's default
         planner = FastPlanner(
             DATASET_ID,
             gpu_memory_target_in_gb=plan.memory_gb,
             plans_name=plans_name,
-            overwrite_target_spacing=[float(v) for v in plan.spacing_mm[::-1]],
+            overwrite_target_spacing=[float(step) for step in plan.spacing_mm[::-1]],
             suppress_transpose=True,
         )
     planner.UNet_base_num_features = plan.base_features
@@ -227,7 +233,7 @@ def _planner(plan: NetworkPlan, plans_name: str) -> Any:
     return planner
 
 
-def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:
-    """Digest of the inputs of a plan: its options, the prepared images and the splits."""
+def compute_plan_key(work: WorkFolders, plan: NetworkPlan) -> str:
+    """Compute the digest of the inputs of a plan: its options, the prepared images and the splits."""
     data = read_preparation(work).data
-    return digest({"plan": plan.identity(), "data": data, "splits": read_splits(work).held_out})
+    return compute_digest({"plan": plan.identity(), "data": data, "splits": read_splits(work).held_out})

@@ -1,4 +1,4 @@
-"""Options of the networks: presets, and the plan that a working directory stores."""
+"""Options of the networks: presets, and the plan in a working directory."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
 
 
 class NetworkPlan(Document):
-    """Options of a plan, from which nnU-Net plans the rest; the defaults are the preset `short`.
+    """Options of a plan; nnU-Net plans everything else. The defaults are the preset `short`.
 
     Attributes:
-        spacing_mm: (x, y, z) of the prepared images.
-        memory_gb: memory target of nnU-Net's planner, which decides patch, depth and batch.
-        base_features: channels at the finest resolution.
-        most_features: channels of the U-Net at the coarsest resolution.
-        epochs: epochs of training for one network.
-        iterations: training steps per epoch.
-        validation_iterations: validation batches per epoch.
-        learning_rate: initial learning rate; it decays to 0 by nnU-Net's polynomial schedule. None for that of
-            `trainer`, or the preset's if it has none of its own.
-        mirror_axes: of (z, y, x), in training and inference.
+        spacing_mm: Spacing (x, y, z) of the prepared images.
+        memory_gb: Memory target of nnU-Net's planner, which decides patch, depth and batch.
+        base_features: Number of channels at the finest resolution.
+        most_features: Number of channels of the U-Net at the coarsest resolution.
+        epochs: Number of epochs of one network.
+        iterations: Number of training steps per epoch.
+        validation_iterations: Number of validation batches per epoch.
+        learning_rate: Initial learning rate, which decays to 0 by nnU-Net's polynomial schedule. None for the rate of
+            `trainer`, or of the preset if the trainer does not change nnU-Net's rate.
+        mirror_axes: Axes of (z, y, x) to mirror, in training and inference.
         network: nnU-Net's planner; `shallow` is a plain U-Net with one convolution at the finest resolution.
-        optimiser: `sgd` is nnU-Net's, with Nesterov momentum; `adamw` learns the rare GTVn even in a short training.
-        batch_size: None for nnU-Net's choice.
-        batch_dice: Dice over the batch, more stable than Dice per patch if many patches have no lesion; None for
-            nnU-Net's choice.
-        backbones: networks to train, keys of `BACKBONES`; the first is the preset's own.
-        channels: images that the networks see: CT and PET, one of them, or their mean after normalisation.
+        optimiser: `sgd` is nnU-Net's optimiser with Nesterov momentum; `adamw` learns the rare GTVn even in a short
+            training.
+        batch_size: Number of patches per training step; None for nnU-Net's choice.
+        batch_dice: Whether Dice is computed over the batch, which is more stable than Dice per patch if many patches
+            have no lesion; None for nnU-Net's choice.
+        backbones: Networks to train, keys of `BACKBONES`; the first is the network of the preset.
+        channels: Images that the networks see: CT and PET, one of them, or their mean after normalisation.
         dimensions: 2 for nnU-Net's 2D configuration, a network that sees one axial slice at a time.
-        pet_dropout: probability that a training patch has no PET.
-        trainer: the name of a variant of nnU-Net's trainer, or a user's subclass of it, `module:Class`.
-        starting_weights: a checkpoint of nnU-Net or a model package, from which training starts.
-        starting_weights_digest: digest of their contents, filled in by `plan_networks`.
+        pet_dropout: Probability that a training patch has no PET.
+        trainer: Name of a variant of nnU-Net's trainer, or a user's subclass, `module:Class`.
+        starting_weights: Checkpoint of nnU-Net or model package with the starting weights.
+        starting_weights_digest: Digest of the starting weights, which `plan_networks` fills in.
     """
 
     spacing_mm: tuple[float, float, float] = (3.0, 3.0, 3.0)
@@ -68,28 +69,28 @@ class NetworkPlan(Document):
     starting_weights: str | None = None
     starting_weights_digest: str | None = None
 
-    def changed(self, **options: Any) -> NetworkPlan:
-        """The plan with other values for some options; a trainer's own learning rate holds unless one is given."""
-        own_rate = {"learning_rate": None} if options.get("trainer") else {}
-        return NetworkPlan(**{**dict(self), **own_rate, **options})
+    def with_options(self, **options: Any) -> NetworkPlan:
+        """Return the plan with changed options; a new trainer keeps its learning rate unless the options set a rate."""
+        trainer_rate = {"learning_rate": None} if options.get("trainer") else {}
+        return NetworkPlan(**{**dict(self), **trainer_rate, **options})
 
     @property
     def preset(self) -> str:
-        """The name of the preset with the plan's network."""
-        return next(name for name, one in PRESETS.items() if one.network == self.network)
+        """Return the name of the preset with the plan's network."""
+        return next(name for name, preset in PRESETS.items() if preset.network == self.network)
 
     def identity(self) -> dict[str, Any]:
-        """Options that distinguish plans; of starting weights, the digest of their contents."""
+        """Return the options that distinguish plans; starting weights count by the digest of their contents."""
         return self.model_dump(mode="json", exclude={"starting_weights"})
 
-    def record(self) -> dict[str, Any]:
-        """The options as a package states them: starting weights by their name, without the folder on this machine."""
+    def to_record(self) -> dict[str, Any]:
+        """Return the options for a package: starting weights by name, without the folder on this machine."""
         path = self.starting_weights
         return {**self.model_dump(mode="json"), "starting_weights": None if path is None else Path(path).name}
 
 
 class StoredPlan(Document):
-    """`plan.json`: a plan with all its options, and the digest of its inputs."""
+    """Content of `plan.json`: a plan with all its options, and the digest of its inputs."""
 
     key: str
     plan: NetworkPlan
@@ -109,25 +110,25 @@ _NNUNET: Final = NetworkPlan(
     optimiser="sgd",
     batch_dice=None,
 )
-# Of a sha256.
+# Number of digits of a sha256 in messages.
 _SHOWN_DIGITS: Final = 12
-# Options without one on the command line: they follow the preset.
+# Options that the command line cannot set: they follow the preset.
 _OF_PRESET: Final = ("network", "optimiser", "validation_iterations", "batch_dice")
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,
-    "resenc-m": _NNUNET.changed(network="resenc-m"),
-    "resenc-l": _NNUNET.changed(network="resenc-l", memory_gb=24.0),
+    "resenc-m": _NNUNET.with_options(network="resenc-m"),
+    "resenc-l": _NNUNET.with_options(network="resenc-l", memory_gb=24.0),
 }
 
 
 def load_plan(work: WorkFolders) -> StoredPlan:
-    """The plan in `plan.json` with its key. Raises `HecktorError` if there is none."""
+    """Load the plan in `plan.json` with its key; raise `HecktorError` if there is no plan."""
     return parse_document(work.read(work.plan_json), StoredPlan, work.plan_json.name, error=HecktorError)
 
 
 def read_plan(work: WorkFolders) -> NetworkPlan:
-    """The options of the plan in `plan.json`."""
+    """Read the options of the plan in `plan.json`."""
     return load_plan(work).plan
 
 
@@ -136,15 +137,15 @@ def store_plan(work: WorkFolders, key: str, plan: NetworkPlan) -> None:
     write_json(work.plan_json, {"key": key, "plan": plan.model_dump(mode="json")})
 
 
-def differences(trained: NetworkPlan, plan: NetworkPlan) -> str:
-    """The options that differ from those of a plan by which networks were trained, each with both values."""
-    before, now = _options(trained), _options(plan)
+def describe_differences(trained: NetworkPlan, plan: NetworkPlan) -> str:
+    """Describe the options that differ from the plan of trained networks, with both values."""
+    before, now = _list_options(trained), _list_options(plan)
     changed = [f"{name} {before[name]}, now {now[name]}" for name in before if before[name] != now[name]]
     return format_names(changed) or "other images or splits"
 
 
-def _options(plan: NetworkPlan) -> dict[str, str]:
-    """The options that chose a plan, with their values."""
+def _list_options(plan: NetworkPlan) -> dict[str, str]:
+    """List the options that define a plan, with their values."""
     values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
     weights = values.pop("starting_weights_digest")
     values["starting_weights"] = "none" if weights is None else weights[:_SHOWN_DIGITS]

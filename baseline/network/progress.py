@@ -1,4 +1,4 @@
-"""Progress of a training: one line for each epoch, the time left, and an end by SIGTERM or Ctrl-C that loses little."""
+"""Progress of a training: one line for each epoch, the time left, and the end by SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from typing import Any, Final
 from contract import labels
 from contract.errors import HecktorError
 
-# Number of epochs from which the time of one is estimated.
+# The time of an epoch is estimated from this number of epochs.
 _RECENT: Final = 10
 
 
-def epoch_seconds(log: Any) -> list[float]:
-    """Seconds of each finished epoch in the log of nnU-Net's trainer, including those before a resumption."""
+def read_epoch_seconds(log: Any) -> list[float]:
+    """Read the seconds of each finished epoch in the log of nnU-Net's trainer, also before a resumption."""
     starts, ends = (log.get_value(f"epoch_{edge}_timestamps", step=None) for edge in ("start", "end"))
     return [float(end - start) for start, end in zip(starts, ends, strict=True)]
 
 
-def epoch_line(job: str, epochs: int, log: Any, seconds: Sequence[float]) -> str:
-    """One line about the latest epoch: losses, pseudo-Dice, and the time left at the speed of the latest ten epochs.
+def format_epoch(job: str, epochs: int, log: Any, seconds: Sequence[float]) -> str:
+    """Format the latest epoch: losses, pseudo-Dice, and the time left at the speed of the latest ten epochs.
 
     Args:
-        job: fold and backbone.
-        epochs: number of planned epochs.
-        log: of nnU-Net's trainer.
-        seconds: of each finished epoch.
+        job: Fold and backbone.
+        epochs: Number of planned epochs.
+        log: Log of nnU-Net's trainer.
+        seconds: Seconds of each finished epoch.
     """
     training, validation = (float(log.get_value(f"{name}_losses", step=-1)) for name in ("train", "val"))
     values = log.get_value("dice_per_class_or_region", step=-1)
     named = zip((labels.NAMES[label] for label in labels.FOREGROUND), values, strict=True)
     dice = ", ".join(f"{name} {value:.3f}" for name, value in named)
-    left = max(0, epochs - len(seconds)) * statistics.median_low(seconds[-_RECENT:])
+    left_s = max(0, epochs - len(seconds)) * statistics.median_low(seconds[-_RECENT:])
     return (
         f"{job}: epoch {len(seconds)} of {epochs}, loss {training:.3f}, validation {validation:.3f}, "
-        f"pseudo-Dice {dice}; {duration(left)} left"
+        f"pseudo-Dice {dice}; {format_duration(left_s)} left"
     )
 
 
-def duration(seconds: float) -> str:
-    """Seconds in a readable unit: 12 s, 4 min 05 s, 3 h 20 min, 2 d 03 h."""
+def format_duration(seconds: float) -> str:
+    """Format seconds in a readable unit: 12 s, 4 min 05 s, 3 h 20 min, 2 d 03 h."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -58,14 +58,14 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
-# Epochs between two checkpoints, the most that an interruption can lose.
+# Number of epochs between two checkpoints, the maximum that an interruption can lose.
 SAVE_EVERY: Final = 5
 # Exit status of a shell command that Ctrl-C ended.
 _BY_CTRL_C: Final = 130
 
 
-def end_by_sigterm() -> Any:
-    """Make SIGTERM raise KeyboardInterrupt in this process; returns the previous handler."""
+def raise_at_sigterm() -> Any:
+    """Make SIGTERM raise KeyboardInterrupt in this process; return the previous handler."""
     owner = os.getpid()
 
     def stop(number: int, frame: Any) -> None:
@@ -77,12 +77,12 @@ def end_by_sigterm() -> Any:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn SIGTERM and Ctrl-C into a HecktorError that says which training progress is lost."""
+def explain_interruption() -> Iterator[None]:
+    """Raise a `HecktorError` at SIGTERM and Ctrl-C that tells which training progress is lost."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals
         return
-    before = end_by_sigterm()
+    original = raise_at_sigterm()
     try:
         yield
     except KeyboardInterrupt:
@@ -92,15 +92,15 @@ def interruptible() -> Iterator[None]:
             f"at most {SAVE_EVERY} epochs back",
         ) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, original)
 
 
 @contextmanager
-def end_at_once(message: str) -> Iterator[None]:
+def exit_at_interrupt(message: str) -> Iterator[None]:
     """Let Ctrl-C end the whole process at once, after printing `message`.
 
-    For process pools of other libraries: waiting for workers that Ctrl-C caught in the middle of an answer can block
-    forever. The workers end once this process is gone.
+    This is for process pools of other libraries, because waiting for workers that Ctrl-C interrupted in the middle of a
+    result can block forever. The workers end when this process has ended.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals
@@ -113,8 +113,8 @@ def end_at_once(message: str) -> Iterator[None]:
             sys.stderr.flush()
         os._exit(_BY_CTRL_C)
 
-    before = signal.signal(signal.SIGINT, stop)
+    original = signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, original)

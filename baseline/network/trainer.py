@@ -1,7 +1,8 @@
-"""nnU-Net's trainer with the options of our plan.
+"""nnU-Net's trainer with the options of the plan.
 
-A network is trained by `Supervision`, the user's trainer if the plan names one, and `Recipe`, in this order of
-inheritance: what the user's class overrides wins over the plan's recipe, and calls it through `super()`.
+The class of a training inherits from `Supervision`, the user's trainer if the plan has one, and `Recipe`, in this
+order. A method of the user's class therefore replaces the method of the plan's recipe, and may call it through
+`super()`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 from torch import nn
 
 from algorithm.network.backbones import BACKBONES, build_untrained_network
-from baseline.network.batches import absent_pet, seed_workers, with_absent_pets
+from baseline.network.batches import add_pet_dropout, compute_absent_pet, seed_workers
 from baseline.network.checkpoint import load_starting_weights
 from baseline.network.patches import end_workers
 from baseline.network.plans import PRESETS, NetworkPlan
-from baseline.network.progress import SAVE_EVERY, epoch_line, epoch_seconds
+from baseline.network.progress import SAVE_EVERY, format_epoch, read_epoch_seconds
 from baseline.work import TRAINER, TRAINING_TIME
 from contract.errors import HecktorError
 from contract.io.files import atomic_path, check_free_space, write_json
@@ -35,7 +36,7 @@ _EXPECTED: Final = (
     "a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class, a subclass of nnU-Net's nnUNetTrainer "
     "in a folder that PYTHONPATH names"
 )
-# nnU-Net's own, which most of its variants keep.
+# nnU-Net's learning rate, which most of its variants keep.
 _NNUNET_RATE: Final = 1e-2
 
 
@@ -56,15 +57,15 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         return rotation, dummy_2d, patch, axes
 
     def get_training_transforms(self, *args: Any, **options: Any) -> Any:
-        """nnU-Net's augmentation, in which the PET may be absent."""
+        """Return nnU-Net's augmentation, with a dropout of the PET."""
         transforms = super().get_training_transforms(*args, **options)
         if not self.plan.pet_dropout:
             return transforms
-        absent = absent_pet(
+        absent = compute_absent_pet(
             self.configuration_manager.configuration,
             self.plans_manager.foreground_intensity_properties_per_channel,
         )
-        return with_absent_pets(transforms, self.plan.pet_dropout, absent)
+        return add_pet_dropout(transforms, self.plan.pet_dropout, absent)
 
     def build_network_architecture(
         self,
@@ -89,12 +90,12 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
             load_starting_weights(self.network, Path(self.plan.starting_weights), self.fold, output_layers)
 
     def set_deep_supervision_enabled(self, enabled: bool) -> None:
-        """Ignored for a network with a single output."""
+        """Set deep supervision; a network with a single output has no deep supervision."""
         if self.enable_deep_supervision:
             super().set_deep_supervision_enabled(enabled)
 
     def configure_optimizers(self) -> Any:
-        """The plan's optimiser with nnU-Net's polynomial schedule."""
+        """Make the plan's optimiser with nnU-Net's polynomial schedule."""
         if self.plan.optimiser == "sgd":
             return super().configure_optimizers()
         parameters = self.network.parameters()
@@ -103,7 +104,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
 
 
 class Supervision(nnUNetTrainer):  # type: ignore[misc]
-    """The run of a training: seeds, length, checkpoints, one line for each epoch, and its end."""
+    """The run of a training: seeds, length, checkpoints, one line for each epoch, and the end."""
 
     plan: NetworkPlan
     backbone: str
@@ -117,7 +118,7 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
         self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
         self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
         rate = plan.learning_rate
-        if rate is None and self.initial_lr == _NNUNET_RATE:  # the trainer has none of its own
+        if rate is None and self.initial_lr == _NNUNET_RATE:  # the trainer does not change nnU-Net's rate
             rate = PRESETS[plan.preset].learning_rate
         self.initial_lr = rate or self.initial_lr
         self.enable_deep_supervision = self.enable_deep_supervision and BACKBONES[backbone].deep_supervision
@@ -125,19 +126,19 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
             self.device, self.grad_scaler = device, None
 
     def get_dataloaders(self) -> Any:
-        """nnU-Net's loaders, with seeds of their own for the augmentation workers."""
+        """Make nnU-Net's loaders, with a separate seed for each augmentation worker."""
         with seed_workers(self.current_epoch) as self.augmenters:
             return super().get_dataloaders()
 
     def run_training(self) -> None:
-        """Train all epochs. However that ends, no augmentation process is left behind."""
+        """Train all epochs, and end all augmentation processes even if the training fails."""
         try:
             super().run_training()
         finally:
             end_workers(self.augmenters)
 
     def save_checkpoint(self, filename: str) -> None:
-        """Write the checkpoint whole or not at all."""
+        """Write the checkpoint completely or not at all."""
         if self.local_rank == 0:
             with atomic_path(Path(filename)) as partial:
                 try:
@@ -151,36 +152,36 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
         with mpl.rc_context():  # nnU-Net sets seaborn's style for the whole process
             super().on_epoch_end()
         if self.local_rank == 0:
-            seconds = epoch_seconds(self.logger)
+            seconds = read_epoch_seconds(self.logger)
             write_json(Path(self.output_folder) / TRAINING_TIME, {"seconds": sum(seconds)})
             job = f"fold {self.fold} ({self.backbone})"
-            sys.stdout.write(epoch_line(job, self.num_epochs, self.logger, seconds) + "\n")
+            sys.stdout.write(format_epoch(job, self.num_epochs, self.logger, seconds) + "\n")
             sys.stdout.flush()
 
     def print_to_log_file(self, *args: Any, also_print_to_console: bool = True, add_timestamp: bool = True) -> None:
-        """Write to the training log alone; the console has one line for each epoch."""
+        """Write only to the training log; the console has one line for each epoch."""
         del also_print_to_console
         super().print_to_log_file(*args, also_print_to_console=False, add_timestamp=add_timestamp)
 
     def plot_network_architecture(self) -> None:
-        """Nothing: nnU-Net's plot needs a package that is not installed."""
+        """Do nothing, because nnU-Net's plot needs a package that is not installed."""
 
 
 class HecktorTrainer(Supervision, Recipe):
-    """nnU-Net's trainer for any of our backbones. Its name is part of nnU-Net's results folder."""
+    """nnU-Net's trainer for all backbones. Its name is part of nnU-Net's results folder."""
 
 
-def trainer_class(name: str | None) -> type[Supervision]:
-    """Our trainer, or with a variant of nnU-Net's or the user's `module:Class` between its run and its recipe.
+def make_trainer_class(name: str | None) -> type[Supervision]:
+    """Return `HecktorTrainer`, or make a class with a variant of nnU-Net or the user's `module:Class` inside.
 
     Raises:
-        HecktorError: the module or class is not found, or is no subclass of nnU-Net's trainer.
+        HecktorError: The module or class is not found, or is not a subclass of nnU-Net's trainer.
     """
     if name is None:
         return HecktorTrainer
     module, colon, attribute = name.partition(":")
     try:
-        user = getattr(import_module(module), attribute) if colon else _variant(name)
+        user = getattr(import_module(module), attribute) if colon else _find_variant(name)
     except (ImportError, AttributeError, ValueError) as problem:
         raise HecktorError("--trainer", f"found {name} ({problem})", _EXPECTED) from None
     if not isinstance(user, type) or not issubclass(user, nnUNetTrainer) or user is nnUNetTrainer:
@@ -189,6 +190,6 @@ def trainer_class(name: str | None) -> type[Supervision]:
     return type(TRAINER, bases, {})
 
 
-def _variant(name: str) -> Any:
-    """The class of this name among nnU-Net's variants of its trainer; None if there is none."""
+def _find_variant(name: str) -> Any:
+    """Find the class of this name among nnU-Net's variants of its trainer; None if there is no such class."""
     return recursive_find_python_class(variants.__path__[0], name, variants.__name__)

@@ -13,7 +13,14 @@ from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS, read_axes
-from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
+from baseline.heads.fitting import (
+    OUT_OF_FOLD_MASKS,
+    HeadRecord,
+    collect_fallbacks,
+    describe_masks,
+    make_lesion_size_entry,
+    read_fitted_heads,
+)
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.own_features import load_fitted_hooks
 from baseline.package.card import DEFAULTS
@@ -22,8 +29,8 @@ from baseline.package.members import CustomMember, EnsembleMember, custom_member
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, read_trained_plans
 from baseline.package.trained_order import TrainedOrder, read_trained_order, reorder_plans
 from baseline.postprocessing.record import pack_rules
-from baseline.preparation import edition_of
-from baseline.release.cases import head_answers
+from baseline.preparation import read_training_edition
+from baseline.release.cases import list_head_specs
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import Edition, content_digest, load_edition, remove_scoring
@@ -247,7 +254,7 @@ def _edition(request: PackageRequest) -> Edition:
     """
     # At most reference_masks/heads.json.
     above = [] if request.heads is None else list(map(WorkFolders, request.heads.resolve().parents[:2]))
-    trained = next((edition_of(work) for work in above if work.prepare_json.is_file()), None)
+    trained = next((read_training_edition(work) for work in above if work.prepare_json.is_file()), None)
     if request.edition is None:
         return trained or load_edition()
     edition = load_edition(request.edition)
@@ -266,7 +273,7 @@ def pack_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
     `code` measures the entrant's own features that the heads name; it must be given for them.
     """
     content = read_json(path, error=ModelPackageError)
-    answer_of = {name: one for one in head_answers(edition) for name in (one.head, f"{one.head}_clinical")}
+    answer_of = {name: one for one in list_head_specs(edition) for name in (one.head, f"{one.head}_clinical")}
     if not isinstance(content, dict) or not content or not set(content) <= set(answer_of):
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(answer_of))}")
@@ -281,21 +288,21 @@ def pack_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
             names = ", ".join(sorted(features))
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
         check_head(answer_of[name], head, name)
-    fallbacks = fallbacks_of(edition, records)
-    entries = ({"fallbacks": fallbacks} if fallbacks else {}) | smallest_entry(records)
-    masks = masks_of(records)
+    fallbacks = collect_fallbacks(edition, records)
+    entries = ({"fallbacks": fallbacks} if fallbacks else {}) | make_lesion_size_entry(records)
+    masks = describe_masks(records)
     return heads, entries | ({"training": {"heads_fitted_on": masks}} if masks else {})
 
 
 def _masks_of_heads(request: PackageRequest, entry: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The manifest's entry of the masks of the heads; a note where they are those of one training of several."""
-    if request.heads is None or entry.get("heads_fitted_on") != OUT_OF_FOLD:
+    if request.heads is None or entry.get("heads_fitted_on") != OUT_OF_FOLD_MASKS:
         return entry, ()
     work = request.heads.resolve().parent
     others = [folder for folder in request.nnunet if work not in folder.resolve().parents]
     if len(request.nnunet) < 2 or not others:
         return entry, ()
-    alone = f"{OUT_OF_FOLD} of {work.name} alone"
+    alone = f"{OUT_OF_FOLD_MASKS} of {work.name} alone"
     note = f"heads: fitted on {alone}; `hecktor train heads --average` fits them on those of all networks"
     return {"heads_fitted_on": alone}, (note,)
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from baseline.heads.fitting import HeadRecord, masks_of, read_heads
-from baseline.heads.models.kinds import Target, direction_in_words
-from baseline.heads.models.targets import targets_of
+from baseline.heads.fitting import HeadRecord, describe_masks, read_heads
+from baseline.heads.models.kinds import Target, describe_direction
+from baseline.heads.models.targets import make_targets
 from baseline.heads.new_centres import estimate_new_centres
 from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, describe_left_out, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
-from baseline.postprocessing.record import current_record
-from baseline.postprocessing.volumes import mask_metric_titles
-from baseline.preparation import edition_of, read_preparation
-from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
+from baseline.postprocessing.record import load_current_record
+from baseline.postprocessing.volumes import list_mask_metric_titles
+from baseline.preparation import read_preparation, read_training_edition
+from baseline.release.cases import ReleaseCase, count_outcomes, list_head_specs, read_cases
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.documents import Document, Text, escape_markdown, format_section, format_table, read_document
@@ -110,8 +110,8 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     The step `heads` has been run; without the step `report` the card says which figures are missing. `description` has
     every key of `DEFAULTS`.
     """
-    cases, edition, preparation = read_cases(work), edition_of(work), read_preparation(work)
-    document, report, targets = read_cross_validation(work), _report(work), targets_of(edition)
+    cases, edition, preparation = read_cases(work), read_training_edition(work), read_preparation(work)
+    document, report, targets = read_cross_validation(work), _report(work), make_targets(edition)
     centres = sorted(Counter(case.centre for case in cases).items())
     figures = format_table(
         ["", "Patients", "Held out", "At new centres"],
@@ -148,8 +148,8 @@ def _sentence(text: str) -> str:
 def _known(cases: Sequence[ReleaseCase], edition: Edition) -> dict[str, int]:
     """Number of patients with a mask, with each outcome, event and rarer class, with a dose and each variable."""
     counts = {"with_mask": sum(case.mask is not None for case in cases)}
-    for answer in head_answers(edition):
-        counts |= outcome_counts(answer, cases)
+    for answer in list_head_specs(edition):
+        counts |= count_outcomes(answer, cases)
     counts["with_dose"] = sum(case.dose is not None for case in cases)
     names = {one.key: one.name for one in edition.clinical if one.name != CENTRE}
     known = {key: sum(case.patient.values.get(name) is not None for case in cases) for key, name in names.items()}
@@ -166,7 +166,7 @@ def _training(work: WorkFolders) -> str:
             f"ensemble's masks. The figures below hold only if {CONDITION}."
         )
     splits = read_splits(work)
-    networks, masks = " and ".join(read_plan(work).backbones), masks_of(read_heads(work))
+    networks, masks = " and ".join(read_plan(work).backbones), describe_masks(read_heads(work))
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
         f"{splits.seed}); the manifest lists the plan's options. Heads were fitted on features of {masks}."
@@ -175,7 +175,7 @@ def _training(work: WorkFolders) -> str:
 
 def _postprocessing(work: WorkFolders) -> str:
     """The rules on the current masks, or why there are none."""
-    record = current_record(work)
+    record = load_current_record(work)
     if record is None or record.why_not:
         reason = "the step was not run on these masks" if record is None else record.why_not
         return f"No postprocessing: {reason}."
@@ -191,7 +191,7 @@ def _report(work: WorkFolders) -> Record | None:
     records = read_cross_validation(work).targets
     for name, kind in itertools.product(records, KINDS):
         reported = report.get(name, {}).get("models", {}).get("heads", {}).get(kind, {}).get("value")
-        value = records[name].kinds[kind].value(records[name].metric)
+        value = records[name].kinds[kind].get_metric(records[name].metric)
         if (reported is None) != (value is None) or not math.isclose(reported or 0, value or 0, abs_tol=1e-6):
             return None
     return report
@@ -202,7 +202,7 @@ def _mask_rows(work: WorkFolders, edition: Edition, report: Record | None) -> li
     path = work.segmentation / METRICS_JSON
     if report is None or not path.is_file():
         return []
-    scored, titles = read_json(path), mask_metric_titles(edition)
+    scored, titles = read_json(path), list_mask_metric_titles(edition)
     patients = scored["cases"]["used"]
     return [[title, patients, _estimate(scored["aggregates"][name]), "-"] for name, title in titles.items()]
 
@@ -210,10 +210,10 @@ def _mask_rows(work: WorkFolders, edition: Edition, report: Record | None) -> li
 def _head_row(target: Target, record: TargetRecord, report: Record | None) -> list[object]:
     reported = {} if report is None else report[target.name]["models"].get("heads", {})
     nested, left_out = record.kinds.values()
-    inside = reported.get("nested") or {"value": nested.value(target.metric)}
+    inside = reported.get("nested") or {"value": nested.get_metric(target.metric)}
     outside = vars(estimate_new_centres(left_out.by_centre.values()))
     if outside["value"] is None:
-        outside = {"value": left_out.value(target.metric)}
+        outside = {"value": left_out.get_metric(target.metric)}
     cells = ["-" if kind.why_not else _estimate(estimate) for kind, estimate in ((nested, inside), (left_out, outside))]
     return [f"{target.title}, {METRIC_TITLES[target.metric]}", len(record.patients), *cells]
 
@@ -225,7 +225,7 @@ def _head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head
         instead = "its fallback is written" if has_fallback else "its task ends with an error"
         shipped = f"There is no head: {no_head or 'not fitted'}; {instead}."
     else:
-        features, answers = len(head.head.features), direction_in_words(target.answer, head.head)
+        features, answers = len(head.head.features), describe_direction(target.answer, head.head)
         shipped = f"Model: {head.model}, {features} feature{'s' * (features != 1)}. {answers}"
     missing = [
         f"{KINDS[kind].capitalize()}: not computed ({scored.why_not})."

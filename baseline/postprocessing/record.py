@@ -1,4 +1,4 @@
-"""`postprocessing.json` for the later steps, the report and the console; loads no network library."""
+"""Document `postprocessing.json` for later steps, report and console; the module loads no network library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCORE: Final = "score"
 
 
 class GainInterval(Document):
-    """The difference that the rules make, with its 95% interval."""
+    """Difference between a metric with and without the rules, with its 95% interval."""
 
     value: float
     ci95_low: float | None
@@ -41,13 +41,16 @@ class PostprocessingRecord(Document):
     """The content of `postprocessing.json`.
 
     Attributes:
-        rules: found on all patients, for the package alone; empty with the reason in `why_not`.
-        patients: number of patients with a reference.
-        weights: of each metric in the score.
-        titles: of the metrics.
-        cross_fitted: gain of each metric with folds and with centres left out.
-        rules_by_group: rules found without each fold, which its out-of-fold masks have, and without each centre.
-        made_from: digest of all inputs.
+        format_version: Version of the file.
+        edition: Name of the edition.
+        rules: Rules found on all patients, which only the package uses; empty if `why_not` holds a reason.
+        patients: Number of patients with a reference.
+        why_not: Reason why there are no rules; empty if there are rules.
+        weights: Weight of each metric in the score.
+        titles: Titles of the metrics.
+        cross_fitted: Gain of each metric with folds and with centres left out.
+        rules_by_group: Rules found without each fold, which filter the masks of the fold, and without each centre.
+        made_from: Digest of all inputs.
     """
 
     format_version: Literal[5]
@@ -62,82 +65,87 @@ class PostprocessingRecord(Document):
     made_from: str
 
     @field_serializer("rules")
-    def _plain_rules(self, rules: PostprocessingRules) -> dict[str, Any]:
+    def _write_rules(self, rules: PostprocessingRules) -> dict[str, Any]:
         return rules.as_json()
 
     @field_serializer("rules_by_group")
-    def _plain_groups(self, groups: Mapping[str, Mapping[str, PostprocessingRules]]) -> dict[str, Any]:
-        return {split: {name: one.as_json() for name, one in rules.items()} for split, rules in groups.items()}
+    def _write_groups(self, groups: Mapping[str, Mapping[str, PostprocessingRules]]) -> dict[str, Any]:
+        return {
+            split: {name: rules.as_json() for name, rules in rules_of.items()} for split, rules_of in groups.items()
+        }
 
 
 def read_record(path: Path) -> PostprocessingRecord:
-    """Read `postprocessing.json`. Raises `ModelPackageError` for rules that the algorithm could not apply."""
+    """Read `postprocessing.json`; raise `ModelPackageError` for rules that the algorithm cannot apply."""
     return read_document(path, PostprocessingRecord, error=ModelPackageError)
 
 
-def current_record(work: WorkFolders) -> PostprocessingRecord | None:
-    """The content of `postprocessing.json` if the current masks and features follow it; None otherwise."""
-    return _followed(work.postprocessing_json, work.features_json)
+def load_current_record(work: WorkFolders) -> PostprocessingRecord | None:
+    """Load `postprocessing.json` if it made the current masks and features; None otherwise."""
+    return _load_if_current(work.postprocessing_json, work.features_json)
 
 
-def _followed(path: Path, features_json: Path) -> PostprocessingRecord | None:
+def _load_if_current(path: Path, features_json: Path) -> PostprocessingRecord | None:
     if not path.is_file():
         return None
     record = read_record(path)
     return None if load_cached(features_json, record.made_from) is None else record
 
 
-def recorded(work: WorkFolders, made_from: str) -> bool:
-    """True if `postprocessing.json` holds the result of these inputs; a damaged or older one does not."""
+def is_recorded(work: WorkFolders, made_from: str) -> bool:
+    """Return whether `postprocessing.json` holds the result of these inputs; a damaged or older file does not."""
     try:
         return work.postprocessing_json.is_file() and read_record(work.postprocessing_json).made_from == made_from
     except HecktorError:
         return False
 
 
-def rules_in_use(work: WorkFolders) -> dict[str, Any] | None:
-    """The rules of all patients behind the current masks and features, as plain data; None without any.
+def load_rules_in_use(work: WorkFolders) -> dict[str, Any] | None:
+    """Load the rules of all patients that belong to the current masks and features, as plain data.
 
-    Rules of earlier probabilities, or beside masks of the user's own, are not in use.
+    None if there are no rules, or if the rules belong to earlier probabilities or the masks come from the user.
     """
-    record = current_record(work)
+    record = load_current_record(work)
     return None if record is None or record.why_not else record.rules.as_json()
 
 
-def pack_rules(given: Path | None, heads: Path | None, edition: Edition) -> tuple[dict[str, Any], list[str]]:
-    """The rules in a `postprocessing.json` or in a plain object of rules, and notes for the package's author.
+def pack_rules(file: Path | None, heads: Path | None, edition: Edition) -> tuple[dict[str, Any], list[str]]:
+    """Read the rules for a package, and make notes for the package's author.
 
-    `heads` is the JSON file of the heads; they may have been fitted on masks after rules that are not packed.
+    Args:
+        file: A `postprocessing.json`, or a plain object of rules; None to pack no rules.
+        heads: JSON file of the heads, which may have been fitted on masks after rules that are not packed.
+        edition: Edition of the package.
 
     Raises:
-        ModelPackageError: no rules that the algorithm could apply, or those of another edition.
+        ModelPackageError: The algorithm cannot apply the rules, or they belong to another edition.
     """
-    if given is None:
+    if file is None:
         path = None if heads is None else heads.parent / "postprocessing.json"
-        record = None if path is None else _followed(path, path.parent / "features.json")
+        record = None if path is None else _load_if_current(path, path.parent / "features.json")
         if path is None or record is None or record.why_not:
             return {}, []
-        fault = "the heads were fitted after the postprocessing rules of"
-        return {}, [f"{fault} {path.name}, which are not packed; add --postprocessing {path}"]
-    content = read_json(given, error=ModelPackageError)
+        problem = "the heads were fitted after the postprocessing rules of"
+        return {}, [f"{problem} {path.name}, which are not packed; add --postprocessing {path}"]
+    content = read_json(file, error=ModelPackageError)
     if not isinstance(content, dict) or "rules" not in content:
-        return parse_document(content, PostprocessingRules, given.name, error=ModelPackageError).as_json(), []
-    record = parse_document(content, PostprocessingRecord, given.name, error=ModelPackageError)
+        return parse_document(content, PostprocessingRules, file.name, error=ModelPackageError).as_json(), []
+    record = parse_document(content, PostprocessingRecord, file.name, error=ModelPackageError)
     if record.edition != edition.name:
-        raise ModelPackageError(given.name, f"found edition {record.edition!r}", repr(edition.name))
+        raise ModelPackageError(file.name, f"found edition {record.edition!r}", repr(edition.name))
     rules = record.rules.as_json()
-    return rules, [] if rules else [f"no postprocessing rules from {given.name}: {record.why_not}"]
+    return rules, [] if rules else [f"no postprocessing rules from {file.name}: {record.why_not}"]
 
 
-def change_text(gain: GainInterval) -> str:
-    """A difference with its interval in words."""
+def format_change(gain: GainInterval) -> str:
+    """Format a difference with its interval."""
     if gain.ci95_low is None or gain.ci95_high is None:
         return f"{gain.value:+z.4f}"
     return f"{gain.value:+z.4f} ({gain.ci95_low:+z.4f} to {gain.ci95_high:+z.4f})"
 
 
-def postprocessing_lines(work: WorkFolders) -> str:
-    """Lines for the console: each minimum volume, and the gain of the score with its interval."""
+def summarise_postprocessing(work: WorkFolders) -> str:
+    """Summarise each minimum volume, and the gain of the score with its interval, for the console."""
     path = work.postprocessing_json
     record = parse_document(work.read(path), PostprocessingRecord, path.name, error=ModelPackageError)
     if record.why_not:
@@ -145,10 +153,10 @@ def postprocessing_lines(work: WorkFolders) -> str:
     lines = ["postprocessing rules, for the package:"]
     lines += [f"  {PostprocessingRules.describe_rule(rule)}: {value}" for rule, value in record.rules.as_json().items()]
     for split, figures in record.cross_fitted.items():
-        one = figures[SCORE]
+        gain = figures[SCORE]
         lines.append(
-            f"  score, volumes found without the patient's {split[:-1]}: {one.unfiltered:z.4f} to {one.filtered:z.4f}, "
-            f"difference {change_text(one.difference)}"
+            f"  score, volumes found without the patient's {split[:-1]}: {gain.unfiltered:z.4f} to "
+            f"{gain.filtered:z.4f}, difference {format_change(gain.difference)}"
         )
     lines.append("  out-of-fold masks, features and figures have the volumes found without the patient's fold")
     return "\n".join(lines)

@@ -42,9 +42,9 @@ COUNTS: Final = ("gtvp_common", "gtvp_predicted", "gtvn_common", "gtvn_predicted
 _CONNECTIVITY: Final = 26
 _MEASURED: Final = ("gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_dsc_agg", "gtvn_dsc_agg", "gtvn_f1_agg")
 _PARTS: Final = {"dsc_agg_mean": {"gtvp_dsc_agg": 0.5, "gtvn_dsc_agg": 0.5}}
-# A minimum volume must raise the masks' part of the score by this share of the weights of masks, and by more than the
-# standard deviation of its gain.
-LEAST_GAIN: Final = 0.001
+# A minimum volume must raise the masks' part of the score by this fraction of the weights of masks, and by more than
+# the standard deviation of its gain.
+MIN_GAIN: Final = 0.001
 VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
 _LIMITS: Final = ("gtvp_volume_ml", "gtvn_volume_ml")
 _SEED, _DRAWS = 2025, 200
@@ -55,8 +55,8 @@ class LesionTable:
     """Measures of each lesion, and its overlap with the reference.
 
     Attributes:
-        measures: without the voxels.
-        common: voxels in the same label of the reference, (lesions,).
+        measures: Measures of the lesions, without their voxels.
+        common: Number of voxels in the same label of the reference, (lesions,).
         node_iou: IoU with each reference node; 0 for a GTVp, (lesions, nodes).
     """
 
@@ -67,7 +67,7 @@ class LesionTable:
 
 @dataclass(frozen=True)
 class PatientLesions:
-    """The lesions of one patient, and the size of its reference: voxels, nodes, mm3 of a voxel."""
+    """The lesions of one patient, and the size of the reference: voxels, nodes, mm3 of a voxel."""
 
     patient_id: str
     centre: str
@@ -78,21 +78,27 @@ class PatientLesions:
     table: LesionTable
 
     def counts(self, rules: PostprocessingRules, mask_rules: MaskRules) -> tuple[float, ...]:
-        """`COUNTS` of the mask after the rules; nodes are matched as in the evaluation."""
+        """Count the `COUNTS` of the mask after the rules; nodes are matched as in the evaluation."""
         table, measures = self.table, self.table.measures
-        kept = np.array([not reason for reason in find_removal_reasons(measures, rules)], dtype=np.bool_)
-        primary, node = (kept & (measures.label == label) for label in labels.FOREGROUND)
+        remains = np.array([not reason for reason in find_removal_reasons(measures, rules)], dtype=np.bool_)
+        primary, node = (remains & (measures.label == label) for label in labels.FOREGROUND)
         iou = table.node_iou[node]
         limit = mask_rules.iou_threshold
         lesion, reference = np.nonzero(iou > limit if mask_rules.iou_strict else iou >= max(limit, 1e-9))
-        unique = max(len(lesion) - len(set(lesion)), len(reference) - len(set(reference))) == 0
-        true = len(lesion) if unique else len(match_one_to_one(reference, lesion, iou[lesion, reference]))
-        voxels = ((table.common[one].sum(), measures.voxels[one].sum()) for one in (primary, node))
-        return *(float(count) for pair in voxels for count in pair), float(np.count_nonzero(node)), float(true)
+        is_unique = len(lesion) == len(set(lesion)) and len(reference) == len(set(reference))
+        true_nodes = len(lesion) if is_unique else len(match_one_to_one(reference, lesion, iou[lesion, reference]))
+        return (
+            float(table.common[primary].sum()),
+            float(measures.voxels[primary].sum()),
+            float(table.common[node].sum()),
+            float(measures.voxels[node].sum()),
+            float(np.count_nonzero(node)),
+            float(true_nodes),
+        )
 
 
-def lesion_table(measures: LesionMeasures, reference: _Labels) -> LesionTable:
-    """The lesions with their overlap with the reference, (z, y, x)."""
+def make_lesion_table(measures: LesionMeasures, reference: _Labels) -> LesionTable:
+    """Make the table of lesions with their overlap with the reference, (z, y, x)."""
     nodes, count = label_components(reference == labels.GTVN, _CONNECTIVITY)
     inside = measures.numbers > 0
     lesion = measures.numbers[inside] - 1
@@ -121,45 +127,46 @@ class MaskScore:
 
     @property
     def min_gain(self) -> float:
-        """The smallest gain that counts, relative to the weights of masks, whose sum differs between editions."""
-        return LEAST_GAIN * sum(self.weights.values())
+        """Return the minimum gain that counts, relative to the weights of masks, whose sum differs between editions."""
+        return MIN_GAIN * sum(self.weights.values())
 
 
-def mask_task(edition: Edition) -> str:
-    """Name of the edition's first task that segments."""
+def find_mask_task(edition: Edition) -> str:
+    """Find the name of the edition's first task with a mask."""
     for algorithm in edition.algorithms:
         if algorithm.mask_spec is not None:
             return algorithm.name
     raise HecktorError(f"edition {edition.name}: found no mask among its answers, expected one")
 
 
-def mask_metric_titles(edition: Edition) -> dict[str, str]:
-    """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
-    task = build_profile(edition).task(mask_task(edition))
+def list_mask_metric_titles(edition: Edition) -> dict[str, str]:
+    """List the titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
+    task = build_profile(edition).task(find_mask_task(edition))
     profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
-    names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
+    names = {f"{profile.prefix}{name}": name for profile in profiles for name in profile.metrics}
     return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}
 
 
-def score_of(edition: Edition) -> MaskScore:
-    """The score of the edition's task with a mask."""
-    task = build_profile(edition).task(mask_task(edition))
-    rules = next(one.rules for one in task.answers.values() if one.answer.kind == "mask")
+def make_mask_score(edition: Edition) -> MaskScore:
+    """Make the score of the edition's task with a mask."""
+    task = build_profile(edition).task(find_mask_task(edition))
+    rules = next(profile.rules for profile in task.answers.values() if profile.answer.kind == "mask")
     if not isinstance(rules, MaskRules):
         raise TypeError(f"{edition.name}: rules of a mask expected")
     weights: dict[str, float] = {}
-    for name, weight in _weights(task.ranking.schemes[task.ranking.official], task).items():
+    for name, weight in _collect_weights(task.ranking.schemes[task.ranking.official], task).items():
         metric = task.metrics.get(name)
         measure = name if metric is None or metric.metric is None else metric.metric.name
         for part, share in _PARTS.get(measure, {measure: 1.0}).items():
             if part in _MEASURED:
                 weights[part] = weights.get(part, 0.0) + weight * share
-    titles = {SCORE: "Score, as far as masks change it"} | {name: one.title for name, one in task.metrics.items()}
+    titles = {SCORE: "Score, as far as masks change it"}
+    titles |= {name: metric.title for name, metric in task.metrics.items()}
     return MaskScore(weights, titles, rules)
 
 
-def _weights(scheme: Scheme, task: TaskProfile) -> dict[str, float]:
-    """The weight of each measured metric in a ranking; parts of ranks count equally, or by their weights."""
+def _collect_weights(scheme: Scheme, task: TaskProfile) -> dict[str, float]:
+    """Collect the weight of each measured metric in a ranking; parts of ranks count equally, or by their weights."""
     if isinstance(scheme, RowScheme):
         scheme = scheme.metric
     if isinstance(scheme, str):
@@ -168,13 +175,13 @@ def _weights(scheme: Scheme, task: TaskProfile) -> dict[str, float]:
     shares = getattr(scheme, "weights", ()) or (1.0,) * len(parts)
     result: dict[str, float] = {}
     for part, share in zip(parts, shares, strict=True):
-        for name, weight in _weights(part, task).items():
+        for name, weight in _collect_weights(part, task).items():
             result[name] = result.get(name, 0.0) + weight * share / sum(shares)
     return result
 
 
 class MaskCohort:
-    """Patients with a reference, and the score of their masks after any rules; each setting is counted once."""
+    """Patients with a reference, and the score of their masks after rules; each setting is counted once."""
 
     def __init__(self, patients: Sequence[PatientLesions], score: MaskScore) -> None:
         self.patients, self.score = tuple(patients), score
@@ -186,14 +193,14 @@ class MaskCohort:
         self._totals: dict[PostprocessingRules, WeightedMetric] = {}
 
     def counts(self, rules: PostprocessingRules) -> Floats:
-        """`COUNTS` of each patient after the rules, (patients, counts)."""
+        """Count the `COUNTS` of each patient after the rules, (patients, counts)."""
         if rules not in self._counts:
             rows = [patient.counts(rules, self.score.rules) for patient in self.patients]
             self._counts[rules] = np.array(rows, dtype=np.float64).reshape(-1, len(COUNTS))
         return self._counts[rules]
 
-    def assembled(self, parts: Sequence[tuple[Floats, PostprocessingRules]]) -> Floats:
-        """Counts in which each group of patients, a boolean array, has rules of its own; other patients have none."""
+    def assemble(self, parts: Sequence[tuple[Floats, PostprocessingRules]]) -> Floats:
+        """Assemble counts after different rules for groups of patients (boolean arrays); others stay unfiltered."""
         result = self.counts(NO_RULES).copy()
         for group, rules in parts:
             members = group.astype(np.bool_)
@@ -201,14 +208,14 @@ class MaskCohort:
         return result
 
     def metrics(self, counts: Floats) -> dict[str, WeightedMetric]:
-        """The score and each of its metrics as functions of the patients' weights."""
+        """Make the score and each of its metrics, functions of the patients' weights."""
         columns = dict(zip(COUNTS, counts.T, strict=True))
         metrics = {name: self._metric(name, columns) for name in self.score.weights}
         total = WeightedSum([(weight, metrics[name]) for name, weight in self.score.weights.items()])
         return {SCORE: total, **metrics}
 
     def total(self, rules: PostprocessingRules) -> WeightedMetric:
-        """The score after the rules as a function of the patients' weights."""
+        """Make the score after the rules, a function of the patients' weights."""
         if rules not in self._totals:
             self._totals[rules] = self.metrics(self.counts(rules))[SCORE]
         return self._totals[rules]
@@ -225,50 +232,50 @@ class MaskCohort:
         rule = getattr(self.score.rules, f"{label}_empty")
         cases = zip(common, reference, predicted, strict=True)
         dsc = [score_overlap(Overlap(int(c), int(r), int(p)), failed=False, rule=rule).dsc for c, r, p in cases]
-        return mean_metric(np.array(dsc, dtype=np.float64))  # None, a patient that does not count, becomes NaN
+        return mean_metric(np.array(dsc, dtype=np.float64))  # None of a patient that does not count becomes NaN
 
 
-def minimum_volumes(cohort: MaskCohort, members: Floats) -> PostprocessingRules:
-    """The minimum volume of each label for the patients with weight 1 in `members`, (patients,); 0 if none gains.
+def find_min_volumes(cohort: MaskCohort, members: Floats) -> PostprocessingRules:
+    """Find the minimum volume of each label for the patients with weight 1 in `members`, (patients,); 0 without a gain.
 
-    A score is a weighted sum of metrics of one label each, so that either label's volume gains the same beside the
-    other's.
+    A score is a weighted sum of metrics of one label each. So the gain of a label's volume does not depend on the other
+    label's volume.
     """
     patients = len(members)
     samples = np.random.default_rng(_SEED).multinomial(patients, np.full(patients, 1 / patients), _DRAWS) * members
-    found = NO_RULES
+    result = NO_RULES
     for limit in _LIMITS:
-        alone = [NO_RULES.model_copy(update={limit: volume}) for volume in VOLUMES_ML]
-        best = max(alone, key=lambda rules: _score(cohort, rules, members))
+        candidates = [NO_RULES.model_copy(update={limit: volume}) for volume in VOLUMES_ML]
+        best = max(candidates, key=lambda rules: _score(cohort, rules, members))
         gain = _score(cohort, best, members) - _score(cohort, NO_RULES, members)
         spread = np.nanstd(cohort.total(best)(samples) - cohort.total(NO_RULES)(samples))
         if gain >= cohort.score.min_gain and gain > spread:
-            found = found.model_copy(update=best.as_json())
-    return found
+            result = result.model_copy(update=best.as_json())
+    return result
 
 
 def _score(cohort: MaskCohort, rules: PostprocessingRules, members: Floats) -> float:
     return float(cohort.total(rules)(members[None])[0])
 
 
-def cross_fitted(
+def cross_fit_volumes(
     cohort: MaskCohort, groups: Mapping[str, Sequence[str]]
 ) -> tuple[Floats, dict[str, PostprocessingRules]]:
-    """Counts in which each group has the volumes that were found without it, and these by group.
+    """Find volumes without each group, and assemble the counts of each group after the volumes found without it.
 
-    `groups` holds patient IDs by name; patients of no group stay unfiltered. A group that has no patient of the cohort
-    gets those of all patients, none of whom is its own.
+    `groups` holds patient IDs by name; patients of no group stay unfiltered. A group without a patient in the cohort
+    gets the volumes of all patients.
     """
     names = np.array([patient.patient_id for patient in cohort.patients])
     inside = {group: np.isin(names, list(members)).astype(np.float64) for group, members in groups.items()}
-    rules = {group: minimum_volumes(cohort, 1 - members) for group, members in inside.items()}
-    return cohort.assembled([(inside[group], one) for group, one in rules.items()]), rules
+    rules = {group: find_min_volumes(cohort, 1 - members) for group, members in inside.items()}
+    return cohort.assemble([(inside[group], group_rules) for group, group_rules in rules.items()]), rules
 
 
-def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, RuleGain]:
-    """The score and each metric, unfiltered and filtered, and the difference with its 95% interval.
+def estimate_gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, RuleGain]:
+    """Estimate the score and each metric, unfiltered and filtered, and the difference with its 95% interval.
 
-    The interval belongs to the test of two teams.
+    The interval is computed as in the test of two teams.
     """
     before, after = cohort.metrics(cohort.counts(NO_RULES)), cohort.metrics(counts)
     everyone = np.ones((1, len(cohort.patients)))

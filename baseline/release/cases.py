@@ -1,8 +1,9 @@
-"""Read the challenge's release: one frozen record for each patient, and all problems of folders and tables.
+"""Cases of the challenge's release: one frozen record for each patient, and all problems of folders and tables.
 
-Its folders, one for each task or one for all answers, hold `<ID>/<ID>__CT.nii.gz` and `<ID>/<ID>__PT.nii.gz`, the
-mask `<ID>/<ID>.nii.gz`, and in Task 2 for some patients `<ID>__CTPlanning.nii.gz` and `<ID>__RTDOSE.nii.gz`. Each
-folder's CSV file holds clinical variables and targets. A patient is identified by the ID across all folders.
+A release has one folder for each task, or one folder for all answers. A folder holds `<ID>/<ID>__CT.nii.gz` and
+`<ID>/<ID>__PT.nii.gz`, the mask `<ID>/<ID>.nii.gz`, and in Task 2 for some patients `<ID>__CTPlanning.nii.gz` and
+`<ID>__RTDOSE.nii.gz`. Its CSV file holds clinical variables and targets. A patient is identified by the ID across all
+folders.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
-from baseline.preparation import release_of
+from baseline.preparation import read_release_folder
 from baseline.release.clinical import Values, read_values
 from baseline.release.folders import (
     PatientFolders,
     ReleaseFiles,
+    find_missing_masks,
     find_missing_outcomes,
+    find_unmatched_patients,
     read_layout,
-    unmatched,
-    without_mask,
 )
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
@@ -37,7 +38,7 @@ from contract.release.tables import ERROR, Problem, ReleaseTable, read_table
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
 _Patient = Annotated[
     Patient,
-    PlainValidator(lambda one: one if isinstance(one, Patient) else Patient.from_json(one)),
+    PlainValidator(lambda value: value if isinstance(value, Patient) else Patient.from_json(value)),
     PlainSerializer(Patient.as_json),
 ]
 
@@ -46,12 +47,22 @@ _Patient = Annotated[
 class ReleaseCase:
     """One training patient, as in `cases.json`; a file that the release lacks is None.
 
-    `outcomes` maps the columns of the edition's answers to their values: days, True for an event, a class; a missing
-    one is absent. `centre` is the table's value, or else the first part of the ID. `suv_factor` turns a PET in
-    Bq/ml into SUV. In an edition of MR `ct` is the scan with the mask's grid, `registered` holds the images and masks
-    of an earlier visit by the input's name, and there is no PET; `channels` are the networks' (`Algorithm.channels`).
-    `release` is the folder that was given with `--release`, below which the files lie; `cases.json` has their paths in
-    it, since it may be copied or moved.
+    Attributes:
+        patient_id: ID of the patient.
+        centre: Centre in the table, or else the first part of the ID.
+        ct: CT; in an edition of MR the scan with the mask's grid.
+        pet: PET; None in an edition of MR.
+        mask: Reference mask.
+        patient: Clinical variables.
+        outcomes: Values of the columns of the edition's answers: days, True for an event, a class. A missing value is
+            absent.
+        planning_ct: Planning CT.
+        dose: Planned dose.
+        suv_factor: Factor from Bq/ml to SUV.
+        channels: Channels of the networks (`Algorithm.channels`).
+        registered: Images and masks of an earlier visit by the input's name, in an edition of MR.
+        release: Folder of `--release`, which holds the files. `cases.json` has paths relative to this folder, because
+            the folder may be copied or moved.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -72,49 +83,52 @@ class ReleaseCase:
 
     @property
     def is_mr(self) -> bool:
-        """True for a patient of an edition of MR, without CT and PET."""
+        """Return whether the edition is for MR, without CT and PET."""
         return self.channels != CT_AND_PET
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The images and masks that the networks see."""
+        """Return the images and masks that the networks see."""
         return tuple(path for path in (self.ct, self.pet, *self.registered.values()) if path is not None)
 
-    def has(self, answer: AnswerSpec) -> bool:
-        """True if every column of a risk or class is known for this patient."""
+    def has_outcome(self, answer: AnswerSpec) -> bool:
+        """Return whether every column of a risk or class is known for this patient."""
         return all(column in self.outcomes for column in answer.columns.values())
 
-    def outcome(self, answer: AnswerSpec) -> Any:
-        """Event of a risk or value of a class; None if it is missing."""
+    def get_outcome(self, answer: AnswerSpec) -> Any:
+        """Return the event of a risk or the value of a class; None if it is missing."""
         return self.outcomes.get(answer.columns["event" if answer.kind == "risk" else "class"])
 
     def as_json(self) -> dict[str, Any]:
-        """The record in `cases.json`."""
-        content: dict[str, Any] = _Cases(cases=(self.moved(self.below),)).model_dump(mode="json")["cases"][0]
+        """Return the record in `cases.json`."""
+        content: dict[str, Any] = _Cases(cases=(self.with_paths(self.make_relative),)).model_dump(mode="json")["cases"][
+            0
+        ]
         return content
 
-    def moved(self, place: Callable[[Path], Path]) -> ReleaseCase:
-        """The patient with each file elsewhere."""
+    def with_paths(self, convert: Callable[[Path], Path]) -> ReleaseCase:
+        """Return the patient with each path converted."""
         paths: dict[str, Any] = {
-            name: None if (path := getattr(self, name)) is None else place(path) for name in _PATHS
+            name: None if (path := getattr(self, name)) is None else convert(path) for name in _PATHS
         }
-        return replace(self, **paths, registered={name: place(path) for name, path in self.registered.items()})
+        return replace(self, **paths, registered={name: convert(path) for name, path in self.registered.items()})
 
-    def below(self, path: Path) -> Path:
-        """A file's path relative to the release."""
+    def make_relative(self, path: Path) -> Path:
+        """Return a path relative to the release; other paths stay as they are."""
         return path.relative_to(self.release) if path.is_relative_to(self.release) else path
 
 
 class _Cases(Document):
-    """`cases.json`."""
+    """Content of `cases.json`."""
 
     cases: tuple[ReleaseCase, ...]
 
 
 def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
-    """The prepared patients, sorted by ID."""
-    content, release = parse_document(work.read(work.cases_json), _Cases, work.cases_json.name), release_of(work)
-    return tuple(replace(case.moved(release.joinpath), release=release) for case in content.cases)
+    """Read the prepared patients, sorted by ID."""
+    content = parse_document(work.read(work.cases_json), _Cases, work.cases_json.name)
+    release = read_release_folder(work)
+    return tuple(replace(case.with_paths(release.joinpath), release=release) for case in content.cases)
 
 
 def write_cases(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
@@ -123,51 +137,55 @@ def write_cases(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
 
 
 def image_path(raw: Path, case: ReleaseCase, channel: int) -> Path:
-    """A channel's prepared image, in nnU-Net's training images, or in `imagesTs` for a patient without a mask."""
+    """Return the path of a channel's prepared image: in `imagesTr`, or in `imagesTs` for a patient without a mask."""
     folder = "imagesTs" if case.mask is None else "imagesTr"
     return raw / folder / f"{case.patient_id}_{channel:04d}.nii.gz"
 
 
 def image_paths(raw: Path, case: ReleaseCase) -> list[Path]:
-    """The prepared images of all channels."""
+    """Return the paths of the prepared images of all channels."""
     return [image_path(raw, case, number) for number in range(len(case.channels))]
 
 
 def label_path(raw: Path, case: ReleaseCase) -> Path:
-    """The prepared reference mask on the network's grid."""
+    """Return the path of the prepared reference mask on the network's grid."""
     return raw / "labelsTr" / f"{case.patient_id}.nii.gz"
 
 
-def head_answers(edition: Edition) -> tuple[AnswerSpec, ...]:
-    """The risks and classes of an edition, in order."""
+def list_head_specs(edition: Edition) -> tuple[AnswerSpec, ...]:
+    """List the risks and classes of an edition, in order."""
     return tuple(answer for algorithm in edition.algorithms for answer in algorithm.head_specs)
 
 
 def event_key(answer: AnswerSpec) -> str:
-    """Key of an outcome in our records: the event's column in small letters, or the name of a class."""
+    """Return the key of an outcome in records: the event's column in small letters, or the name of a class."""
     return answer.columns["event"].lower() if answer.kind == "risk" else answer.name
 
 
-def outcome_counts(answer: AnswerSpec, cases: Sequence[ReleaseCase]) -> dict[str, int]:
-    """Patients with a known outcome, and of them those with the event, or with each class but the last."""
-    known = [case.outcome(answer) for case in cases if case.has(answer)]
+def count_outcomes(answer: AnswerSpec, cases: Sequence[ReleaseCase]) -> dict[str, int]:
+    """Count the patients with a known outcome, and their events, or the patients of each class except the last."""
+    outcomes = [case.get_outcome(answer) for case in cases if case.has_outcome(answer)]
+    counts = {f"with_{answer.name}": len(outcomes)}
     if answer.kind == "risk":
-        return {f"with_{answer.name}": len(known), f"{event_key(answer)}s": known.count(True)}
-    words = {value: "negative" if value is False else str(value) for value in answer.classes[:-1]}
-    return {f"with_{answer.name}": len(known)} | {
-        f"{answer.name}_{word}": sum(value == one for one in known) for value, word in words.items()
-    }
+        return counts | {f"{event_key(answer)}s": outcomes.count(True)}
+    for value in answer.classes[:-1]:
+        word = "negative" if value is False else str(value)
+        counts[f"{answer.name}_{word}"] = outcomes.count(value)
+    return counts
 
 
 @dataclass(frozen=True)
 class Release:
     """Every patient with a CT and a PET, or all MR images, sorted by ID, and the problems of folders and tables.
 
-    `root` is the folder `given` with `--release`, or one above it that holds the table. `cases` includes patients with
-    errors, as far as they could be read; `patients_with_errors` names them.
+    Attributes:
+        folder: Folder of `--release`.
+        root: The same folder, or the folder above it that holds the table.
+        cases: Patients, also patients with errors if they could be read.
+        problems: Problems of folders and tables.
     """
 
-    given: Path
+    folder: Path
     root: Path
     cases: tuple[ReleaseCase, ...]
     problems: tuple[Problem, ...]
@@ -178,49 +196,49 @@ def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = 
 
     The tables may lack the outcomes of the answers `allow_missing`.
     """
-    given, layout = root.absolute(), read_layout(root, edition)
+    folder, layout = root.absolute(), read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.is_readable}
     values = {task: read_values(table, edition) for task, table in readable.items()}
-    centres = _centres(layout, values, edition)
-    problems = [*layout.problems, *unmatched(layout, readable, centres), *without_mask(layout)]
+    centres = _find_centres(layout, values, edition)
+    problems = [*layout.problems, *find_unmatched_patients(layout, readable, centres), *find_missing_masks(layout)]
     problems += find_missing_outcomes(layout, readable, edition, allow_missing)
     cases = []
     for patient, folders in sorted(layout.patients.items()):
-        rows = {task: of_task.get(patient, {}) for task, of_task in values.items()}
-        merged, differing = _merged(patient, rows, tables)
-        problems += differing
-        case = _case(folders, merged, edition, centres.get(patient, ""))
+        rows = {task: task_values.get(patient, {}) for task, task_values in values.items()}
+        merged, differences = _merge_values(patient, rows, tables)
+        problems += differences
+        case = _make_case(folders, merged, edition, centres.get(patient, ""))
         if case is not None:
-            cases.append(replace(case, release=given))
+            cases.append(replace(case, release=folder))
     for case in cases:
         if not case.centre and any(variable.name == CENTRE for variable in edition.clinical):
             file = layout.name(case.ct.parent)
             problems.append(Problem(ERROR, "no-centre", case.patient_id, file, "no centre", "<centre>-<number>"))
     for table in tables.values():
         problems += table.problems
-    return Release(given, layout.root, tuple(cases), tuple(problems))
+    return Release(folder, layout.root, tuple(cases), tuple(problems))
 
 
-def _merged(
+def _merge_values(
     patient: str, rows: Mapping[str, Values], tables: Mapping[str, ReleaseTable]
 ) -> tuple[Values, list[Problem]]:
-    """Values of all tasks; of two that disagree the first is used and the case gets an error."""
+    """Merge the values of all tasks; if two values differ, the first is used and the case gets an error."""
     merged: Values = {}
     source: dict[str, str] = {}
     problems = []
     for task, values in rows.items():
         for column, value in values.items():
             if merged.setdefault(column, value) != value:
-                found = f"{column} {value}, but {merged[column]} in {tables[source[column]].file}"
+                difference = f"{column} {value}, but {merged[column]} in {tables[source[column]].file}"
                 file = tables[task].file
-                problems.append(Problem(ERROR, "values-differ", patient, file, found, "the same in each task"))
+                problems.append(Problem(ERROR, "values-differ", patient, file, difference, "the same in each task"))
             source.setdefault(column, task)
     return merged, problems
 
 
-def _centres(layout: ReleaseFiles, values: Mapping[str, Mapping[str, Values]], edition: Edition) -> dict[str, str]:
-    """The centres of all patients of folders and tables, as far as known; of two tables the first counts."""
+def _find_centres(layout: ReleaseFiles, values: Mapping[str, Mapping[str, Values]], edition: Edition) -> dict[str, str]:
+    """Find the known centres of all patients of folders and tables; the first of two tables counts."""
     key = next((variable.key for variable in edition.clinical if variable.name == CENTRE), "")
     known: dict[str, str] = {}
     for rows in values.values():
@@ -230,26 +248,26 @@ def _centres(layout: ReleaseFiles, values: Mapping[str, Mapping[str, Values]], e
     return find_centres({*layout.patients, *(patient for rows in values.values() for patient in rows)}, known)
 
 
-def _case(folders: PatientFolders, values: Values, edition: Edition, centre: str) -> ReleaseCase | None:
+def _make_case(folders: PatientFolders, values: Values, edition: Edition, centre: str) -> ReleaseCase | None:
     algorithm = edition.algorithms[0]
     is_mr = algorithm.modality == MR
     scans = (algorithm.input_names[0], *algorithm.registered_inputs) if is_mr else ("CT", "PET")
-    found = {role: path for role in scans if (path := folders.first(role)) is not None}
-    if len(found) < len(scans):
+    images = {role: path for role in scans if (path := folders.first(role)) is not None}
+    if len(images) < len(scans):
         return None
-    scan, *others = found.values()
+    scan, *earlier_images = images.values()
     patient = Patient.from_json({variable.name: values.get(variable.key) for variable in edition.clinical})
-    columns = [column for answer in head_answers(edition) for column in answer.columns.values()]
+    columns = [column for answer in list_head_specs(edition) for column in answer.columns.values()]
     return ReleaseCase(
         patient_id=folders.patient_id,
         centre=centre,
         ct=scan,
-        pet=found.get("PET"),
+        pet=images.get("PET"),
         mask=folders.first(MASK_ROLE),
         patient=patient,
         outcomes={column: values[column] for column in columns if column in values},
         planning_ct=folders.first("planning CT"),
         dose=folders.first("dose"),
         channels=algorithm.channels,
-        registered=dict(zip(algorithm.registered_inputs, others, strict=True)) if is_mr else {},
+        registered=dict(zip(algorithm.registered_inputs, earlier_images, strict=True)) if is_mr else {},
     )

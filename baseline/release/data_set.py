@@ -1,4 +1,4 @@
-"""Resample each patient to the network's grid, with the code that inference uses."""
+"""nnU-Net's raw data set: each patient resampled to the network's grid by the code of inference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from algorithm.heads.features.structure import components
 from algorithm.network.preprocessing import make_network_channels
 from algorithm.region.grids import make_upright_grid, resample_mask
 from algorithm.region.localise import Region, localise
-from baseline.cache import Sources, cache, keys_of, load_cached, map_items
+from baseline.cache import Sources, compute_keys, load_cached, map_items, store_cached
 from baseline.release.cases import ReleaseCase, image_path, image_paths, label_path
 from baseline.release.checks import scale_by_factor
 from baseline.work import WorkFolders
@@ -33,8 +33,8 @@ from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 _PREPARE_VERSION = 4
 _FOLDERS = ("imagesTr", "imagesTs", "labelsTr", "notes")
 Spacing = tuple[float, float, float]
-# Predicted lesions may be smaller than the reference's: nodes of 10 mm can be predicted with 6 mm.
-_SHARE_OF_REFERENCE: Final = 0.25
+# Predicted lesions may be smaller than lesions of the reference: a node of 10 mm can be predicted with 6 mm.
+_REFERENCE_FRACTION: Final = 0.25
 _SMALLEST_PERCENTILE: Final = 1
 
 
@@ -42,9 +42,15 @@ _SMALLEST_PERCENTILE: Final = 1
 class PreparedCase:
     """Record of one prepared patient.
 
-    `region_litres` and `region_found_by` describe the region that inference would segment, `reference_inside` the
-    share of reference voxels inside it (None without a mask). `lesions_ml` has the volumes of the reference's lesions
-    by label, `notices` lists corrections of the images, `key` is the digest of the inputs.
+    Attributes:
+        patient_id: ID of the patient.
+        region_litres: Volume of the region that inference would segment.
+        region_found_by: Landmark of the region.
+        reference_inside: Fraction of reference voxels inside the region; None without a mask.
+        lesions_ml: Volumes of the reference's lesions by label.
+        notices: Corrections of the images.
+        seconds: Time of the preparation.
+        key: Digest of the inputs.
     """
 
     patient_id: str
@@ -67,31 +73,32 @@ class DataSet:
 
 
 def read_prepared_ct_and_pet(raw: Path, case: ReleaseCase) -> tuple[Volume, npt.NDArray[np.float32] | None]:
-    """The prepared CT and the values of its PET, None for an empty one; of MR the scan and None."""
-    ct, *others = (read_volume(path, "float32") for path in image_paths(raw, case))
-    return ct, others[0].array if not case.is_mr and others[0].array.any() else None
+    """Read the prepared CT and the values of its PET, None for an empty PET; for MR, read the scan, and None."""
+    scan, *channels = (read_volume(path, "float32") for path in image_paths(raw, case))
+    return scan, channels[0].array if not case.is_mr and channels[0].array.any() else None
 
 
 def write_data_set(cases: Sequence[ReleaseCase], work: WorkFolders, spacing_mm: Spacing, jobs: int = 1) -> DataSet:
     """Write an nnU-Net raw data set of all `cases` into `work.raw`, on grids of `spacing_mm`, (x, y, z).
 
-    Patients whose files and spacing are unchanged are not written again. Files of other patients are removed, since
-    nnU-Net trains on all it finds. `jobs` is the number of worker processes.
+    Patients whose files and spacing are unchanged are not written again. Files of other patients are removed, because
+    nnU-Net trains on all files in the folder. `jobs` is the number of worker processes.
     """
     raw = work.raw
     for name in _FOLDERS:
         (raw / name).mkdir(parents=True, exist_ok=True)
-    keys = keys_of(work, {case.patient_id: _sources(case, spacing_mm) for case in cases}, cases[0].release)
-    done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, keys[case.patient_id]))}
+    keys = compute_keys(work, {case.patient_id: _list_sources(case, spacing_mm) for case in cases}, cases[0].release)
+    records = {case.patient_id: _load_prepared(case, raw, keys[case.patient_id]) for case in cases}
+    done = {patient_id: record for patient_id, record in records.items() if record is not None}
     waiting = [case for case in cases if case.patient_id not in done]
     items = [(case, keys[case.patient_id]) for case in waiting]
     for prepared in map_items(partial(_prepare_case, raw=raw, spacing_mm=spacing_mm), items, jobs, "prepare"):
         done[prepared.patient_id] = prepared
-    removed = _remove_others(cases, raw)
+    removed = _remove_other_files(cases, raw)
     write_json(
         raw / "dataset.json",
         {
-            "channel_names": {str(number): _nnunet_name(name) for number, name in enumerate(cases[0].channels)},
+            "channel_names": {str(number): _choose_nnunet_name(name) for number, name in enumerate(cases[0].channels)},
             "labels": {labels.NAMES[value]: value for value in labels.NAMES},
             "numTraining": sum(case.mask is not None for case in cases),
             "file_ending": ".nii.gz",
@@ -101,14 +108,14 @@ def write_data_set(cases: Sequence[ReleaseCase], work: WorkFolders, spacing_mm: 
     return DataSet(tuple(done[case.patient_id] for case in cases), len(waiting), removed)
 
 
-def _nnunet_name(channel: str) -> str:
-    """The name by which nnU-Net chooses a normalisation: none for the structures of masks, z-score for MR."""
+def _choose_nnunet_name(channel: str) -> str:
+    """Choose the channel's name, which selects nnU-Net's normalisation: none for masks, z-score for MR."""
     return "noNorm" if channel.rsplit(maxsplit=1)[-1] in labels.LESIONS else channel
 
 
 def _load_prepared(case: ReleaseCase, raw: Path, key: str) -> PreparedCase | None:
-    record = load_cached(_note(raw, case), key)
-    if record is None or not all(path.is_file() for path in _outputs(case, raw)):
+    record = load_cached(_note_path(raw, case), key)
+    if record is None or not all(path.is_file() for path in _list_outputs(case, raw)):
         return None
     return PreparedCase(**{**record, "notices": tuple(record["notices"])})
 
@@ -124,7 +131,7 @@ def _prepare_case(item: tuple[ReleaseCase, str], raw: Path, spacing_mm: Spacing)
     inside, lesions_ml = None, {}
     if case.mask is not None:
         reference = read_volume(case.mask, np.uint8)
-        inside = _share_inside(reference, region)
+        inside = _fraction_inside(reference, region)
         mask = resample_mask(reference, grid)
         lesions_ml = {
             name: [part.volume_ml for part in components(mask == label, grid)]
@@ -132,17 +139,17 @@ def _prepare_case(item: tuple[ReleaseCase, str], raw: Path, spacing_mm: Spacing)
         }
         write_volume(label_path(raw, case), Volume(mask, grid))
     seconds = round(time.perf_counter() - start, 2)
-    found = tuple(map(str, notices.findings))
+    corrections = tuple(map(str, notices.findings))
     prepared = PreparedCase(
-        case.patient_id, region.volume_litres, region.found_by, inside, lesions_ml, found, seconds, key
+        case.patient_id, region.volume_litres, region.found_by, inside, lesions_ml, corrections, seconds, key
     )
-    # Written last: the note stands for complete images.
-    cache(_note(raw, case), key, asdict(prepared))
+    # The note is written last, because it means that the images are complete.
+    store_cached(_note_path(raw, case), key, asdict(prepared))
     return prepared
 
 
 def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Region]:
-    """The patient's images as inference would read them, and the region that inference would segment.
+    """Read the patient's images as inference does, and find the region that inference would segment.
 
     A scan without a landmark of the head and neck gives a notice.
     """
@@ -154,9 +161,9 @@ def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Regio
 
 
 def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
-    """The patient's images as inference would read them.
+    """Read the patient's images as inference does.
 
-    A PET in Bq/ml is scaled by the patient's factor, or without a plausible one by the body, as in inference.
+    A PET in Bq/ml is scaled by the patient's factor, or by the body if the factor is not plausible, as in inference.
     """
     if case.pet is None:
         return read_mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
@@ -168,29 +175,29 @@ def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
 
 
 def read_dose(case: ReleaseCase) -> Volume | None:
-    """The planned dose in Gy, None without one that inference would use."""
+    """Read the planned dose in Gy; None if there is no dose, or if inference would ignore it."""
     dose = None if case.dose is None else read_volume(case.dose, "float32")
     return None if dose is None or not np.isfinite(dose.array).all() or dose.array.min() < 0 else dose
 
 
-def _sources(case: ReleaseCase, spacing_mm: Spacing) -> Sources:
+def _list_sources(case: ReleaseCase, spacing_mm: Spacing) -> Sources:
     factor = {} if case.suv_factor is None else {"suv_factor": case.suv_factor}
     options = {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)}
     return (*case.files, case.mask), options | factor
 
 
-def _note(raw: Path, case: ReleaseCase) -> Path:
+def _note_path(raw: Path, case: ReleaseCase) -> Path:
     return raw / "notes" / f"{case.patient_id}.json"
 
 
-def _outputs(case: ReleaseCase, raw: Path) -> list[Path]:
+def _list_outputs(case: ReleaseCase, raw: Path) -> list[Path]:
     images = image_paths(raw, case)
     return images if case.mask is None else [*images, label_path(raw, case)]
 
 
-def _remove_others(cases: Sequence[ReleaseCase], raw: Path) -> tuple[str, ...]:
-    """Remove files of other patients and partial files of an interrupted run; returns their names."""
-    wanted = {path for case in cases for path in (*_outputs(case, raw), _note(raw, case))}
+def _remove_other_files(cases: Sequence[ReleaseCase], raw: Path) -> tuple[str, ...]:
+    """Remove files of other patients and partial files of an interrupted run; return their names."""
+    wanted = {path for case in cases for path in (*_list_outputs(case, raw), _note_path(raw, case))}
     removed = []
     for name in _FOLDERS:
         for path in sorted(set((raw / name).iterdir()) - wanted):
@@ -199,7 +206,7 @@ def _remove_others(cases: Sequence[ReleaseCase], raw: Path) -> tuple[str, ...]:
     return tuple(removed)
 
 
-def _share_inside(reference: Volume, region: Region) -> float:
+def _fraction_inside(reference: Volume, region: Region) -> float:
     index = np.argwhere(reference.array > 0)[:, ::-1]
     if not len(index):
         return 1.0
@@ -209,22 +216,25 @@ def _share_inside(reference: Volume, region: Region) -> float:
     return float(inside.mean())
 
 
-def smallest_lesions(prepared: Iterable[PreparedCase]) -> MinLesionSizes:
-    """The smallest parts of a mask that count as a lesion, from the reference's lesions on the network's grid.
+def find_min_lesion_sizes(prepared: Iterable[PreparedCase]) -> MinLesionSizes:
+    """Find the minimum lesion sizes by the reference's lesions on the network's grid.
 
-    A quarter of the volume that 99% of a label's lesions reach, at least a sphere of 5 mm and at most one of 10 mm;
-    the default of a label that no reference has. A percentile, since references have single voxels, too.
+    The size is a quarter of the volume that 99% of a label's lesions reach, at least a sphere of 5 mm and at most a
+    sphere of 10 mm. A percentile is used because references also have single voxels. A label that no reference has
+    keeps the default.
     """
-    volumes = [one.lesions_ml for one in prepared]
-    least, most = (np.pi / 6 * mm**3 / 1000 for mm in (NODE_MM, ENLARGED_MM))
+    lesions_of = [case.lesions_ml for case in prepared]
+    min_ml, max_ml = (np.pi / 6 * mm**3 / 1000 for mm in (NODE_MM, ENLARGED_MM))
 
-    def limit(name: str, default: float) -> float:
-        known = [ml for one in volumes for ml in one.get(name, ())]
-        if not known:
+    def find_limit(name: str, default: float) -> float:
+        volumes_ml = [volume_ml for lesions in lesions_of for volume_ml in lesions.get(name, ())]
+        if not volumes_ml:
             return default
-        return round(float(np.clip(_SHARE_OF_REFERENCE * np.percentile(known, _SMALLEST_PERCENTILE), least, most)), 3)
+        limit = _REFERENCE_FRACTION * np.percentile(volumes_ml, _SMALLEST_PERCENTILE)
+        return round(float(np.clip(limit, min_ml, max_ml)), 3)
 
     gtvp, gtvn = labels.LESIONS
     return MinLesionSizes(
-        gtvp_ml=limit(gtvp, DEFAULT_MIN_LESION_SIZES.gtvp_ml), gtvn_ml=limit(gtvn, DEFAULT_MIN_LESION_SIZES.gtvn_ml)
+        gtvp_ml=find_limit(gtvp, DEFAULT_MIN_LESION_SIZES.gtvp_ml),
+        gtvn_ml=find_limit(gtvn, DEFAULT_MIN_LESION_SIZES.gtvn_ml),
     )

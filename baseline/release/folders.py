@@ -1,4 +1,4 @@
-"""Search the folders of a release; missing and shared files, and rows and outcomes that do not fit, are problems."""
+"""Folders of a release, and their problems: missing and shared files, rows and outcomes that do not fit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from baseline.release.problems import ProblemReporter
 from contract.editions import Edition
 from contract.errors import InputError
 from contract.patient import format_names
@@ -38,7 +39,7 @@ class PatientFolders:
     files: dict[str, dict[str, Path]] = field(default_factory=dict)
 
     def first(self, role: str) -> Path | None:
-        """The role's file in the first folder that has one."""
+        """Return the role's file in the first folder with such a file."""
         return next((files[role] for files in self.files.values() if role in files), None)
 
 
@@ -52,11 +53,12 @@ class ReleaseFiles:
     tables: dict[str, Path] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def report(self, severity: str, kind: str, patient_id: str, path: Path, found: str, expected: str) -> None:
-        self.problems.append(Problem(severity, kind, patient_id, self.name(path), found, expected))
+    def make_reporter(self, path: Path, patient_id: str = "") -> ProblemReporter:
+        """Make the reporter of problems of one file or folder."""
+        return ProblemReporter(patient_id, self.name(path))
 
     def name(self, path: Path) -> str:
-        """A file's path below the root, as problems show it."""
+        """Return a file's path below the root, as problems show it."""
         return path.relative_to(self.root).as_posix()
 
 
@@ -64,7 +66,7 @@ def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
     """Search all folders of the release that exist."""
     root = root.absolute()
     folders = require_release(root, edition)
-    layout = ReleaseFiles(_common_root(root, folders), {folder.name: folder for folder in folders})
+    layout = ReleaseFiles(_find_common_root(root, folders), {folder.name: folder for folder in folders})
     _report_other_folders(layout)
     for folder in folders:
         _search_folder(folder, layout, edition)
@@ -75,25 +77,27 @@ def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
     return layout
 
 
-def _common_root(root: Path, folders: Sequence[ReleaseFolder]) -> Path:
-    """The given folder, or the one above it that holds the table."""
+def _find_common_root(root: Path, folders: Sequence[ReleaseFolder]) -> Path:
+    """Return the folder of the release, or the folder above it that holds the table."""
     parents = {table.parent for folder in folders for table in folder.tables}
     return min((root, *(path for path in parents if root.is_relative_to(path))), key=lambda p: len(p.parts))
 
 
 def _report_other_folders(layout: ReleaseFiles) -> None:
-    """Report folders that may be meant as a task's, and the organisers' splits."""
+    """Report folders that look like a task's folder, and the organisers' splits."""
     places = {path for folder in layout.folders.values() for path in (folder.path, *folder.path.parents)}
     for place in sorted(path for path in places if path.is_relative_to(layout.root)):
         for path in sorted(path for path in place.glob(_SPLIT_FILES) if not is_system_name(path.name)):
-            found = "the organisers' splits, which name patients who are not in the release; the file is ignored"
-            layout.report(WARNING, "split-file", "", path, found, "the splits that prepare makes")
+            problem = "the organisers' splits, which name patients who are not in the release; the file is ignored"
+            reporter = layout.make_reporter(path)
+            layout.problems.append(reporter.warning("split-file", problem, "the splits that prepare makes"))
     if layout.folders.keys().isdisjoint(TASK_FOLDERS):
         return
     for path in sorted(layout.root.iterdir()):
-        meant = path.is_dir() and not is_system_name(path.name) and _LIKE_A_TASK.search(path.name)
-        if meant and path.name not in TASK_FOLDERS:
-            layout.report(WARNING, "unexpected-file", "", path, "an unknown folder", ", ".join(TASK_FOLDERS))
+        is_similar = path.is_dir() and not is_system_name(path.name) and _LIKE_A_TASK.search(path.name)
+        if is_similar and path.name not in TASK_FOLDERS:
+            reporter = layout.make_reporter(path)
+            layout.problems.append(reporter.warning("unexpected-file", "an unknown folder", ", ".join(TASK_FOLDERS)))
 
 
 def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles, edition: Edition) -> None:
@@ -103,7 +107,8 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles, edition: Edition
         kind = "csv-doubled" if folder.tables else "csv-missing"
         names = f" ({', '.join(path.name for path in folder.tables)})" if folder.tables else ""
         expected = f"one, such as {find_table_name(folder, edition)}"
-        layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", expected)
+        reporter = layout.make_reporter(folder.path)
+        layout.problems.append(reporter.error(kind, f"{len(folder.tables)} CSV files{names}", expected))
     for path in sorted(folder.path.iterdir()):
         if path.is_dir() and not is_system_name(path.name):
             _read_patient(path, folder, layout)
@@ -114,17 +119,18 @@ def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> 
     roles = {role: find_file(folder, fill_template(file, folder.name)) for role, file in parent.files.items()}
     files = {role: path for role, path in roles.items() if path.is_file()}
     layout.patients.setdefault(name, PatientFolders(name)).files[parent.name] = files
-    known = [path.relative_to(folder).parts[0] for path in roles.values()]
-    names = sorted(path.name for path in folder.iterdir() if not is_system_name(path.name))
-    others = ", ".join(one for one in names if one not in known)
+    expected = [path.relative_to(folder).parts[0] for path in roles.values()]
+    present = sorted(path.name for path in folder.iterdir() if not is_system_name(path.name))
+    unexpected = ", ".join(name for name in present if name not in expected) or "no other file"
     for role, path in roles.items():
         if role in files:
             continue
+        reporter = layout.make_reporter(path, name)
         if path.is_symlink() or path.exists():
             text = "a broken link" if path.is_symlink() else "not a regular file"
-            layout.report(ERROR, "unreadable", name, path, text, f"the {role}")
+            layout.problems.append(reporter.error("unreadable", text, f"the {role}"))
         elif role in parent.required_roles:
-            layout.report(ERROR, "missing-file", name, path, f"not found ({others or 'no other file'})", f"the {role}")
+            layout.problems.append(reporter.error("missing-file", f"not found ({unexpected})", f"the {role}"))
 
 
 def _report_shared_images(layout: ReleaseFiles) -> None:
@@ -136,12 +142,13 @@ def _report_shared_images(layout: ReleaseFiles) -> None:
             path = patient.first(role)
             checksum = None if path is None else _gzip_checksum(path)
             if path is not None and checksum is not None and known.setdefault(checksum, path) != path:
-                found = f"the same image as {layout.name(known[checksum])}"
-                layout.report(ERROR, "doubled-image", patient.patient_id, path, found, "each patient's own")
+                problem = f"the same image as {layout.name(known[checksum])}"
+                reporter = layout.make_reporter(path, patient.patient_id)
+                layout.problems.append(reporter.error("doubled-image", problem, "each patient's own"))
 
 
 def _gzip_checksum(path: Path) -> bytes | None:
-    """CRC-32 and length of the content, the last bytes of a gzip stream; None if the file is no such stream."""
+    """Read CRC-32 and length of the content from the end of a gzip stream; None if the file is no gzip stream."""
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b" or file.seek(0, 2) < 18:
             return None
@@ -149,44 +156,46 @@ def _gzip_checksum(path: Path) -> bytes | None:
         return file.read()
 
 
-def unmatched(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], centres: Mapping[str, str]) -> list[Problem]:
-    """Rows without images and images without a row: an error if no other folder or table has them.
+def find_unmatched_patients(
+    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], centres: Mapping[str, str]
+) -> list[Problem]:
+    """Find rows without images and images without a row, which are errors if no other folder or table has them.
 
-    `centres` are those of all patients of folders and tables, as far as known.
+    `centres` holds the known centres of all patients of folders and tables.
     """
     problems: list[Problem] = []
     anywhere = {patient for table in tables.values() for patient in table.rows}
     for task, table in tables.items():
-        there = {patient for patient, folders in layout.patients.items() if task in folders.files}
-        problems += _rows_without_images(layout, table, task, there, centres)
-        for patient in sorted(there - set(table.rows) - table.refused_ids):
+        in_folder = {patient for patient, folders in layout.patients.items() if task in folders.files}
+        problems += _find_rows_without_images(layout, table, task, in_folder, centres)
+        for patient in sorted(in_folder - set(table.rows) - table.refused_ids):
             severity = WARNING if patient in anywhere else ERROR
-            found = f"a folder, no row in {table.file}"
+            text = f"a folder, no row in {table.file}"
             file = layout.name(layout.folders[task].path / patient)
-            problems.append(Problem(severity, "images-without-row", patient, file, found, "a row"))
+            problems.append(Problem(severity, "images-without-row", patient, file, text, "a row"))
     return problems
 
 
-def _rows_without_images(
-    layout: ReleaseFiles, table: ReleaseTable, task: str, there: Collection[str], centres: Mapping[str, str]
+def _find_rows_without_images(
+    layout: ReleaseFiles, table: ReleaseTable, task: str, in_folder: Collection[str], centres: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Rows of a centre of which no patient has a folder give one warning: a release may lack a whole centre."""
+    """Find rows without images. If a whole centre has no folder, its rows give one warning."""
     present = {"", *(centres.get(patient, "") for patient in layout.patients)}
-    centre_of_row = {patient: centres.get(patient, "") for patient in sorted(set(table.rows) - set(there))}
+    centre_of_row = {patient: centres.get(patient, "") for patient in sorted(set(table.rows) - set(in_folder))}
     for centre, count in sorted(Counter(centre_of_row.values()).items()):
         if centre not in present:
-            found = f"{count} rows of {centre}, no folder of this centre"
-            yield Problem(WARNING, "centre-without-images", "", table.file, found, "its images, or no rows")
+            text = f"{count} rows of {centre}, no folder of this centre"
+            yield Problem(WARNING, "centre-without-images", "", table.file, text, "its images, or no rows")
     for patient in (patient for patient, centre in centre_of_row.items() if centre in present):
         severity = WARNING if patient in layout.patients else ERROR
-        found = f"a row of {patient}, no folder {task}/{patient}"
-        yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
+        text = f"a row of {patient}, no folder {task}/{patient}"
+        yield Problem(severity, "row-without-images", patient, table.file, text, "its images")
 
 
 def find_missing_outcomes(
     layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], edition: Edition, allowed: Collection[str]
 ) -> Iterator[Problem]:
-    """Answers whose outcome a table lacks: an error if no other table has it, unless the answer is `allowed`."""
+    """Find answers whose outcome a table lacks: an error unless another table has it or the answer is `allowed`."""
     anywhere = {column for table in tables.values() for column in table.columns}
     filled = {column for table in tables.values() for row in table.rows.values() for column in row}
     for answer in (answer for algorithm in edition.algorithms for answer in algorithm.head_specs):
@@ -197,30 +206,31 @@ def find_missing_outcomes(
             missing = [column for column in columns if column not in table.columns]
             if missing:
                 is_error = not anywhere.issuperset(missing) and answer.name not in allowed
-                found = f"no column {', '.join(missing)} for {answer.name}{_unread(table, edition)}"
+                text = f"no column {', '.join(missing)} for {answer.name}{_describe_unread_columns(table, edition)}"
                 expected = f"one, or --allow-missing {answer.name}" if is_error else "one"
-                yield Problem(ERROR if is_error else WARNING, "csv-column", "", table.file, found, expected)
+                yield Problem(ERROR if is_error else WARNING, "csv-column", "", table.file, text, expected)
             elif not filled.issuperset(columns):
                 empty = ", ".join(column for column in columns if column not in filled)
-                found = f"no value of {empty} in any row: nothing to train {answer.name} on"
-                yield Problem(WARNING, "csv-column", "", table.file, found, "the outcome of some patients")
+                text = f"no value of {empty} in any row: nothing to train {answer.name} on"
+                yield Problem(WARNING, "csv-column", "", table.file, text, "the outcome of some patients")
 
 
-def _unread(table: ReleaseTable, edition: Edition) -> str:
+def _describe_unread_columns(table: ReleaseTable, edition: Edition) -> str:
     names = [name for name in table.columns if name and name not in list_columns_read(edition)]
     return f" (unknown columns: {format_names(names)})" if names else ""
 
 
-def without_mask(layout: ReleaseFiles) -> list[Problem]:
-    """Patients whose missing mask is no error: they are in no folder with masks, or masks are optional there."""
-    with_masks = [folder for folder in layout.folders.values() if folder.has_masks]
+def find_missing_masks(layout: ReleaseFiles) -> list[Problem]:
+    """Find patients whose missing mask is no error, because their folders have no masks or only optional masks."""
+    mask_folders = [folder for folder in layout.folders.values() if folder.has_masks]
     problems = []
     for patient in layout.patients.values():
-        own = [folder for folder in with_masks if folder.name in patient.files]
-        if not with_masks or patient.first(MASK_ROLE) or any(MASK_ROLE in folder.required_roles for folder in own):
+        patient_folders = [folder for folder in mask_folders if folder.name in patient.files]
+        needs_mask = any(MASK_ROLE in folder.required_roles for folder in patient_folders)
+        if not mask_folders or patient.first(MASK_ROLE) or needs_mask:
             continue
-        where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
-        missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"
-        found = f"{missing}: without a reference mask only the heads can use it"
-        problems.append(Problem(WARNING, "no-mask", patient.patient_id, where, found, "a reference mask"))
+        file = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
+        missing = f"no {patient.patient_id}.nii.gz" if patient_folders else f"no folder in {mask_folders[0].name}"
+        text = f"{missing}: without a reference mask only the heads can use it"
+        problems.append(Problem(WARNING, "no-mask", patient.patient_id, file, text, "a reference mask"))
     return problems

@@ -1,4 +1,4 @@
-"""Problems of a release as the check makes, prints and writes them: a table for the console and two files."""
+"""Problems of a release: creation, order, a table for the console, and two files."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ class ProblemReporter:
     patient_id: str
     file: str
 
-    def error(self, kind: str, found: str, expected: str) -> Problem:
-        return Problem(ERROR, kind, self.patient_id, self.file, found, expected)
+    def error(self, kind: str, actual: str, expected: str) -> Problem:
+        return Problem(ERROR, kind, self.patient_id, self.file, actual, expected)
 
-    def warning(self, kind: str, found: str, expected: str) -> Problem:
-        return Problem(WARNING, kind, self.patient_id, self.file, found, expected)
+    def warning(self, kind: str, actual: str, expected: str) -> Problem:
+        return Problem(WARNING, kind, self.patient_id, self.file, actual, expected)
 
     def finding(self, kind: str, finding: Finding) -> Problem:
-        found = f"{finding.found}; {finding.action}" if finding.action else finding.found
-        return self.warning(kind, found, finding.expected)
+        actual = f"{finding.found}; {finding.action}" if finding.action else finding.found
+        return self.warning(kind, actual, finding.expected)
 
     def unreadable(self, problem: HecktorError) -> Problem:
         return self.error("unreadable", problem.found or problem.what, problem.expected or "a sound file")
 
 
-def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Distinct problems: errors before warnings, each sorted by patient, file and kind."""
+def sort_problems(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Sort distinct problems: errors before warnings, then by patient, file and kind."""
     return tuple(sorted(set(problems), key=lambda p: (not p.is_error, p.patient_id, p.file, p.kind, p.found)))
 
 
-def patients_with_errors(problems: Sequence[Problem]) -> tuple[str, ...]:
-    """IDs of the patients that have at least one error, sorted."""
+def list_patients_with_errors(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """List the IDs of the patients with at least one error, sorted."""
     return tuple(sorted({problem.patient_id for problem in problems if problem.is_error and problem.patient_id}))
 
 
-def as_text(problems: Sequence[Problem]) -> str:
-    """The table for the console: errors, warnings, and a line with both counts."""
+def format_problems(problems: Sequence[Problem]) -> str:
+    """Format the table for the console: errors, warnings, and a line with both counts."""
     lines: list[str] = []
     for severity, title in ((ERROR, "Errors"), (WARNING, "Warnings")):
-        some = [problem for problem in problems if problem.severity == severity]
-        if some:
-            lines += [f"{title} ({len(some)})", *_rows(some), ""]
+        selected = [problem for problem in problems if problem.severity == severity]
+        if selected:
+            lines += [f"{title} ({len(selected)})", *_format_rows(selected), ""]
     errors = sum(problem.is_error for problem in problems)
-    return "\n".join([*lines, f"release: {_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}"])
+    return "\n".join(
+        [*lines, f"release: {_format_count(errors, 'error')}, {_format_count(len(problems) - errors, 'warning')}"]
+    )
 
 
 def write_problems(folder: Path, problems: Sequence[Problem]) -> None:
@@ -67,11 +69,11 @@ def write_problems(folder: Path, problems: Sequence[Problem]) -> None:
 
 
 def as_json(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """Records from which `Problem(**record)` restores the problems."""
+    """Return records from which `Problem(**record)` restores the problems."""
     return [asdict(problem) for problem in problems]
 
 
-def _rows(problems: Sequence[Problem]) -> list[str]:
+def _format_rows(problems: Sequence[Problem]) -> list[str]:
     patient = max(len(problem.patient_id) for problem in problems)
     kind = max(len(problem.kind) for problem in problems)
     indent = " " * (patient + kind + 6)
@@ -83,5 +85,5 @@ def _rows(problems: Sequence[Problem]) -> list[str]:
     return lines
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"

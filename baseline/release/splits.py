@@ -24,7 +24,7 @@ from contract.io.files import write_json
 from contract.patient import format_names
 
 FORMAT_VERSION: Final[Literal[1]] = 1
-# Number of random deals, of which the one with the most even outcomes is used.
+# Number of random deals; the deal with the most even outcomes is used.
 DEALS: Final = 1000
 
 Folds = tuple[tuple[str, ...], ...]
@@ -34,11 +34,16 @@ _Stratum = tuple[str, ...]
 
 
 class Splits(Document):
-    """`splits.json`: both kinds of splits as lists of held-out patients; the others are the training patients.
+    """Content of `splits.json`: both kinds of splits as lists of held-out patients.
 
-    `folds` are balanced. `centres` maps each centre, sorted by name, to its patients; it is empty for a single centre.
-    Each kind holds out every patient exactly once. `balance` counts the patients of each fold by centre and outcome,
-    for a reader of the file.
+    All other patients are training patients. Each kind holds out every patient exactly once.
+
+    Attributes:
+        format_version: Version of the file.
+        seed: Seed of the folds.
+        folds: Balanced folds.
+        centres: Patients of each centre, sorted by name; empty for a single centre.
+        balance: Number of patients of each fold by centre and outcome, for a reader of the file.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -48,19 +53,19 @@ class Splits(Document):
     balance: tuple[Balance, ...] = ()
 
     @model_validator(mode="after")
-    def _each_patient_once(self) -> Splits:
+    def _check_patients(self) -> Splits:
         everyone = set(chain.from_iterable(self.held_out))
         for kind in (self.folds, tuple(self.centres.values())):
             times = Counter(chain.from_iterable(kind))
             wrong = sorted(patient for patient in everyone if times[patient] != 1)
             if kind and wrong:
-                found = f"{wrong[0]} is held out {times[wrong[0]]} times in one kind of splits"
-                raise InputError("splits.json", found, "each patient once")
+                problem = f"{wrong[0]} is held out {times[wrong[0]]} times in one kind of splits"
+                raise InputError("splits.json", problem, "each patient once")
         return self
 
     @property
     def held_out(self) -> Folds:
-        """All splits in the numbering of `hecktor train fold --fold`: the folds, then the centres."""
+        """Return all splits in the numbering of `hecktor train fold --fold`: the folds, then the centres."""
         return (*self.folds, *self.centres.values())
 
     @property
@@ -83,7 +88,7 @@ def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[AnswerSpec], fol
     for case in sorted(cases, key=lambda case: (case.centre, case.patient_id)):
         centres[case.centre].append(case.patient_id)
     by_centre = {name: tuple(members) for name, members in centres.items()}
-    balance = tuple(_balance(fold, cases, answers) for fold in dealt)
+    balance = tuple(_count_balance(fold, cases, answers) for fold in dealt)
     return Splits(seed=seed, folds=dealt, centres=by_centre if len(by_centre) > 1 else {}, balance=balance)
 
 
@@ -96,23 +101,23 @@ def make_balanced_folds(
 ) -> Folds:
     """Distribute the patients over `folds` so that centre and outcomes are spread evenly.
 
-    Strata (centre, then the outcome of each answer; a missing outcome is a stratum of its own) are dealt like cards,
-    one after the other. Strata of a centre are adjacent, and within it those of the first outcome: between any two
-    folds, the numbers of patients, of a centre's patients, of those with one first outcome and of a stratum's patients
-    differ by at most one. For outcomes over all centres this is impossible, so the order of centres and outcomes is
-    shuffled `deals` times, and the deal with the smallest differences is used.
+    A stratum is a centre and the outcome of each answer; a missing outcome is a separate value. The strata are dealt
+    like cards, one after the other. The strata of a centre are adjacent, and within a centre the strata with the same
+    first outcome. Therefore any two folds differ by at most one patient in their size, in each centre, in each first
+    outcome of a centre, and in each stratum. For outcomes over all centres this is impossible, so the order of centres
+    and outcomes is shuffled `deals` times, and the deal with the smallest differences is used.
     """
     strata: dict[_Stratum, list[str]] = defaultdict(list)
     for case in sorted(cases, key=lambda case: case.patient_id):
-        strata[(case.centre, *(str(case.outcome(answer)) for answer in answers))].append(case.patient_id)
-    orders = [_shuffled(sorted(strata), rng) for _ in range(deals)]
-    order = min(orders, key=lambda order: _unevenness(order, strata, folds))
+        strata[(case.centre, *(str(case.get_outcome(answer)) for answer in answers))].append(case.patient_id)
+    orders = [_shuffle_strata(sorted(strata), rng) for _ in range(deals)]
+    order = min(orders, key=lambda order: _measure_unevenness(order, strata, folds))
     cards = [strata[key][number] for key in order for number in rng.permutation(len(strata[key]))]
     return tuple(tuple(sorted(cards[fold::folds])) for fold in range(folds))
 
 
-def _shuffled(strata: Sequence[_Stratum], rng: np.random.Generator, level: int = 0) -> list[_Stratum]:
-    """The strata with centres in random order, and within each level the values of the next."""
+def _shuffle_strata(strata: Sequence[_Stratum], rng: np.random.Generator, level: int = 0) -> list[_Stratum]:
+    """Shuffle the centres of the strata, and within each centre the values of each further level."""
     if not strata or level == len(strata[0]):
         return list(strata)
     groups: dict[str, list[_Stratum]] = defaultdict(list)
@@ -120,11 +125,13 @@ def _shuffled(strata: Sequence[_Stratum], rng: np.random.Generator, level: int =
         groups[key[level]].append(key)
     names = sorted(groups)
     mixed = [names[number] for number in rng.permutation(len(names))]
-    return [key for name in mixed for key in _shuffled(groups[name], rng, level + 1)]
+    return [key for name in mixed for key in _shuffle_strata(groups[name], rng, level + 1)]
 
 
-def _unevenness(order: Sequence[_Stratum], strata: Mapping[_Stratum, Sequence[str]], folds: int) -> tuple[int, int]:
-    """Largest difference of an outcome's count between two folds, then the sum of squares of all counts."""
+def _measure_unevenness(
+    order: Sequence[_Stratum], strata: Mapping[_Stratum, Sequence[str]], folds: int
+) -> tuple[int, int]:
+    """Measure the largest difference of an outcome's count between two folds, and the sum of squares of all counts."""
     counts: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * folds)
     turn = 0
     for key in order:
@@ -141,7 +148,7 @@ def _unevenness(order: Sequence[_Stratum], strata: Mapping[_Stratum, Sequence[st
 def load_or_make_splits(
     path: Path, cases: Sequence[ReleaseCase], answers: Sequence[AnswerSpec], folds: int, seed: int
 ) -> Splits:
-    """The splits stored in `path`, or new ones that are then stored there."""
+    """Load the splits in `path`, or make and store new splits if there is no such file."""
     if not path.is_file():
         splits = make_splits(cases, answers, folds, seed)
         write_json(path, splits.model_dump(mode="json"))
@@ -149,16 +156,16 @@ def load_or_make_splits(
     splits = read_document(path, Splits)
     advice = "expected the same (remove the file, or use a new working directory, for new splits)"
     if (splits.seed, len(splits.folds)) != (seed, folds):
-        found = f"{len(splits.folds)} folds with seed {splits.seed}, now {folds} and {seed}"
-        raise InputError(path.name, f"{found}, {advice}")
+        problem = f"{len(splits.folds)} folds with seed {splits.seed}, now {folds} and {seed}"
+        raise InputError(path.name, f"{problem}, {advice}")
     known, now = set(chain.from_iterable(splits.folds)), {case.patient_id for case in cases}
     if known != now:
-        new, gone, none = sorted(now - known), sorted(known - now), "none"
-        found = (
-            f"{len(new)} new patients ({format_names(new) or none}) and "
-            f"{len(gone)} missing ones ({format_names(gone) or none})"
+        new, missing = sorted(now - known), sorted(known - now)
+        problem = (
+            f"{len(new)} new patients ({format_names(new) or 'none'}) and "
+            f"{len(missing)} missing ones ({format_names(missing) or 'none'})"
         )
-        raise InputError(path.name, f"{found}, {advice}")
+        raise InputError(path.name, f"{problem}, {advice}")
     centre_of = {case.patient_id: case.centre for case in cases}
     for centre, members in splits.centres.items():
         moved = [patient for patient in members if centre_of[patient] != centre]
@@ -172,8 +179,8 @@ def read_splits(work: WorkFolders) -> Splits:
     return parse_document(work.read(work.splits_json), Splits, work.splits_json.name)
 
 
-def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str, list[str]]]:
-    """nnU-Net's `splits_final.json`, one entry for each of `held_out`, of the patients that have a reference mask.
+def make_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str, list[str]]]:
+    """Make nnU-Net's `splits_final.json`: an entry for each of `held_out`, with the patients who have a reference.
 
     A centre without masks has no validation patients: it is held out for the heads only.
     """
@@ -188,22 +195,22 @@ def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str,
     return entries
 
 
-def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequence[AnswerSpec]) -> Balance:
+def _count_balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequence[AnswerSpec]) -> Balance:
     members = [case for case in cases if case.patient_id in set(fold)]
     return {
         "patients": len(members),
         "centre": dict(sorted(Counter(case.centre for case in members).items())),
         **{
-            event_key(answer): dict(sorted(Counter(str(case.outcome(answer)) for case in members).items()))
+            event_key(answer): dict(sorted(Counter(str(case.get_outcome(answer)) for case in members).items()))
             for answer in answers
         },
     }
 
 
-def seed_of(seed: int, fold: int, network: str, rank: int = 0) -> int:
-    """The seed, below 2^32, of one fold's network (a backbone, or features by their name) in one process.
+def derive_seed(seed: int, fold: int, network: str, rank: int = 0) -> int:
+    """Derive the seed, below 2^32, of a fold's network (a backbone, or features by their name) in one process.
 
-    A sum of seed and fold would start fold 1 of one seed as fold 0 of the next.
+    A sum of seed and fold is not used, because fold 1 of one seed would start like fold 0 of the next seed.
     """
     name = zlib.crc32(network.encode())
     return int(np.random.SeedSequence([seed, fold, name, rank]).generate_state(1)[0])

@@ -10,9 +10,9 @@ import numpy as np
 
 from baseline.fit import check_heads
 from baseline.heads.record import ModelAnswers, TargetRecord, read_cross_validation
-from baseline.preparation import edition_of
-from baseline.release.cases import ReleaseCase, head_answers, image_path, read_cases
-from baseline.report.masks import link, write_references
+from baseline.preparation import read_training_edition
+from baseline.release.cases import ReleaseCase, image_path, list_head_specs, read_cases
+from baseline.report.masks import link_or_copy, write_references
 from baseline.work import WorkFolders
 from contract.editions import AnswerSpec
 from contract.errors import OutputError
@@ -30,26 +30,29 @@ _Rows = dict[str, dict[str, Any]]
 
 
 def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = False) -> list[str]:
-    """Write the held-out answers into folders below `output`; returns the folders' names.
+    """Write the held-out answers into folders below `output`; return the folders' names.
 
-    `heads` and the folder of each comparator hold the masks and `answers.csv`, `unfiltered` the masks before
-    postprocessing, `reference` the reference masks and the outcomes of the patients whom the heads answered.
+    `heads` and the folder of each comparator hold the masks and `answers.csv`, `unfiltered` holds the masks before
+    postprocessing, `reference` holds the reference masks and the outcomes of the patients with answers of the heads.
 
     Args:
-        work: the training.
-        output: a new folder.
-        probabilities: also write those of GTVp and GTVn, from 0 to 1 on the network's grid.
+        work: Working directory of the training.
+        output: New folder.
+        probabilities: Whether to write the probabilities of GTVp and GTVn, too, from 0 to 1 on the network's grid.
 
     Raises:
-        HecktorError: the heads are not fitted or not current, or `output` exists.
+        HecktorError: The heads are not fitted or not current, or `output` exists.
     """
     check_heads(work)
     if output.exists():
         raise OutputError(output.name, "exists", "a new folder")
-    cases, answers = read_cases(work), head_answers(edition_of(work))
+    cases, answers = read_cases(work), list_head_specs(read_training_edition(work))
     records = read_cross_validation(work).targets
-    models = [HEADS, *dict.fromkeys(name for one in records.values() for name in one.nested.comparators)]
-    answers_of = {name: {one.name: _answered(records.get(one.name), one, name) for one in answers} for name in models}
+    models = [HEADS, *dict.fromkeys(name for record in records.values() for name in record.nested.comparators)]
+    answers_of = {
+        model: {answer.name: _collect_rows(records.get(answer.name), answer, model) for answer in answers}
+        for model in models
+    }
     with atomic_folder(output) as folder:
         answered = {name: frozenset(rows) for name, rows in answers_of[HEADS].items()}
         write_references(folder / REFERENCE, cases, answers, answered)
@@ -64,15 +67,15 @@ def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = Fals
         return sorted(path.name for path in folder.iterdir())
 
 
-def _answered(record: TargetRecord | None, answer: AnswerSpec, model: str) -> _Rows:
-    """The nested held-out answers of the heads or of a comparator by patient, as cells of a table."""
+def _collect_rows(record: TargetRecord | None, answer: AnswerSpec, model: str) -> _Rows:
+    """Collect the nested held-out answers of the heads or of a comparator by patient, as cells of a table."""
     nested = None if record is None else record.nested if model == HEADS else record.nested.comparators.get(model)
     if record is None or nested is None:
         return {}
-    return dict(zip([row.id for row in record.patients], _rows(answer, nested), strict=False))
+    return dict(zip([row.id for row in record.patients], _make_rows(answer, nested), strict=False))
 
 
-def _rows(answer: AnswerSpec, nested: ModelAnswers) -> list[dict[str, Any]]:
+def _make_rows(answer: AnswerSpec, nested: ModelAnswers) -> list[dict[str, Any]]:
     if answer.kind == "risk":
         # A column of times holds later recurrences as higher values.
         column, sign = ("risk", 1.0) if answer.direction == "risk" else (answer.columns["time"], -1.0)
@@ -81,13 +84,13 @@ def _rows(answer: AnswerSpec, nested: ModelAnswers) -> list[dict[str, Any]]:
     if answer.is_binary:
         pairs = zip(nested.positive or (), nested.probability or (), strict=True)
         return [{column: answer.classes[int(positive)], _PROBABILITY: probability} for positive, probability in pairs]
-    return [{column: value} for value in nested.given or ()]
+    return [{column: value} for value in nested.predicted_classes or ()]
 
 
 def _write_table(path: Path, answers: Mapping[str, _Rows]) -> None:
     rows: _Rows = {}
-    for of_answer in answers.values():
-        for name, row in of_answer.items():
+    for answer_rows in answers.values():
+        for name, row in answer_rows.items():
             rows.setdefault(name, {_ID: name}).update(row)
     if rows:
         columns = dict.fromkeys(key for row in rows.values() for key in row)
@@ -98,7 +101,7 @@ def _write_masks(masks: Path, folder: Path, cases: Sequence[ReleaseCase]) -> Non
     folder.mkdir()
     for case in cases:
         if (mask := masks / f"{case.patient_id}.nii.gz").is_file():
-            link(mask, folder / mask.name)
+            link_or_copy(mask, folder / mask.name)
 
 
 def _write_probabilities(work: WorkFolders, folder: Path, case: ReleaseCase) -> None:

@@ -1,4 +1,4 @@
-"""Score out-of-fold masks with the evaluation package, and draw patients."""
+"""Out-of-fold masks: their evaluation, and pictures of patients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.case.inputs import Notices
-from baseline.postprocessing.volumes import mask_metric_titles, mask_task
+from baseline.postprocessing.volumes import find_mask_task, list_mask_metric_titles
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.editions import AnswerSpec, Edition, parse_edition, write_edition_file
@@ -28,8 +28,8 @@ from reporting.report.pictures import PictureRequest, draw_patient
 
 NETWORK: Final = "out-of-fold"
 COLOUR: Final = TEAM_COLOURS[0]
-WORST: Final = 6
-# Keys of a declared algorithm that name none of its answers.
+MAX_WORST_CASES: Final = 6
+# Keys of a declared algorithm that do not depend on its answers.
 _ALGORITHM_KEYS: Final = ("name", "title", "inputs", "optional_inputs", "time_limit_s")
 
 
@@ -45,14 +45,14 @@ class WorstCase:
 def score_masks(
     work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edition, seed: int, jobs: int
 ) -> dict[str, Any]:
-    """The content of `metrics.json` for the out-of-fold masks of `cases`, which all have a reference."""
+    """Score the out-of-fold masks of `cases`, which all have a reference; return the content of `metrics.json`."""
     report = evaluate_submission(
         EvaluationRequest(
-            task=mask_task(edition),
+            task=find_mask_task(edition),
             submission=work.report,
             ground_truth=write_references(work.report / "reference", cases),
             output_dir=work.segmentation,
-            edition=mask_edition(edition, work.report / "edition.json"),
+            edition=write_mask_edition(edition, work.report / "edition.json"),
             seed=seed,
             workers=jobs,
             predictions=work.masks,
@@ -63,8 +63,8 @@ def score_masks(
 
 
 def require_all_scored(metrics: MetricsJson, answers: str) -> None:
-    """Raise HecktorError if the evaluation counted an answer as missing or unusable."""
-    unusable = [f"{one.case}: {one.why}" for one in metrics.cases.failed]
+    """Check that all answers were scored; otherwise raise `HecktorError`."""
+    unusable = [f"{failure.case}: {failure.why}" for failure in metrics.cases.failed]
     unusable += [f"{name}: not found" for name in metrics.cases.missing]
     if unusable:
         raise HecktorError(answers, f"{len(unusable)} cannot be scored ({unusable[0]})", "all")
@@ -84,7 +84,7 @@ def write_references(
     folder.mkdir(parents=True)
     for case in cases:
         if case.mask is not None:
-            link(case.mask, folder / f"{case.patient_id}{find_image_suffix(case.mask)}")
+            link_or_copy(case.mask, folder / f"{case.patient_id}{find_image_suffix(case.mask)}")
     rows = []
     for case in cases:
         known = [answer for answer in heads if answered is not None and case.patient_id in answered[answer.name]]
@@ -95,7 +95,7 @@ def write_references(
     return folder
 
 
-def link(source: Path, target: Path) -> None:
+def link_or_copy(source: Path, target: Path) -> None:
     """Link a file, or copy it to another file system; the evaluation accepts no symbolic links as predictions."""
     try:
         os.link(source.resolve(), target)
@@ -103,17 +103,17 @@ def link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def mask_edition(edition: Edition, file: Path) -> str:
-    """Name or file of the edition with only its masks; `file` is written unless that is the edition itself."""
-    task = build_profile(edition).task(mask_task(edition))
+def write_mask_edition(edition: Edition, file: Path) -> str:
+    """Return name or file of the edition with only its masks; `file` is written if the edition has other answers."""
+    task = build_profile(edition).task(find_mask_task(edition))
     mask = task.algorithm.mask_spec
     if mask is None or not task.has_several_answers:
         return write_edition_file(edition, file).source
     declared = edition.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"algorithms_of"})
-    (algorithm,) = (one for one in declared["algorithms"] if one["name"] == task.algorithm.name)
+    (algorithm,) = (entry for entry in declared["algorithms"] if entry["name"] == task.algorithm.name)
     answers = [answer for answer in algorithm["answers"] if answer["name"] == mask.name]
     plain = {key: value for key, value in algorithm.items() if key in _ALGORITHM_KEYS}
-    profile, titles = task.answers[mask.name], mask_metric_titles(edition)
+    profile, titles = task.answers[mask.name], list_mask_metric_titles(edition)
     metrics = {
         metric: {"title": title, "higher_is_better": task.metrics[profile.prefix + metric].higher_is_better}
         for metric, title in titles.items()
@@ -133,15 +133,17 @@ def mask_edition(edition: Edition, file: Path) -> str:
     return write_edition_file(parse_edition(declared), file).source
 
 
-def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
-    """Pictures of the patients with the lowest mean DSC of GTVp and GTVn, the lowest first; none of MR."""
+def draw_worst_cases(
+    work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]
+) -> list[WorstCase]:
+    """Draw the patients with the lowest mean DSC of GTVp and GTVn, the lowest first; patients of MR are not drawn."""
     case_of = {case.patient_id: case for case in cases if not case.is_mr}
     row_of = {row["case"]: flatten_row(row) for row in rows if row["case"] in case_of}
-    worst = [(case_of[name], row_of[name]) for _, name in sort_by_mean_dsc([*row_of.values()])[:WORST]]
+    worst = [(case_of[name], row_of[name]) for _, name in sort_by_mean_dsc([*row_of.values()])[:MAX_WORST_CASES]]
     return [
         WorstCase(
             case.patient_id,
-            _facts(case, row),
+            _describe_case(case, row),
             draw_case(case, work.mask(case.patient_id)),
         )
         for case, row in worst
@@ -154,19 +156,19 @@ def sort_by_mean_dsc(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str
 
 
 def mean_dsc(row: Mapping[str, Any]) -> float | None:
-    """Mean DSC of the structures that either mask contains; None if neither contains any."""
-    known = [dsc for name in ("gtvp", "gtvn") if (dsc := dsc_of(row, name)) is not None]
+    """Compute the mean DSC of the structures in either mask; None if both masks are empty."""
+    known = [dsc for name in ("gtvp", "gtvn") if (dsc := compute_dsc(row, name)) is not None]
     return sum(known) / len(known) if known else None
 
 
-def dsc_of(row: Mapping[str, Any], name: str) -> float | None:
-    """DSC of "gtvp" or "gtvn" in an evaluation's row; None if neither mask contains the structure."""
+def compute_dsc(row: Mapping[str, Any], name: str) -> float | None:
+    """Compute the DSC of "gtvp" or "gtvn" from an evaluation's row; None if neither mask contains the structure."""
     both = row[f"{name}_reference_voxels"] + row[f"{name}_predicted_voxels"]
     return 2 * row[f"{name}_intersection_voxels"] / both if both else None
 
 
 def draw_case(case: ReleaseCase, mask: Path) -> bytes:
-    """A JPEG of a patient who has a reference, with its contour and that of the out-of-fold mask."""
+    """Draw a patient with the contours of the reference and of the out-of-fold mask, as a JPEG."""
     if case.mask is None or case.pet is None:
         raise ValueError(f"{case.patient_id}: no reference or no PET, expected both of a case that was scored")
     from baseline.release.data_set import read_training_images  # imports torch
@@ -176,12 +178,12 @@ def draw_case(case: ReleaseCase, mask: Path) -> bytes:
     return draw_patient(PictureRequest(patient, {NETWORK: COLOUR}, pet, draws_contours=True)).jpeg
 
 
-def _facts(case: ReleaseCase, row: Mapping[str, Any]) -> str:
+def _describe_case(case: ReleaseCase, row: Mapping[str, Any]) -> str:
     facts = [case.centre]
     for name, title in (("gtvp", "GTVp"), ("gtvn", "GTVn")):
-        dsc = dsc_of(row, name)
-        reference, predicted = (row[f"{name}_{part}_mm3"] / 1000 for part in ("reference", "predicted"))
-        shown = "" if dsc is None else f", DSC {dsc:.3f}"
-        facts.append(f"{title} {reference:.1f} ml, predicted {predicted:.1f} ml{shown}")
+        dsc = compute_dsc(row, name)
+        reference_ml, predicted_ml = (row[f"{name}_{part}_mm3"] / 1000 for part in ("reference", "predicted"))
+        dsc_text = "" if dsc is None else f", DSC {dsc:.3f}"
+        facts.append(f"{title} {reference_ml:.1f} ml, predicted {predicted_ml:.1f} ml{dsc_text}")
     nodes = "/".join(str(row[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))
     return " · ".join([*facts, f"nodes true/false/missed {nodes}"])

@@ -16,7 +16,7 @@ from baseline.heads.cohort import (
     make_weighted_c_index,
     make_weighted_class_accuracy,
 )
-from baseline.heads.cross_validation import coefficients_of
+from baseline.heads.cross_validation import compute_coefficients
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
 from baseline.heads.new_centres import CentreEstimate, describe_new_centres, estimate_new_centres
@@ -31,17 +31,18 @@ BEHIND_OUTSIDE: Final = "behind_outside"
 HEADS: Final = "heads"
 TITLES: Final = {HEADS: "heads", **COMPARATORS}
 MASK_KINDS: Final = {"automatic": "automatic masks", "reference": "reference masks", "cost": "reference less automatic"}
-# A head may use all features; the page shows those with the largest weights.
-MOST_SHOWN: Final = 20
+# A head may use all features; the page shows the features with the largest weights.
+MAX_COEFFICIENTS: Final = 20
 
 
 @dataclass(frozen=True)
 class TargetEstimates:
-    """A target, its record in `cross_validation.json`, and the metric of each model by name: the heads, comparators.
+    """A target with its record in `cross_validation.json` and the metrics of the heads and the comparators.
 
-    `models` holds it in each kind of cross-validation. `gap` is the metric in nested cross-validation minus that with
-    centres left out; of a comparator, `behind` is the heads' metric minus its own in nested cross-validation, and
-    `behind_outside` with centres left out. A kind that the cohort does not allow is absent.
+    `models` holds estimates by model and by quantity. The quantities are the metric in each kind of cross-validation;
+    `gap`, the metric in nested cross-validation minus the metric with centres left out; and, for a comparator,
+    `behind`, the heads' metric minus the comparator's metric in nested cross-validation, and `behind_outside`, the same
+    with centres left out. A kind that the cohort does not allow is absent.
     """
 
     target: Target
@@ -49,21 +50,21 @@ class TargetEstimates:
     models: Mapping[str, Mapping[str, Estimate]]
 
     def estimate_new_centres(self, new_centres: int | None = None) -> CentreEstimate:
-        """Return the heads' metric to expect at new centres, of which the test set has `new_centres`."""
+        """Estimate the heads' metric at new centres; `new_centres` is their number in the test set."""
         return estimate_new_centres(self.record.leave_one_centre_out.by_centre.values(), new_centres)
 
 
 def estimate_target(target: Target, record: TargetRecord, bootstraps: int, seed: int) -> TargetEstimates:
-    """The heads and each comparator of a target.
+    """Estimate the metrics of the heads and of each comparator of a target.
 
-    Intervals come from bootstrap samples of the patients with fixed scores, so they do not show how other training
+    Intervals come from bootstrap samples of the patients with fixed scores, so that they do not show how other training
     patients would change the heads. All models share the samples.
     """
     outcomes = record.outcomes(target.answer)
     metrics: dict[tuple[str, str], WeightedMetric] = {}
-    for kind, scored in record.available.items():
-        for name, answers in {HEADS: scored, **scored.comparators}.items():
-            metrics[name, kind] = metric_of(target, outcomes, answers)
+    for kind, result in record.available.items():
+        for name, answers in {HEADS: result, **result.comparators}.items():
+            metrics[name, kind] = make_metric(target, outcomes, answers)
     nested, left_out = KINDS
     for name in list(dict.fromkeys(name for name, _ in metrics)):
         if (name, nested) in metrics and (name, left_out) in metrics:
@@ -74,15 +75,15 @@ def estimate_target(target: Target, record: TargetRecord, bootstraps: int, seed:
             metrics[name, BEHIND_OUTSIDE] = Difference(metrics[HEADS, left_out], metrics[name, left_out])
     models: dict[str, dict[str, Estimate]] = {}
     if metrics:
-        flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
+        flat = {f"{name} {quantity}": metric for (name, quantity), metric in metrics.items()}
         estimates = estimate_unranked(flat, len(record.patients), bootstraps, seed).by_metric
-        for name, what in metrics:
-            models.setdefault(name, {})[what] = estimates[f"{name} {what}"]
+        for name, quantity in metrics:
+            models.setdefault(name, {})[quantity] = estimates[f"{name} {quantity}"]
     return TargetEstimates(target, record, models)
 
 
-def high_risk(scored: KindRecord) -> Flags:
-    """Patients above the median score of their outer fold; scores of different folds come from different models."""
+def find_high_risk(scored: KindRecord) -> Flags:
+    """Find the patients above the median score of their outer fold; each fold has its own model and scale."""
     scores, fold_of = np.asarray(scored.score), np.asarray(scored.fold_of_patient)
     high = np.zeros(len(scores), dtype=np.bool_)
     for fold in np.unique(fold_of):
@@ -91,48 +92,56 @@ def high_risk(scored: KindRecord) -> Flags:
     return high
 
 
-def metric_of(
+def make_metric(
     target: Target, outcomes: Outcomes, answers: ModelAnswers, patients: Sequence[int] | None = None
 ) -> WeightedMetric:
-    """The target's metric of the answers to some `patients`, by their places, or to all; `outcomes` are theirs."""
+    """Make the target's metric of the answers for `patients`, by their places, or for all patients.
 
-    def chosen(values: Sequence[Any] | None) -> list[Any]:
+    `outcomes` are the outcomes of the same patients.
+    """
+
+    def select(values: Sequence[Any] | None) -> list[Any]:
         values = values or ()
         return list(values) if patients is None else [values[place] for place in patients]
 
     if target.answer.kind == "risk":
-        return make_weighted_c_index(outcomes, np.asarray(chosen(answers.score), np.float64))
+        return make_weighted_c_index(outcomes, np.asarray(select(answers.score), np.float64))
     if target.answer.is_binary:
-        return make_weighted_balanced_accuracy(outcomes, np.asarray(chosen(answers.positive), np.bool_))
-    numbers = [target.answer.classes.index(one) for one in chosen(answers.given)]
+        return make_weighted_balanced_accuracy(outcomes, np.asarray(select(answers.positive), np.bool_))
+    numbers = [target.answer.classes.index(value) for value in select(answers.predicted_classes)]
     return make_weighted_class_accuracy(outcomes, np.array(numbers))
 
 
 def estimate_on_references(
     target: Target, automatic: TargetRecord, reference: TargetRecord, bootstraps: int, seed: int
 ) -> tuple[int, dict[str, dict[str, Estimate]]]:
-    """Heads on automatic and on reference masks: the number of patients of both records, and estimates by kind.
+    """Compare heads on automatic masks with heads on reference masks, over the patients of both records.
 
-    The estimates are `automatic`, `reference` and their difference, the `cost` of automatic masks, from samples of
-    these patients. Each head was fitted and cross-validated on masks of its own kind. Empty if no kind has both.
+    Each head was fitted and cross-validated on masks of its own kind.
+
+    Returns:
+        The number of patients, and estimates by kind of cross-validation: `automatic`, `reference` and their
+        difference, the `cost` of automatic masks. Empty if no kind is in both records.
     """
-    places = _common(automatic, reference)
+    places = _find_common_patients(automatic, reference)
     kinds = [kind for kind in automatic.available if kind in reference.available]
     if not kinds or not places[0]:
         return 0, {}
     outcomes = automatic.outcomes(target.answer).pick(np.array(places[0]))
     metrics: dict[str, WeightedMetric] = {}
     for kind in kinds:
-        records = zip((automatic, reference), places, strict=True)
-        first, second = (metric_of(target, outcomes, one.kinds[kind], chosen) for one, chosen in records)
-        metrics |= {f"automatic {kind}": first, f"reference {kind}": second, f"cost {kind}": Difference(second, first)}
+        on_automatic = make_metric(target, outcomes, automatic.kinds[kind], places[0])
+        on_reference = make_metric(target, outcomes, reference.kinds[kind], places[1])
+        metrics[f"automatic {kind}"] = on_automatic
+        metrics[f"reference {kind}"] = on_reference
+        metrics[f"cost {kind}"] = Difference(on_reference, on_automatic)
     estimates = estimate_unranked(metrics, len(places[0]), bootstraps, seed).by_metric
     return len(places[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
 
 
-def _common(*records: TargetRecord) -> tuple[list[int], list[int]]:
-    """Places of the patients of both records, in the order of the first."""
-    first, second = ({row.id: place for place, row in enumerate(one.patients)} for one in records)
+def _find_common_patients(*records: TargetRecord) -> tuple[list[int], list[int]]:
+    """Find the places of the patients of both records, in the order of the first record."""
+    first, second = ({row.id: place for place, row in enumerate(record.patients)} for record in records)
     names = [name for name in first if name in second]
     return [first[name] for name in names], [second[name] for name in names]
 
@@ -152,27 +161,30 @@ class Coefficient:
         return max(abs(self.shipped or 0.0), abs(mean))
 
 
-def coefficients(head: Head | None, folds: Sequence[Mapping[str, float]]) -> list[Coefficient]:
-    """Every feature of the shipped head, None without one, or of an outer fold's weights, by decreasing weight."""
-    shipped = {} if head is None else coefficients_of(head)
+def collect_coefficients(head: Head | None, folds: Sequence[Mapping[str, float]]) -> list[Coefficient]:
+    """Collect the features of the shipped head and of the outer folds, by decreasing weight.
+
+    `head` is None if no head is shipped.
+    """
+    shipped = {} if head is None else compute_coefficients(head)
     names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold)])
     weights = [Coefficient(name, shipped.get(name), tuple(fold.get(name, 0.0) for fold in folds)) for name in names]
-    return sorted(weights, key=lambda one: -one.size)
+    return sorted(weights, key=lambda coefficient: -coefficient.size)
 
 
-# What images have to beat.
+# Simple comparators that heads with images have to beat.
 _SIMPLER: Final = ("clinical", "tumour_volume")
-# Two-sided, after Holm's correction.
+# Maximum two-sided p of a significant difference, after Holm's correction.
 MAX_P: Final = 0.05
 NOT_INCLUDED: Final = "The intervals do not include how other training patients or centres would change the heads."
 _NETWORKS: Final = "the networks behind the masks may have seen other patients of the centre"
 
 
-def new_centres(targets: Sequence[TargetEstimates], new_test_centres: int | None = None) -> str:
-    """Return a sentence on the metrics to expect at new centres, or why there are none."""
+def describe_targets_at_new_centres(targets: Sequence[TargetEstimates], new_test_centres: int | None = None) -> str:
+    """Describe the metrics to expect at new centres, or why there is no estimate."""
     known, unknown = [], []
     for target in targets:
-        estimate, title = target.estimate_new_centres(new_test_centres), _within_sentence(target.target.title)
+        estimate, title = target.estimate_new_centres(new_test_centres), _lower_title(target.target.title)
         if estimate.value is not None:
             known.append(f"a {METRIC_TITLES[target.target.metric]} of {describe_new_centres(estimate)} for {title}")
         else:
@@ -182,15 +194,18 @@ def new_centres(targets: Sequence[TargetEstimates], new_test_centres: int | None
         return f"No estimate for new centres: {_NETWORKS}."
     if not known:
         return " ".join(unknown)
-    expected = f"At a new centre expect {_listed(known)} (each centre predicted by heads that were fitted without it)"
+    expected = (
+        f"At a new centre expect {_join_words(known)} (each centre predicted by heads that were fitted without it)"
+    )
     return " ".join([f"{expected}; {_NETWORKS}. {NOT_INCLUDED}", *unknown])
 
 
-def images_or_not(targets: Sequence[TargetEstimates]) -> str:
-    """Return a sentence on whether heads that use images beat clinical variables and tumour volume.
+def describe_benefit_of_images(targets: Sequence[TargetEstimates]) -> str:
+    """Describe whether heads that use images beat clinical variables and tumour volume.
 
-    A difference counts if it is significant after Holm's correction over all targets and comparators, and if heads are
-    better only if they also are with each centre left out, in the mean over all patients and at most of the centres.
+    A difference counts if it is significant after Holm's correction over all targets and comparators. Heads count as
+    better only if they are also better with each centre left out, in the mean over all patients and at most of the
+    centres.
     """
     tested = [target for target in targets if not target.record.nested.why_not]
     comparisons = [(target, name) for target in tested for name in _SIMPLER if name in target.models]
@@ -200,17 +215,17 @@ def images_or_not(targets: Sequence[TargetEstimates]) -> str:
     p_of = {(target.target.name, name): p for (target, name), p in zip(comparisons, corrected, strict=True)}
     parts = []
     for target in targets:
-        title = _within_sentence(target.target.title)
+        title = _lower_title(target.target.title)
         if why := target.record.nested.why_not:
             parts.append(f"not compared for {title} ({why.removeprefix(f'{target.target.name}: ')})")
             continue
         names = [name for name in _SIMPLER if name in target.models]
-        compared = [_comparison(target, name, float(p_of[target.target.name, name])) for name in names]
-        parts += [f"{_listed(compared)} for {title}"] if compared else []
+        compared = [_describe_comparison(target, name, float(p_of[target.target.name, name])) for name in names]
+        parts += [f"{_join_words(compared)} for {title}"] if compared else []
     return f"In nested cross-validation, heads that use images are {'; '.join(parts)}." if parts else ""
 
 
-def _comparison(target: TargetEstimates, comparator: str, p_value: float) -> str:
+def _describe_comparison(target: TargetEstimates, comparator: str, p_value: float) -> str:
     """Compare the heads with a comparator in words; `p_value` is corrected for all comparisons."""
     difference, name = target.models[comparator].get(BEHIND), TITLES[comparator]
     if difference is None or difference.value is None:
@@ -239,16 +254,16 @@ def is_better_outside(target: TargetEstimates, comparator: str) -> bool:
     if difference is None or difference.ci95_low is None or not difference.ci95_low > 0:
         return False
     left_out = target.record.leave_one_centre_out
-    own, others = left_out.by_centre, left_out.comparators[comparator].by_centre
-    pairs = [(own[name], others.get(name)) for name in own]
+    of_heads, of_comparator = left_out.by_centre, left_out.comparators[comparator].by_centre
+    pairs = [(of_heads[name], of_comparator.get(name)) for name in of_heads]
     differences = [first - second for first, second in pairs if first is not None and second is not None]
     return not differences or sum(np.sign(differences)) > 0
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _join_words(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
-def _within_sentence(title: str) -> str:
-    """A title in small letters unless it begins with an abbreviation, such as HPV."""
+def _lower_title(title: str) -> str:
+    """Begin a title with a small letter, except for an abbreviation such as HPV."""
     return title if title[:2].isupper() else title[:1].lower() + title[1:]

@@ -1,4 +1,4 @@
-"""The training report's section about a target of the heads: tables, and figures as data for the browser."""
+"""Section of the training report about a target of the heads: tables, and figures as data for the browser."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 
 from baseline.heads.cohort import Outcomes
 from baseline.heads.fitting import HeadRecord
-from baseline.heads.models.kinds import Target, direction_in_words
+from baseline.heads.models.kinds import Target, describe_direction
 from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, describe_left_out
 from baseline.report import page
 from baseline.report.models import (
     BEHIND,
     GAP,
     MASK_KINDS,
-    MOST_SHOWN,
+    MAX_COEFFICIENTS,
     NOT_INCLUDED,
     TITLES,
     Coefficient,
     TargetEstimates,
-    coefficients,
+    collect_coefficients,
     estimate_on_references,
-    high_risk,
+    find_high_risk,
 )
 from contract.editions import AnswerSpec
 from evaluation.statistics.bootstrap import Estimate
@@ -39,7 +39,7 @@ from reporting.page.html import Row, render_paragraph, render_table
 Kinds = Mapping[str, KindRecord]
 # Both kinds of cross-validation as the page names them.
 KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
-# Captions in place of those that speak of teams, by the name of the analysis.
+# Captions that replace captions about teams, by the name of the analysis.
 _CAPTIONS: Final = {
     "survival": (
         "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a risk above the "
@@ -59,45 +59,55 @@ _OUT_OF_FOLD: Final = (
 )
 
 
-def target_section(
+def format_target(
     estimates: TargetEstimates,
     shipped: HeadRecord | None,
     bootstraps: int,
     seed: int,
     on_references: TargetRecord | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Both cross-validations of a target side by side, and the same figures as plain data.
+    """Format both cross-validations of a target next to each other; return HTML, and the same figures as plain data.
 
-    `shipped` is the target's part of `heads.json`, None without a head; `bootstraps` samples of patients are drawn with
-    `seed`. `on_references` is the record of heads that were fitted on reference masks, None if there are none.
+    Args:
+        estimates: Metrics of the target.
+        shipped: Record of the target's head in `heads.json`; None if there is no head.
+        bootstraps: Number of bootstrap samples of the patients.
+        seed: Seed of the samples.
+        on_references: Record of heads that were fitted on reference masks; None if there is no such record.
     """
     target, record, models = estimates.target, estimates.record, estimates.models
     about = f"{len(record.patients)} patients. 95% intervals over {bootstraps} bootstrap samples. {NOT_INCLUDED}"
     about += f" {_OUT_OF_FOLD}"
-    reasons = [f"No {KINDS[kind]}: {one.why_not}." for kind, one in record.kinds.items() if one.why_not]
+    reasons = [f"No {KINDS[kind]}: {result.why_not}." for kind, result in record.kinds.items() if result.why_not]
     notes = filter(None, [about, *reasons, describe_left_out(record, shipped)])
-    text = render_paragraph(" ".join(notes)) + _shipped(target, shipped)
+    text = render_paragraph(" ".join(notes)) + _format_shipped_head(target, shipped)
     plain: dict[str, Any] = {
-        "models": {name: {what: vars(one) for what, one in model.items()} for name, model in models.items()}
+        "models": {
+            name: {quantity: vars(estimate) for quantity, estimate in model.items()} for name, model in models.items()
+        }
     }
     parts: list[str] = []
     if kinds := record.available:
-        parts += [_models(target, models), _centres(target, record, kinds), *_charts(target, record, kinds)]
+        parts += [
+            _format_models(target, models),
+            _format_centres(target, record, kinds),
+            *_format_charts(target, record, kinds),
+        ]
     if on_references is not None:
-        costs, figures = _on_references(target, record, on_references, bootstraps, seed)
+        costs, figures = _format_reference_masks(target, record, on_references, bootstraps, seed)
         parts, plain = [*parts, *costs], plain | figures
     weights = [fold.coefficients for fold in record.nested.folds]
-    parts += _coefficients(target, coefficients(None if shipped is None else shipped.head, weights))
-    return text + page.grid(parts), plain
+    parts += _format_coefficients(target, collect_coefficients(None if shipped is None else shipped.head, weights))
+    return text + page.format_grid(parts), plain
 
 
-def _shipped(target: Target, shipped: HeadRecord | None) -> str:
+def _format_shipped_head(target: Target, shipped: HeadRecord | None) -> str:
     if shipped is None:
         return render_paragraph("No head is shipped for this target.")
     setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped.setting.items()]
     chosen = f"Shipped head: {', '.join([shipped.model, *setting])}, chosen from {len(shipped.tried)} by "
     chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped.out_of_fold:z.3f}, which is optimistic)."
-    return render_paragraph(f"{chosen} {direction_in_words(target.answer, shipped.head)}")
+    return render_paragraph(f"{chosen} {describe_direction(target.answer, shipped.head)}")
 
 
 def _metric_title(target: Target) -> str:
@@ -105,42 +115,42 @@ def _metric_title(target: Target) -> str:
     return f"{title[0].upper()}{title[1:]}"
 
 
-def _models(target: Target, models: Mapping[str, Mapping[str, Estimate]]) -> str:
+def _format_models(target: Target, models: Mapping[str, Mapping[str, Estimate]]) -> str:
     heads = ["Model", *KIND_TITLES.values(), "Nested less left out", "Heads less this model, nested"]
     columns = (*KINDS, GAP, BEHIND)
     rows = [Row([TITLES.get(name, name), *map(model.get, columns)]) for name, model in models.items()]
     chance = 1 / max(2, len(target.answer.classes))
     about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:z.3g}."
-    return page.listing("Heads and comparators", render_table(about, heads, rows), about)
+    return page.format_listing("Heads and comparators", render_table(about, heads, rows), about)
 
 
-def _centres(target: Target, record: TargetRecord, kinds: Kinds) -> str:
+def _format_centres(target: Target, record: TargetRecord, kinds: Kinds) -> str:
     counts = Counter(row.centre for row in record.patients)
     rows = [
-        page.centre_row(centre, [count, *(scored.by_centre.get(centre) for scored in kinds.values())])
+        page.make_centre_row(centre, [count, *(result.by_centre.get(centre) for result in kinds.values())])
         for centre, count in sorted(counts.items())
     ]
     heads = ["Centre", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
     caption = f"The heads' {METRIC_TITLES[target.metric]} within each centre"
-    return page.listing("By centre", render_table(caption, heads, rows))
+    return page.format_listing("By centre", render_table(caption, heads, rows))
 
 
-def _charts(target: Target, record: TargetRecord, kinds: Kinds) -> list[str]:
-    """The evaluation's figures of the answer."""
-    outcomes = record.outcomes(target.answer)
-    return [render_figure(one, f"{target.name}-{one.name}") for one in answer_figures(target.answer, outcomes, kinds)]
+def _format_charts(target: Target, record: TargetRecord, kinds: Kinds) -> list[str]:
+    """Format the evaluation's figures of the answer."""
+    analyses = analyse_answer(target.answer, record.outcomes(target.answer), kinds)
+    return [render_figure(analysis, f"{target.name}-{analysis.name}") for analysis in analyses]
 
 
-def _on_references(
+def _format_reference_masks(
     target: Target, record: TargetRecord, on_references: TargetRecord, bootstraps: int, seed: int
 ) -> Parts:
-    """Heads on automatic and on reference masks with paired intervals: the cost of automatic masks."""
+    """Format the comparison of heads on automatic masks and on reference masks, with paired intervals."""
     patients, estimates = estimate_on_references(target, record, on_references, bootstraps, seed)
     if not estimates:
         return [], {}
-    rows = [Row([title, *(one[name] for one in estimates.values())]) for name, title in MASK_KINDS.items()]
+    rows = [Row([title, *(by_masks[name] for by_masks in estimates.values())]) for name, title in MASK_KINDS.items()]
     caption = f"{METRIC_TITLES[target.metric].capitalize()} of the same {patients} patients, with 95% intervals"
-    listing = page.listing(
+    listing = page.format_listing(
         "Reference masks", render_table(caption, ["Heads on", *(KINDS[kind] for kind in estimates)], rows)
     )
     values = {
@@ -153,67 +163,69 @@ def _on_references(
     return [listing], {"reference_masks": values}
 
 
-def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
+def _format_coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
     if not weights:
         return [render_paragraph("No feature has a weight.")]
-    shown = weights[:MOST_SHOWN]
+    largest = weights[:MAX_COEFFICIENTS]
     about = (
         "Weight of each feature per standard deviation, in the shipped head and in the outer folds of the nested "
         "cross-validation. Weights of different models (Cox, signs) are on different scales."
     )
     if len(target.answer.classes) > 2:
         about += " The weight is its change from one class to the next."
-    if len(weights) > len(shown):
-        about += f" The {len(shown)} largest of {len(weights)}."
+    if len(weights) > len(largest):
+        about += f" The {len(largest)} largest of {len(weights)}."
     rows = [
         Row(
             [
-                one.feature,
-                page.signed(one.shipped),
-                page.signed(float(np.mean(one.folds)) if one.folds else None),
-                float(np.std(one.folds)) if one.folds else None,
+                weight.feature,
+                page.format_signed(weight.shipped),
+                page.format_signed(float(np.mean(weight.folds)) if weight.folds else None),
+                float(np.std(weight.folds)) if weight.folds else None,
             ]
         )
-        for one in shown
+        for weight in largest
     ]
     heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds"]
     return [
-        page.listing("Features", render_table("Weights, and their stability over the outer folds", heads, rows), about)
+        page.format_listing(
+            "Features", render_table("Weights, and their stability over the outer folds", heads, rows), about
+        )
     ]
 
 
-def answer_figures(answer: AnswerSpec, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
-    """The evaluation's figures of an answer, for each kind of cross-validation in place of a team.
+def analyse_answer(answer: AnswerSpec, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
+    """Make the evaluation's figures of an answer; a kind of cross-validation takes the place of a team.
 
-    Survival of the patients above and up to the median risk of their outer fold, calibration of two classes, or
-    confusion matrices of more.
+    The figures are the survival of the patients above and up to the median risk of their outer fold, the calibration of
+    two classes, or the confusion matrices of more classes.
     """
-    rows = {KIND_TITLES[kind]: _rows(answer, outcomes, scored) for kind, scored in kinds.items()}
+    rows = {KIND_TITLES[kind]: _make_rows(answer, outcomes, result) for kind, result in kinds.items()}
     cases = tuple(str(number) for number in range(len(outcomes.values)))
     table = AnswerRows(answer, "", tuple(rows), cases, tuple(map(tuple, rows.values())), {})
     if answer.kind == "risk":
         analyses = analyse_survival(table)
     else:
         analyses = analyse_calibration(table) if answer.is_binary else analyse_confusion(table)
-    return [_by_kind(analysis) for analysis in analyses]
+    return [_name_kinds(analysis) for analysis in analyses]
 
 
-def _rows(answer: AnswerSpec, outcomes: Outcomes, scored: KindRecord) -> list[dict[str, Any]]:
-    """Rows as the evaluation has them; a risk is 1 above the median of the outer fold and 0 up to it."""
+def _make_rows(answer: AnswerSpec, outcomes: Outcomes, result: KindRecord) -> list[dict[str, Any]]:
+    """Make rows like the evaluation's rows; a risk is 1 above the median of the outer fold, otherwise 0."""
     if answer.kind == "risk":
         sign = -1.0 if answer.direction == "time" else 1.0
-        groups = zip(outcomes.times_days, outcomes.positive, high_risk(scored), strict=True)
+        groups = zip(outcomes.times_days, outcomes.positive, find_high_risk(result), strict=True)
         return [{"rfs_days": days, "relapse": event, "risk": sign * high} for days, event, high in groups]
     truth = [{answer.row_key: answer.classes[value]} for value in outcomes.values]
     if answer.is_binary:
-        more: list[dict[str, Any]] = [{"predicted_probability": value} for value in scored.probability or ()]
+        predictions: list[dict[str, Any]] = [{"predicted_probability": value} for value in result.probability or ()]
     else:
-        more = [{f"predicted_{answer.row_key}": value} for value in scored.given or ()]
-    return [row | answers for row, answers in zip(truth, more, strict=True)]
+        predictions = [{f"predicted_{answer.row_key}": value} for value in result.predicted_classes or ()]
+    return [row | prediction for row, prediction in zip(truth, predictions, strict=True)]
 
 
-def _by_kind(analysis: Analysis) -> Analysis:
-    """The analysis with the kind of cross-validation in place of the team."""
+def _name_kinds(analysis: Analysis) -> Analysis:
+    """Replace the team by the kind of cross-validation in the names of an analysis."""
     columns = {("kind" if key == "team" else key): title for key, title in analysis.columns.items()}
     rows = [{("kind" if key == "team" else key): value for key, value in row.items()} for row in analysis.rows]
     chart = {key: "kind" if value == "team" else value for key, value in analysis.chart.items()}

@@ -59,11 +59,11 @@ def train_on_two_cards(job: CheckJob) -> None:
 
 def make_plan(*, quick: bool) -> NetworkPlan:
     """Make the preset at 1 mm with two epochs of 40 iterations; with `quick` the network is tiny."""
-    plan = PRESETS[PRESET].changed(spacing_mm=(1.0, 1.0, 1.0), epochs=EPOCHS)
+    plan = PRESETS[PRESET].with_options(spacing_mm=(1.0, 1.0, 1.0), epochs=EPOCHS)
     if quick:
-        tiny = plan.changed(memory_gb=0.3, base_features=4, most_features=8, batch_size=2)
-        return tiny.changed(iterations=1, validation_iterations=1)
-    return plan.changed(iterations=ITERATIONS, validation_iterations=1)
+        tiny = plan.with_options(memory_gb=0.3, base_features=4, most_features=8, batch_size=2)
+        return tiny.with_options(iterations=1, validation_iterations=1)
+    return plan.with_options(iterations=ITERATIONS, validation_iterations=1)
 
 
 def _train(job: CheckJob, name: str, machine: Machine, fold: int = 0) -> None:

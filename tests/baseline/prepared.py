@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord
-from baseline.heads.models.targets import targets_of
+from baseline.heads.fitting import OUT_OF_FOLD_MASKS, HeadRecord
+from baseline.heads.models.targets import make_targets
 from baseline.heads.record import FORMAT_VERSION, KINDS
 from baseline.network.plans import NetworkPlan, store_plan
-from baseline.release.cases import ReleaseCase, head_answers, write_cases
+from baseline.release.cases import ReleaseCase, list_head_specs, write_cases
 from baseline.work import WorkFolders
 from contract.documents import parse_document
 from contract.editions import load_edition
@@ -19,8 +19,8 @@ from contract.packages import DEFAULT_MIN_LESION_SIZES
 from contract.patient import Patient
 
 EDITION = load_edition()
-ANSWERS = head_answers(EDITION)
-RFS, HPV = targets_of(EDITION)
+ANSWERS = list_head_specs(EDITION)
+RFS, HPV = make_targets(EDITION)
 # Two balanced folds, two centres; B-1 belongs to the second centre.
 FOLDS = (("A-1",), ("A-2", "B-1"))
 CENTRES = {"A": ("A-1", "A-2"), "B": ("B-1",)}
@@ -37,7 +37,7 @@ def cross_validation_json(targets: Mapping[str, Mapping[str, Any]], **more: Any)
     defaults = {
         target.name: target.metric
         for edition in ("hecktor2025", "hecktor2026")
-        for target in targets_of(load_edition(edition))
+        for target in make_targets(load_edition(edition))
     }
     records = {}
     for name, given in targets.items():
@@ -57,7 +57,7 @@ def head_record(head: Mapping[str, Any], **more: Any) -> HeadRecord:
         "fallback": None,
         "experts": [],
         "smallest_lesions": DEFAULT_MIN_LESION_SIZES.model_dump(),
-        "masks": OUT_OF_FOLD,
+        "masks": OUT_OF_FOLD_MASKS,
     }
     return parse_document(record | {"head": head} | more, HeadRecord, "heads.json")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from baseline import cache as cache_module
-from baseline.cache import cache, contents_of, key_of, load_cached, map_items
+from baseline.cache import compute_key, load_cached, map_items, read_digests, store_cached
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.io.files import read_json, write_json, write_text
@@ -18,7 +18,7 @@ from contract.io.files import read_json, write_json, write_text
 def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
     path = tmp_path / "a" / "x.json"
     assert load_cached(path, "key") is None
-    cache(path, "key", [])
+    store_cached(path, "key", [])
     assert load_cached(path, "key") == []
     assert load_cached(path, "other") is None
 
@@ -80,23 +80,23 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def sha256(place: Path) -> str | None:
     """The digest of the release's file."""
     path = place / "release" / "A" / "ct"
-    return contents_of(WorkFolders(place / "work"), [path])[path]
+    return read_digests(WorkFolders(place / "work"), [path])[path]
 
 
 def test_a_key_follows_names_contents_presence_and_options(place: Path) -> None:
     work, path = WorkFolders(place / "work"), place / "release" / "A" / "ct"
-    first = key_of(work, (path, None), {"spacing": 3})
+    first = compute_key(work, (path, None), {"spacing": 3})
     os.utime(path, (5, 5))
-    assert key_of(work, (path, None), {"spacing": 3}) == first
+    assert compute_key(work, (path, None), {"spacing": 3}) == first
     others = {
-        key_of(work, (path, None), {"spacing": 4}),
-        key_of(work, (path,), {"spacing": 3}),
-        key_of(work, (None, path), {"spacing": 3}),
-        key_of(work, (path.rename(path.with_name("pet")), None), {"spacing": 3}),
+        compute_key(work, (path, None), {"spacing": 4}),
+        compute_key(work, (path,), {"spacing": 3}),
+        compute_key(work, (None, path), {"spacing": 3}),
+        compute_key(work, (path.rename(path.with_name("pet")), None), {"spacing": 3}),
     }
     path.write_text("2")
     os.utime(path, (6, 6))
-    others.add(key_of(work, (path, None), {"spacing": 3}))
+    others.add(compute_key(work, (path, None), {"spacing": 3}))
     assert len(others | {first}) == 6
 
 
@@ -113,7 +113,7 @@ def test_a_file_is_read_once(place: Path, reads: list[str]) -> None:
     assert sha256(place) != SHA256_OF_1
     assert reads == ["ct"] * 2
     for _ in range(2):
-        contents_of(WorkFolders(place / "work"), [Path(shutil.copy(path, place / "elsewhere"))])
+        read_digests(WorkFolders(place / "work"), [Path(shutil.copy(path, place / "elsewhere"))])
     assert reads == ["ct", "ct", "elsewhere", "elsewhere"]
 
 
@@ -167,8 +167,8 @@ def test_an_interruption_loses_only_what_was_not_read(
         patch.setattr(cache_module, "_MANY_BYTES", 0)
         patch.setattr(cache_module, "make_file_entry", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            contents_of(work, paths)
-    assert contents_of(work, paths) == dict.fromkeys(paths, SHA256_OF_1)
+            read_digests(work, paths)
+    assert read_digests(work, paths) == dict.fromkeys(paths, SHA256_OF_1)
     assert sorted(reads) == ["0", "1", "2"]
 
 
@@ -182,9 +182,9 @@ def test_a_file_that_is_gone_is_named(place: Path) -> None:
     work, gone = WorkFolders(place / "work"), place / "release" / "B" / "ct.nii.gz"
     expected = rf"^ct\.nii\.gz: No such file or directory, expected it in {gone.parent}, or where the release is now: "
     with pytest.raises(InputError, match=expected + r"`hecktor train prepare --release DIR`$"):
-        key_of(work, (gone,), {})
+        compute_key(work, (gone,), {})
     with pytest.raises(InputError, match=rf"^x: No such file or directory, expected it in {place}/work$"):
-        key_of(work, (place / "work" / "x",), {})
+        compute_key(work, (place / "work" / "x",), {})
 
 
 def test_an_unreadable_file_has_a_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,5 +192,5 @@ def test_an_unreadable_file_has_a_key(place: Path, monkeypatch: pytest.MonkeyPat
     work, path = WorkFolders(place / "work"), place / "release" / "A" / "ct"
     with monkeypatch.context() as patch:
         patch.setattr(cache_module, "make_file_entry", lambda path: (_ for _ in ()).throw(PermissionError(path)))
-        first = key_of(work, (path,), {})
-    assert key_of(work, (path,), {}) != first
+        first = compute_key(work, (path,), {})
+    assert compute_key(work, (path,), {}) != first

@@ -9,10 +9,10 @@ from unittest.mock import MagicMock
 import pytest
 
 from baseline import Machine, PrepareOptions, TrainingOptions, prepare_release, train
-from baseline.cli import main, parser
-from baseline.network.jobs import usable_machine
+from baseline.cli import main, make_parser
+from baseline.network.jobs import resolve_machine
 from baseline.network.plans import NetworkPlan
-from baseline.steps import plan_of
+from baseline.steps import make_plan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.io.files import write_json
@@ -22,7 +22,7 @@ def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
     """On a cluster's node the cores of the task, not the node's."""
     monkeypatch.setattr("os.cpu_count", lambda: 128)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    assert parser().parse_args(["report", "--work", "x"]).jobs == 1
+    assert make_parser().parse_args(["report", "--work", "x"]).jobs == 1
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(
 def test_a_card_that_answers_is_the_default_device(monkeypatch: pytest.MonkeyPatch, has_card: bool) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_card)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    assert usable_machine(Machine()).device == ("cuda" if has_card else "cpu")
+    assert resolve_machine(Machine()).device == ("cuda" if has_card else "cpu")
 
 
 def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
     """`all` has both kinds of options. A plan takes the spacing of the prepared images later."""
     places = ["--release", "release", "--work", "work", "--output", "package"]
     options = ["--preset", "short", "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"]
-    arguments = parser().parse_args(["all", *places, *options])
+    arguments = make_parser().parse_args(["all", *places, *options])
     assert arguments.spacing_mm == [1, 1, 3]
-    assert plan_of(arguments, "release") == NetworkPlan(mirror_axes=(0, 2))
+    assert make_plan(arguments, "release") == NetworkPlan(mirror_axes=(0, 2))
 
 
 def test_options_of_a_plan_beside_the_networks_of_a_package(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from algorithm.network.package import load_package
 from baseline import own_features
 from baseline.cli import main
 from baseline.network.given_masks import measure_masks
-from baseline.own_features import fits_stamp
+from baseline.own_features import make_fits_stamp
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
-from baseline.release.splits import read_splits, seed_of
+from baseline.release.splits import derive_seed, read_splits
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
@@ -93,7 +93,7 @@ def test_features_that_are_fitted_to_outcomes(
     heads(work, masks, "--code", str(folder), "--device", "cpu")
     assert not (root / "fold_2").exists()
     features = read_json(root / "features.json")["features"]
-    shifts = [10 * (seed_of(splits.seed, number, "my_code") % 97) for number in (0, 1)]
+    shifts = [10 * (derive_seed(splits.seed, number, "my_code") % 97) for number in (0, 1)]
     for number, held in enumerate(splits.folds):
         fitted = read_json(root / f"fold_{number}" / "fit.json")
         assert set(fitted["patients"]) == {case.patient_id for case in read_cases(work)} - set(held)
@@ -174,11 +174,11 @@ def test_an_interrupted_fit_of_other_code_leaves_no_mixed_set(
     before = result.read_bytes()
     written(tmp_path, "10 * self", "20 * self")
     with monkeypatch.context() as patch:
-        stopped = MagicMock(wraps=own_features.cache, side_effect=[DEFAULT, KeyboardInterrupt])
-        patch.setattr(own_features, "cache", stopped)
+        stopped = MagicMock(wraps=own_features.store_cached, side_effect=[DEFAULT, KeyboardInterrupt])
+        patch.setattr(own_features, "store_cached", stopped)
         with pytest.raises(HecktorError, match=r"^interrupted: "):
             heads(work, masks, *options)
-    assert fits_stamp(work) == {}
+    assert make_fits_stamp(work) == {}
     with pytest.raises(HecktorError, match=r"^heads\.json: fitted by another version.* fitted features changed"):
         main(["export", "--work", str(work.root), "--output", str(tmp_path / "package")])
     written(tmp_path)

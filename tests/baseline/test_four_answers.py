@@ -12,7 +12,7 @@ import pytest
 from algorithm.cli import main as predict
 from algorithm.network.package import load_package
 from baseline.cli import main as train
-from baseline.preparation import smallest_lesions_of
+from baseline.preparation import read_min_lesion_sizes
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import run_main
@@ -51,7 +51,7 @@ def test_heads_of_2026_on_networks_of_2025(
     assert package.manifest.edition == "hecktor2026"
     assert {"t_stage", "n_stage", "rfs"} <= set(package.heads)
     check_fallbacks(package.manifest.fallbacks)
-    assert package.manifest.smallest_lesions == smallest_lesions_of(WorkFolders(tmp_path / "work"))
+    assert package.manifest.smallest_lesions == read_min_lesion_sizes(WorkFolders(tmp_path / "work"))
     output = tmp_path / "output"
     options = ["--edition", "hecktor2026", "--input", str(platform_input), "--output", str(output), "--device", "cpu"]
     record = tmp_path / "record.json"

@@ -12,7 +12,7 @@ import pytest
 from baseline import make_report
 from baseline.cli import main
 from baseline.fit import heads_are_current
-from baseline.heads.models.targets import RISK_FEATURES, targets_of
+from baseline.heads.models.targets import RISK_FEATURES, make_targets
 from baseline.network.given_masks import average_masks
 from baseline.network.out_of_fold import write_probabilities
 from baseline.release.cases import ReleaseCase, image_path, read_cases
@@ -100,10 +100,10 @@ def test_other_definitions_and_other_models_make_heads_outdated(
     assert all(
         work.features(case.patient_id).stat().st_mtime_ns > before for case, before in zip(cases, times, strict=True)
     )
-    targets = targets_of(load_edition())
+    targets = make_targets(load_edition())
     family = replace(targets[0].families[0], transforms={**RISK_FEATURES, "spread_mm": "identity"})
     others = (replace(targets[0], families=(family, *targets[0].families[1:])), *targets[1:])
-    monkeypatch.setattr("baseline.fit.targets_of", lambda _: others)
+    monkeypatch.setattr("baseline.fit.make_targets", lambda _: others)
     assert not heads_are_current(work)
 
 
@@ -170,7 +170,7 @@ def test_heads_of_reference_masks_lie_beside_the_others(
     before = {path: path.read_bytes() for path in (work.features_json, work.heads_json, work.cross_validation_json)}
     heads(work, Path("reference"))
     assert {path: path.read_bytes() for path in before} == before
-    references = work.for_reference_masks()
+    references = work.with_reference_masks()
     assert f"written: {references.heads_json}, which `hecktor package --heads` takes\n" in capsys.readouterr().out
     assert references.features_json == work.root / "reference_masks" / "features.json"
     rows = read_json(references.features_json)["result"]

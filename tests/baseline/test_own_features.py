@@ -14,7 +14,7 @@ from algorithm.heads.feature_hook import folders_of
 from algorithm.network.package import load_package
 from baseline.cli import main
 from baseline.fit import heads_are_current
-from baseline.heads.models.targets import targets_of, with_custom_features
+from baseline.heads.models.targets import make_targets, with_custom_features
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
@@ -161,7 +161,7 @@ def test_heads_of_reference_masks(prepared: tuple[WorkFolders, Path], code: Path
     """The reference is measured where no mask was segmented."""
     work, _ = prepared
     assert main(["heads", "--work", str(work.root), "--masks", "reference", "--jobs", "1", "--code", str(code)]) == 0
-    other = work.for_reference_masks()
+    other = work.with_reference_masks()
     rows, ours = read_json(other.custom_features_json)["rows"], read_json(other.features_json)["result"]
     assert {name: row["features"][NAME] for name, row in rows.items()} == pytest.approx(
         {name: row["gtvp_hu_sd"] for name, row in ours.items()}, rel=1e-6
@@ -170,7 +170,7 @@ def test_heads_of_reference_masks(prepared: tuple[WorkFolders, Path], code: Path
 
 def test_a_family_with_own_features_beside_those_without() -> None:
     """Of 2025's risk and class: the few chosen features and the own one."""
-    for target in targets_of(load_edition()):
+    for target in make_targets(load_edition()):
         few = target.families[0]
         *others, family = with_custom_features(target, [NAME]).families
         transforms: Any = family.transforms

@@ -15,14 +15,14 @@ import baseline
 from baseline import WorkFolders, measure_out_of_fold, plan_networks
 from baseline.network import planning
 from baseline.network.plans import NetworkPlan, read_plan, store_plan
-from baseline.pipeline import TrainingOptions, next_steps
+from baseline.pipeline import TrainingOptions, describe_next_steps
 from baseline.preparation import PrepareOptions
 from contract.errors import HecktorError
 from contract.io.files import read_json, write_json, write_text
 from tests.baseline.prepared import planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
-OTHER = PLAN.changed(epochs=7)
+OTHER = PLAN.with_options(epochs=7)
 # B-1 has no reference mask, so it is on neither side of nnU-Net's splits.
 NNUNET_SPLITS = [
     {"train": ["A-2"], "val": ["A-1"]},
@@ -81,7 +81,7 @@ def test_a_plan_may_change_until_a_network_has_a_checkpoint(
 ) -> None:
     """Files of the earlier plan are removed."""
     work = planned_work(tmp_path)
-    assert plan_networks(work, PLAN.changed(spacing_mm=NetworkPlan().spacing_mm), 1) == PLAN
+    assert plan_networks(work, PLAN.with_options(spacing_mm=NetworkPlan().spacing_mm), 1) == PLAN
     start_fold(work, *files)
     assert plan_networks(work, OTHER, 1) == OTHER == read_plan(work)
     assert planned == [(45, NNUNET_SPLITS), (7, NNUNET_SPLITS)]
@@ -155,7 +155,7 @@ def test_the_printed_upload_names_ones_own_code(tmp_path: Path) -> None:
     """`hecktor submission` refuses a package that names code which it was not given."""
     options = TrainingOptions(tmp_path, Path("package"), PrepareOptions(Path("release")))
     upload = f"hecktor submission --package package --output {tmp_path / 'submission'}"
-    assert next_steps(options, Path("report")).endswith(upload)
-    bind_code = replace(options, code=(Path("my_model"), Path("examples/mtlr")))
+    assert describe_next_steps(options, Path("report")).endswith(upload)
+    with_code = replace(options, code=(Path("my_model"), Path("examples/mtlr")))
     given = " --code my_model --code examples/mtlr --output"
-    assert next_steps(bind_code, Path("report")).endswith(upload.replace(" --output", given))
+    assert describe_next_steps(with_code, Path("report")).endswith(upload.replace(" --output", given))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from baseline.heads.models.targets import targets_of
+from baseline.heads.models.targets import make_targets
 from baseline.report.masks import WorstCase
 from baseline.report.models import estimate_target
-from baseline.report.page import segmentation_section, training_section, worst_cases_html
-from baseline.report.targets import target_section
+from baseline.report.page import format_segmentation, format_training, format_worst_cases
+from baseline.report.targets import format_target
 from contract.editions import load_edition
 from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import render_list
@@ -40,13 +40,13 @@ def segmentation() -> str:
     values = {"gtvp_dsc_mean": {"value": 0.7, "ci95_low": 0.6, "ci95_high": 0.8}}
     centres = {name: {"cases": 20, "aggregates": {"gtvp_dsc_mean": {"value": 0.7}}} for name in ("CHUM", "CHUP")}
     report = {"cases": {"used": 40}, "provenance": {"edition": "hecktor2025"}, "aggregates": values, "centres": centres}
-    return segmentation_section(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, 0)
+    return format_segmentation(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, 0)
 
 
 def heads() -> list[Section]:
     weights = [(f"gtvn_lesion_feature_{n}", 0.5 - n / 10) for n in range(12)]
     shipped = head_record(head_json(*weights))
-    stage = targets_of(load_edition("hecktor2026"))[0]
+    stage = make_targets(load_edition("hecktor2026"))[0]
     records = (
         (RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), shipped),
         (HPV, hpv_record(), None),
@@ -54,7 +54,7 @@ def heads() -> list[Section]:
     )
     return [
         Section(
-            target.name, target.title, target_section(estimate_target(target, parsed(record), 20, 0), head, 20, 0)[0]
+            target.name, target.title, format_target(estimate_target(target, parsed(record), 20, 0), head, 20, 0)[0]
         )
         for target, record, head in records
     ]
@@ -66,11 +66,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("training-report")
     (folder / "index_files").mkdir()
     pytest.importorskip("PIL.Image").new("RGB", (30, 10)).save(folder / "index_files" / "P0.jpg")
-    worst = worst_cases_html([WorstCase("P0", "GTVp 1.0 ml", b"")], {"P0": "index_files/P0.jpg"})
+    worst = format_worst_cases([WorstCase("P0", "GTVp 1.0 ml", b"")], {"P0": "index_files/P0.jpg"})
     log = {name: [1.0, 0.5, 0.2] for name in ("train_losses", "val_losses")}
     sections = [
         Section("summary", "Summary", render_list(["At a new centre expect a C-index of 0.5."], "words")),
-        Section("training", "Training", training_section({"Epochs": "3 of 50 steps"}, {"unet": [log, log]})),
+        Section("training", "Training", format_training({"Epochs": "3 of 50 steps"}, {"unet": [log, log]})),
         *heads(),
         Section("segmentation", "Segmentation", segmentation()),
         Section("worst", "Worst cases", worst),

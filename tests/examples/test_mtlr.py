@@ -13,7 +13,7 @@ from scipy.optimize import approx_fprime
 
 from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.custom import with_custom_heads
-from baseline.heads.models.kinds import only
+from baseline.heads.models.kinds import with_families
 from contract.code import Code
 from tests.baseline.heads.models.test_custom import RFS_DAYS, heads_in, symmetric
 from tests.examples.readme import EXAMPLES
@@ -117,6 +117,6 @@ def test_it_takes_part_as_a_candidate() -> None:
     """By the hook of heads, whose cross-validation fits it."""
     target = with_custom_heads(RFS_DAYS, heads_in(EXAMPLES / "mtlr"))
     assert [family.name for family in target.families][-1] == "mtlr:Head"
-    fitted = fit_target(only(RFS_DAYS, target.families[-1:]), symmetric(40), np.random.default_rng(0))
+    fitted = fit_target(with_families(RFS_DAYS, target.families[-1:]), symmetric(40), np.random.default_rng(0))
     assert isinstance(fitted, FittedHead)
     assert len(fitted.tried) == 1

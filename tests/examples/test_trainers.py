@@ -20,7 +20,7 @@ SURE = math.log(18)
 
 
 def made(make_trainer: MakeTrainer, name: str) -> Any:
-    return make_trainer(UNET.changed(trainer=f"examples.trainers.{name}"))
+    return make_trainer(UNET.with_options(trainer=f"examples.trainers.{name}"))
 
 
 def logits_of(labels: torch.Tensor) -> torch.Tensor:

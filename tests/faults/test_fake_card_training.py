@@ -41,7 +41,7 @@ def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
     write_json(planned.prepare_json, {"options": {"release": "r"}})
     splits = {"folds": [[PATIENTS[1]], [PATIENTS[0]]], "centres": {"A": list(PATIENTS)}}
     write_json(planned.splits_json, {"format_version": 1, "seed": 3, **splits})
-    store_plan(planned, "any", PLAN.changed(epochs=EPOCHS, backbones=("unet",)))
+    store_plan(planned, "any", PLAN.with_options(epochs=EPOCHS, backbones=("unet",)))
     for checkpoint in planned.results.rglob("checkpoint_*.pth"):
         checkpoint.unlink()
     return planned
@@ -166,12 +166,12 @@ def full_process(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
     PROCESS(rank, group, work, *rest)
 
 
-PROCESS = nnunet._ddp_process
+PROCESS = nnunet._run_ddp_process
 
 
 @pytest.mark.slow
 def test_one_full_card_of_two_ends_a_training_in_one_line(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nnunet, "_ddp_process", full_process)
+    monkeypatch.setattr(nnunet, "_run_ddp_process", full_process)
     shared = nnunet.Machine("cpu", gpus=2, threads=2)
     with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): CUDA out of memory"):
         nnunet.train_with_ddp(work, PLAN, 0, "unet", shared, seed=3)
@@ -186,11 +186,11 @@ def test_a_busy_card_of_several_ends_a_training_in_one_line(
         raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be")
 
     monkeypatch.setattr(torch.cuda, "set_device", busy)
-    monkeypatch.setattr(nnunet, "end_by_sigterm", lambda: None)
+    monkeypatch.setattr(nnunet, "raise_at_sigterm", lambda: None)
     group = str(tmp_path / "group")
     with pytest.raises(SystemExit, match="1"):
-        nnunet._ddp_process(0, group, work, PLAN, 0, "unet", nnunet.Machine("cuda", gpus=2), 3)
-    assert read_json(nnunet._error_file(group)) == [
+        nnunet._run_ddp_process(0, group, work, PLAN, 0, "unet", nnunet.Machine("cuda", gpus=2), 3)
+    assert read_json(nnunet._error_path(group)) == [
         "fold 0 (unet)",
         "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
         "a device that answers; the same command continues from the last checkpoint",

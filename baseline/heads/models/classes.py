@@ -1,8 +1,8 @@
-"""Models of a class, linear in the features: logistic regression of two values, multinomial of more.
+"""Models of a class, linear in the features: logistic regression of two values, multinomial regression of more values.
 
-Both are class-balanced with ridge, so that the score aims at balanced accuracy. Two values get a threshold and a
-calibration from out-of-fold scores. Of more, the highest score wins; a class without training patients gets one that
-never wins.
+Both weight the classes equally and have a ridge penalty, so that the score aims at balanced accuracy. Two values get a
+threshold and a calibration from out-of-fold scores. Of more values the highest score wins; a class without training
+patients gets a score that never wins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from algorithm.heads.documents import NEVER, LinearHead, Term
 from algorithm.heads.parts import Calibration
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
-from baseline.heads.models.terms import linear_head, matrix
+from baseline.heads.models.terms import make_linear_head, make_matrix
 
 _MULTINOMIAL: Final = "multinomial logit"
 
@@ -23,10 +23,10 @@ _MULTINOMIAL: Final = "multinomial logit"
 def fit_multinomial(
     cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
-    """One head per setting; `penalty` applies to the mean loss."""
+    """Fit a multinomial regression for each setting; `penalty` applies to the mean loss."""
     from sklearn.linear_model import LogisticRegression
 
-    columns, names = matrix(terms, cohort), cohort.outcomes.classes
+    columns, names = make_matrix(terms, cohort), cohort.outcomes.classes
     present, codes = np.unique(cohort.outcomes.values, return_inverse=True)
     heads = []
     for setting in settings:
@@ -35,19 +35,21 @@ def fit_multinomial(
         if terms and len(present) > 1:
             strength = 1.0 / (setting["penalty"] * len(columns))
             model = LogisticRegression(C=strength, class_weight="balanced", max_iter=5000).fit(columns, codes)
-            fitted = present[-len(model.coef_) :]  # of two classes the model holds the second one's logit alone
+            fitted = present[-len(model.coef_) :]  # for two classes the model holds only the logit of the second class
             weights[fitted], intercepts[fitted] = model.coef_, model.intercept_
-        heads.append(linear_head(_MULTINOMIAL, terms, weights, intercepts, classes=names))
+        heads.append(make_linear_head(_MULTINOMIAL, terms, weights, intercepts, classes=names))
     return heads
 
 
-def predicted(scores: Floats, possible: Flags) -> Numbers:
-    """The class with the highest score among the possible ones, of equal scores the lower; shape (patients,)."""
-    return np.asarray((np.where(possible, scores, -np.inf) if possible.size else scores).argmax(1), dtype=np.int64)
+def predict_classes(scores: Floats, possible: Flags) -> Numbers:
+    """Predict the possible class with the highest score, or the lowest number among equal scores; shape (patients,)."""
+    if possible.size:
+        scores = np.where(possible, scores, -np.inf)
+    return np.asarray(scores.argmax(1), dtype=np.int64)
 
 
-def trend(head: LinearHead) -> dict[str, float]:
-    """The change of a feature's weight from one class to the next: the slope of its weights over the class numbers."""
+def compute_class_trends(head: LinearHead) -> dict[str, float]:
+    """Compute the slope of each feature's weights over the class numbers: the change from one class to the next."""
     fitted = np.array(head.intercepts) > NEVER
     places = np.arange(fitted.sum()) - (fitted.sum() - 1) / 2
     slopes: dict[str, float] = {}
@@ -60,66 +62,69 @@ def trend(head: LinearHead) -> dict[str, float]:
 _LOGIT: Final = "logit"
 THRESHOLD_RESAMPLES: Final = 200
 # A calibration on uninformative scores must not reverse their order.
-LEAST_SLOPE: Final = 0.0
+MIN_SLOPE: Final = 0.0
 
 
 def fit_logistic(
     cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
-    """One head per setting; `penalty` applies to the mean loss, and both classes have equal weight."""
+    """Fit a logistic regression for each setting.
+
+    `penalty` applies to the mean loss, and both classes have equal weight.
+    """
     from sklearn.linear_model import LogisticRegression
 
     if not terms:
-        return [linear_head(_LOGIT, (), ()) for _ in settings]
-    columns, positive = matrix(terms, cohort), cohort.outcomes.positive
+        return [make_linear_head(_LOGIT, (), ()) for _ in settings]
+    columns, positive = make_matrix(terms, cohort), cohort.outcomes.positive
     heads = []
     for setting in settings:
         model = LogisticRegression(C=1.0 / (setting["penalty"] * len(columns)), class_weight="balanced", max_iter=5000)
         model.fit(columns, positive)
-        heads.append(linear_head(_LOGIT, terms, model.coef_, model.intercept_))
+        heads.append(make_linear_head(_LOGIT, terms, model.coef_, model.intercept_))
     return heads
 
 
-def stable_threshold(positive: Flags, scores: Floats, rng: np.random.Generator) -> float:
-    """Median of the best thresholds over bootstrap samples of each class.
+def find_stable_threshold(positive: Flags, scores: Floats, rng: np.random.Generator) -> float:
+    """Compute the median of the best thresholds over bootstrap samples of each class.
 
-    With about fifty negatives a single best threshold depends on one or two patients.
+    With about fifty negative patients a single best threshold depends on one or two of them.
     """
-    chosen = []
+    thresholds = []
     for _ in range(THRESHOLD_RESAMPLES):
         picked = np.concatenate(
             [rng.choice(np.flatnonzero(positive == value), int(np.sum(positive == value))) for value in (True, False)]
         )
-        chosen.append(best_threshold(positive[picked], scores[picked])[0])
-    return float(np.median(chosen))
+        thresholds.append(find_best_threshold(positive[picked], scores[picked])[0])
+    return float(np.median(thresholds))
 
 
-def best_threshold(positive: Flags, scores: Floats) -> tuple[float, float]:
-    """The threshold (score >= threshold is positive) with the highest balanced accuracy, and that accuracy.
+def find_best_threshold(positive: Flags, scores: Floats) -> tuple[float, float]:
+    """Find the threshold (score >= threshold is positive) with the highest balanced accuracy, and this accuracy.
 
-    Candidates lie midway between neighbouring scores; of equally good ones the middle one is chosen, as it is the most
-    stable.
+    Candidates lie midway between neighbouring scores. The middle one of equally good candidates is chosen, because it
+    is the most stable.
     """
     order, place = np.unique(scores, return_inverse=True)
     candidates = np.concatenate([[order[0] - 1.0], (order[:-1] + order[1:]) / 2, [order[-1] + 1.0]])
     below = [np.cumsum(np.bincount(place[flag], minlength=len(order))) for flag in (positive, ~positive)]
-    sensitivity, specificity = 1 - _shares(below[0]), _shares(below[1])
+    sensitivity, specificity = 1 - _cumulative_shares(below[0]), _cumulative_shares(below[1])
     accuracy = (sensitivity + specificity) / 2
     best = np.flatnonzero(accuracy >= accuracy.max() - 1e-12)
     chosen = best[len(best) // 2]
     return float(candidates[chosen]), float(accuracy[chosen])
 
 
-def _shares(counts: Numbers) -> Floats:
-    """Cumulative counts as shares of the last, after a first 0."""
+def _cumulative_shares(counts: Numbers) -> Floats:
+    """Compute cumulative counts as shares of the last count, after a first 0."""
     return np.concatenate([[0.0], counts / counts[-1]])
 
 
-def platt(positive: Flags, scores: Floats) -> Calibration:
-    """Slope and offset of the logistic function from score to probability (Platt 1999), with his smoothed targets.
+def fit_platt(positive: Flags, scores: Floats) -> Calibration:
+    """Fit slope and offset of the logistic function from score to probability (Platt 1999), with smoothed targets.
 
-    A negative slope is set to 0: then every probability is the share of the class. scikit-learn's LogisticRegression on
-    two weighted copies of each patient gives the same to 0.1% and takes 10 times as long or more; a repeated
+    A negative slope is set to 0; every probability is then the share of the class. scikit-learn's LogisticRegression on
+    two weighted copies of each patient gives the same to 0.1% and takes at least 10 times as long; a repeated
     cross-validation calibrates hundreds of times.
     """
     from scipy.optimize import minimize
@@ -132,5 +137,5 @@ def platt(positive: Flags, scores: Floats) -> Calibration:
         return float((np.logaddexp(0, logit) - target * logit).mean())
 
     start = np.array([1.0, np.log((count + 1) / (rest + 1))])
-    fit = minimize(loss, start, method="L-BFGS-B", bounds=[(LEAST_SLOPE, None), (None, None)])
+    fit = minimize(loss, start, method="L-BFGS-B", bounds=[(MIN_SLOPE, None), (None, None)])
     return Calibration(slope=float(fit.x[0]), offset=float(fit.x[1]))

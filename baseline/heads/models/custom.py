@@ -1,11 +1,11 @@
-"""Entrants' heads as model families: fitted, checked and compared like the built-in ones (docs/own-model.md)."""
+"""Custom heads as model families, which are fitted, checked and compared like the built-in ones (docs/own-model.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -25,19 +25,19 @@ from algorithm.heads.head_hook import (
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Family, SingleHead
-from baseline.heads.models.terms import spread_of
+from baseline.heads.models.terms import compute_spread
 from contract.code import Code, list_code_files, split_reference
 from contract.errors import ModelPackageError
 from contract.io.files import atomic_folder
 
 KINDS: Final = ("risk", "class")
-# Patients whose predictions one by one, before saving and after loading, are compared with those of all together.
-_COMPARED: Final = 5
+# For so many patients the prediction of a single patient is compared with the prediction of all patients together.
+_COMPARED_PATIENTS: Final = 5
 
 
 @dataclass(frozen=True)
 class CustomFit:
-    """Fits one entrant's class to one answer; `code` is imported where it is needed, also in another process."""
+    """The fitting function of one custom class for one answer; another process imports `code` again."""
 
     code: Code
     reference: str
@@ -51,10 +51,11 @@ class CustomFit:
         settings: Sequence[Mapping[str, float]],
         rng: np.random.Generator,
     ) -> list[SingleHead]:
-        """The one head of an entrant's class, which has no settings. Raises `ModelPackageError` for its faults."""
+        """Fit the head of the custom class, which has no settings; raise `ModelPackageError` if its code fails."""
         present = [] if self.kind == "risk" else np.unique(cohort.outcomes.values).tolist()
         names = cohort.outcomes.classes
-        target = HeadTarget(self.name, "risk" if self.kind == "risk" else "class", tuple(names[one] for one in present))
+        kind: Literal["risk", "class"] = "risk" if self.kind == "risk" else "class"
+        target = HeadTarget(self.name, kind, tuple(names[number] for number in present))
         if len(present) == 1:
             intercepts = np.full(len(names), NEVER)
             intercepts[present] = 0.0
@@ -62,25 +63,26 @@ class CustomFit:
             return [head for _ in settings]
         features = tuple(map(str, cohort.features.columns))
         model = call(self.reference, "made", find_head(self.code, self.reference), target)
-        stream = rng.spawn(1)[0]  # our own models draw the same numbers with and without this one
-        given = table(cohort, features), _outcomes(cohort, present), stream
-        call(self.reference, "fit", model.fit, *given, *cubes_for(model, self.reference, cohort.cubes))
+        stream = rng.spawn(1)[0]  # the built-in models draw the same numbers with and without custom heads
+        outcomes = _make_outcome_table(cohort, present)
+        cubes = cubes_for(model, self.reference, cohort.cubes)
+        call(self.reference, "fit", model.fit, table(cohort, features), outcomes, stream, *cubes)
         parts: dict[str, Any] = {
             "hook": self.reference,
             "folder": f"{self.name}/{self.reference.replace(':', '.')}",
             "features": features,
             **({"classes": names, "fitted": target.classes} if len(names) > 2 else {}),
         }
-        predict = _Fitted(self.reference, model, features, target.scores)
+        predict = _FittedModel(self.reference, model, features, target.scores)
         if target.scores == 1:
             scores = predict(cohort)
-            sd = spread_of(scores)
+            sd = compute_spread(scores)
             parts |= {"mean": float(scores.mean()), "sd": sd if sd > 0 else 1.0}
         return [CustomHead(**parts).bound(predict)]
 
 
 @dataclass(frozen=True)
-class _Fitted:
+class _FittedModel:
     """Predictions of a fitted model."""
 
     reference: str
@@ -92,19 +94,19 @@ class _Fitted:
         return predictions(self.reference, self.model, table(patients, self.features), self.scores, patients.cubes)
 
 
-def _outcomes(cohort: HeadCohort, present: Sequence[int]) -> pd.DataFrame:
-    """Days and events of a risk; of a class the number of each patient's among those that are `present`."""
+def _make_outcome_table(cohort: HeadCohort, present: Sequence[int]) -> pd.DataFrame:
+    """Make the table of outcomes: days and events of a risk, or each patient's class number within `present`."""
     outcomes = cohort.outcomes
     if not present:
         return pd.DataFrame({"days": outcomes.times_days, "event": outcomes.positive})
     return pd.DataFrame({"class": np.searchsorted(present, outcomes.values)})
 
 
-def custom_families(code: Code, references: Sequence[str], target: Target) -> list[Family]:
-    """A family for each entrant's head that can give this answer.
+def make_custom_families(code: Code, references: Sequence[str], target: Target) -> list[Family]:
+    """Make a family for each custom head that can give this answer.
 
     Raises:
-        ModelPackageError: no such code, or not a head.
+        ModelPackageError: The code does not exist or is not a head.
     """
     families = []
     for reference in references:
@@ -119,7 +121,7 @@ def custom_families(code: Code, references: Sequence[str], target: Target) -> li
 
 @dataclass(frozen=True)
 class CustomHeads:
-    """The entrants' heads that compete, and the code in which they are found; false for none."""
+    """The custom heads that compete, and their code; false if there are no custom heads."""
 
     code: Code
     references: tuple[str, ...]
@@ -128,37 +130,38 @@ class CustomHeads:
         return bool(self.references)
 
     def record(self) -> dict[str, str]:
-        """The sha256 of each head's code."""
-        return {one: self.code.digest(split_reference(one, "head")[0]) for one in self.references}
+        """Return the sha256 of the code of each head."""
+        return {reference: self.code.digest(split_reference(reference, "head")[0]) for reference in self.references}
 
     def cube_sizes(self) -> set[tuple[int, float]]:
-        """Voxels and spacing of the cubes that the heads need."""
-        sizes = (getattr(find_head(self.code, one), "cube", None) for one in self.references)
+        """Return voxels and spacing of the cubes that the heads need."""
+        sizes = (getattr(find_head(self.code, reference), "cube", None) for reference in self.references)
         return {(size[0], float(size[1])) for size in sizes if size is not None}
 
-    def saved(self, head: Head, cohort: HeadCohort, folder: Path) -> Head:
-        """The head with the files of its custom heads written below `folder`, and their code no longer in memory.
+    def save_heads(self, head: Head, cohort: HeadCohort, folder: Path) -> Head:
+        """Write the files of the custom heads below `folder`, and return the head without their code in memory.
 
         Raises:
-            ModelPackageError: saving or loading fails, or the loaded model predicts otherwise, or otherwise for each
-                patient alone than for all together.
+            ModelPackageError: Saving or loading fails, the loaded model predicts other values, or a prediction depends
+                on the other patients.
         """
-        result = replace_custom(head, lambda custom: _save(custom, folder))
-        some = [cohort.pick(np.array([number])) for number in range(min(_COMPARED, len(cohort.ids)))]
+        result = replace_custom(head, lambda custom: _save_head(custom, folder))
+        patients = [cohort.pick(np.array([number])) for number in range(min(_COMPARED_PATIENTS, len(cohort.ids)))]
         loaded = custom_heads(bind_code(result, self.code, folder))
         for fitted, custom in zip(custom_heads(head), loaded, strict=True):
-            expected, alone = fitted.scores(cohort), np.concatenate([custom.scores(one) for one in some])
-            for values, name in ((custom.scores(cohort), "after load"), (alone, "for one patient alone")):
+            expected = fitted.scores(cohort)
+            single = np.concatenate([custom.scores(patient) for patient in patients])
+            for values, name in ((custom.scores(cohort), "after load"), (single, "for one patient alone")):
                 wanted = expected[: len(values)]
-                size = float(np.abs(wanted[wanted > NEVER / 2]).max(initial=0.0))
-                if not np.allclose(values, wanted, rtol=1e-5, atol=1e-8 * size):
+                largest = float(np.abs(wanted[wanted > NEVER / 2]).max(initial=0.0))
+                if not np.allclose(values, wanted, rtol=1e-5, atol=1e-8 * largest):
                     raise ModelPackageError(
                         f"head {custom.hook}", f"{name} it predicts otherwise", "the same as after fit"
                     )
         return result
 
 
-def _save(custom: Any, folder: Path) -> CustomHead:
+def _save_head(custom: Any, folder: Path) -> CustomHead:
     with atomic_folder(folder / custom.folder) as partial:
         call(custom.hook, "save", custom._predict.model.save, partial)
         if not list_code_files(partial):
@@ -170,7 +173,7 @@ def _save(custom: Any, folder: Path) -> CustomHead:
 
 
 def with_custom_heads(target: Target, custom: CustomHeads) -> Target:
-    """The target with entrants' heads as candidates and, each alone, as comparators. Raises `ModelPackageError`."""
-    families = custom_families(custom.code, custom.references, target)
+    """Add custom heads to the target, as candidates and as comparators; raise `ModelPackageError` for a wrong class."""
+    families = make_custom_families(custom.code, custom.references, target)
     comparators = {**target.comparators, **{family.name: family for family in families}}
     return replace(target, families=(*target.families, *families), comparators=comparators)

@@ -11,28 +11,34 @@ import numpy as np
 
 from algorithm.heads.documents import Head, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, area_under_curve, c_index, class_accuracy
-from baseline.heads.models.classes import platt, predicted, stable_threshold
-from baseline.heads.models.risk import baseline_survival, log_hazard_slope, slope_notice
-from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, make_stratified_folds
+from baseline.heads.models.classes import find_stable_threshold, fit_platt, predict_classes
+from baseline.heads.models.risk import describe_slope_problem, estimate_baseline_survival, log_hazard_slope
+from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, make_centre_folds, make_stratified_folds
 from baseline.release.cases import event_key
 from contract.editions import AnswerSpec, ClinicalVariable
 from contract.editions.answers import ClassValue
 from contract.errors import MetricError
 
-# Class numbers of the second cohort's patients, by a rule that may learn from the first cohort.
+# Predicts class numbers of the second cohort's patients, and may learn from the first cohort.
 ClassRule = Callable[[HeadCohort, HeadCohort], Numbers]
-# Minimum distance of an expert of stages from chance, absolute and as a share of the best one's.
-LEAST_SKILL: Final = 0.02
-LEAST_SHARE: Final = 0.95
+# Minimum distance of an expert of stages from chance, absolute and as a fraction of the best expert's distance.
+MIN_SKILL: Final = 0.02
+MIN_SKILL_FRACTION: Final = 0.95
 
 
 @dataclass(frozen=True)
 class Target(ABC):
     """One answer that a head predicts.
 
-    `families` compete; a later one must beat the first. `comparators` are the models that papers report alongside,
-    `rules` comparators without a model. `clinical` are the edition's variables; `with_dose` is True if inference may
-    get a dose. `fitted` are features that were fitted to outcomes.
+    Attributes:
+        answer: Declaration of the answer.
+        title: Title in reports.
+        families: Competing families of models.
+        comparators: Models that papers report for comparison, by name.
+        clinical: Clinical variables of the edition.
+        with_dose: Whether inference may get a dose.
+        rules: Comparators without a model, by name.
+        fitted: Features that were fitted to outcomes.
     """
 
     answer: AnswerSpec
@@ -55,80 +61,86 @@ class Target(ABC):
     @property
     @abstractmethod
     def scarce_outcome(self) -> str:
-        """The outcome that `scarce` counts, for messages."""
+        """Return the words for the outcome that `count_scarce` counts, for messages."""
 
     @abstractmethod
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
-        """The metric by which models are selected."""
+        """Compute the metric that selects models."""
 
-    def experts(self, candidates: Sequence[Candidate], _cohort: HeadCohort) -> tuple[Candidate, ...]:
-        """The candidates that take part in the ensemble: all of them."""
+    def select_experts(self, candidates: Sequence[Candidate], _cohort: HeadCohort) -> tuple[Candidate, ...]:
+        """Select the candidates that take part in the ensemble: all candidates by default."""
         return tuple(candidates)
 
-    def slope(self, _cohort: HeadCohort, _scores: Floats) -> float:
-        """Factor that turns the scores of an ensemble into the scale of the answer."""
+    def estimate_slope(self, _cohort: HeadCohort, _scores: Floats) -> float:
+        """Estimate the factor that turns the scores of an ensemble into the scale of the answer."""
         return 1.0
 
-    def slope_notice(self, _cohort: HeadCohort, _scores: Floats) -> str | None:
-        """The assumption that `slope` had to make, None for none."""
+    def find_slope_problem(self, _cohort: HeadCohort, _scores: Floats) -> str | None:
+        """Describe the assumption that `estimate_slope` made; None if it made no assumption."""
         return None
 
     @abstractmethod
-    def stratum(self, cohort: HeadCohort) -> Numbers:
-        """The group of each patient that folds share out evenly."""
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return the stratum of each patient; folds have equal parts of each stratum."""
 
     @abstractmethod
-    def scarce_of(self, stratum: Numbers) -> int:
-        """Number of patients with the outcome that every fold needs."""
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        """Count the patients with the outcome that every fold needs by the patients' strata."""
 
-    def scarce(self, cohort: HeadCohort) -> int:
-        """Number of the cohort's patients with the outcome that every fold needs."""
-        return self.scarce_of(self.stratum(cohort))
+    def count_scarce(self, cohort: HeadCohort) -> int:
+        """Count the cohort's patients with the outcome that every fold needs."""
+        return self.count_scarce_strata(self.assign_strata(cohort))
 
-    def competing(self, cohort: HeadCohort) -> list[Family]:
-        """The first family, and those for which the cohort is large enough."""
-        scarce = self.scarce(cohort)
-        return [f for number, f in enumerate(self.families) if number == 0 or scarce >= f.least_scarce]
+    def select_families(self, cohort: HeadCohort) -> list[Family]:
+        """Select the first family, and the other families for which the cohort is large enough."""
+        scarce = self.count_scarce(cohort)
+        return [*self.families[:1], *(family for family in self.families[1:] if scarce >= family.min_scarce)]
 
-    def without_fitted(self, cohort: HeadCohort) -> tuple[Target, HeadCohort]:
-        """The target and the cohort without fitted features, which learnt from outcomes of patients who are held out.
+    def drop_fitted_features(self, cohort: HeadCohort) -> tuple[Target, HeadCohort]:
+        """Drop fitted features, which learnt from outcomes of held-out patients, from the target and the cohort.
 
-        A family that is left without a feature, or equals an earlier one, does not compete.
+        A family without features, or with the features of an earlier family, does not compete.
         """
         families: list[Family] = []
         for family in self.families:
-            names = {name: how for name, how in (family.transforms or {}).items() if name not in self.fitted}
-            if len(names) == len(family.transforms or ()):
+            transforms = family.transforms or {}
+            remaining = {name: transform for name, transform in transforms.items() if name not in self.fitted}
+            if len(remaining) == len(transforms):
                 families.append(family)
-            elif names and names not in [one.transforms for one in families]:
-                families.append(replace(family, transforms=names))
-        return replace(self, families=tuple(families), fitted=()), cohort.without(self.fitted)
+            elif remaining and remaining not in [earlier.transforms for earlier in families]:
+                families.append(replace(family, transforms=remaining))
+        return replace(self, families=tuple(families), fitted=()), cohort.drop_features(self.fitted)
 
-    def check(self, cohort: HeadCohort, least: int) -> None:
-        """Require `least` patients with the scarcer outcome.
+    def check(self, cohort: HeadCohort, min_scarce: int) -> None:
+        """Require `min_scarce` patients with the scarcer outcome.
 
         Raises:
-            MetricError: there are fewer.
+            MetricError: There are fewer.
         """
-        scarce = self.scarce(cohort)
-        if scarce < least:
-            raise MetricError(self.name, f"{scarce} training patients {self.scarce_outcome}", f"at least {least}")
+        scarce = self.count_scarce(cohort)
+        if scarce < min_scarce:
+            raise MetricError(self.name, f"{scarce} training patients {self.scarce_outcome}", f"at least {min_scarce}")
 
-    def folds(self, cohort: HeadCohort, rng: np.random.Generator) -> list[Numbers]:
-        """Folds of the selection: one for each of at least three centres, if both outcomes remain; or stratified."""
-        stratum = self.stratum(cohort)
+    def make_folds(self, cohort: HeadCohort, rng: np.random.Generator) -> list[Numbers]:
+        """Make the folds of the selection.
+
+        With at least three centres each centre is a fold, provided that both outcomes remain without the centre.
+        Otherwise the folds are balanced.
+        """
+        strata = self.assign_strata(cohort)
         if len(set(cohort.centres)) > 2:
-            folds = centre_folds(cohort)
-            if all(self.scarce_of(np.delete(stratum, fold)) > 1 for fold in folds):
+            folds = make_centre_folds(cohort)
+            if all(self.count_scarce_strata(np.delete(strata, fold)) > 1 for fold in folds):
                 return folds
-        return self.stratified(cohort, INNER_FOLDS, rng)
+        return self.make_balanced_folds(cohort, INNER_FOLDS, rng)
 
-    def stratified(self, cohort: HeadCohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
-        """Folds balanced by outcome and centre, fewer if an outcome is scarcer."""
-        return make_stratified_folds(cohort, self.stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
+    def make_balanced_folds(self, cohort: HeadCohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
+        """Make folds balanced by outcome and centre, at most one for each patient with the scarcer outcome."""
+        count = min(folds, self.count_scarce(cohort))
+        return make_stratified_folds(cohort, self.assign_strata(cohort).tolist(), count, rng)
 
-    def finish(self, head: Head, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> Head:
-        """The head with the parts that are learnt from out-of-fold scores.
+    def complete_head(self, head: Head, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> Head:
+        """Add the parts of a head that are learnt from out-of-fold scores.
 
         A time gets its baseline hazard, two classes get threshold and calibration. Of more classes the highest score
         wins: tuned boundaries gained nothing (docs/heads.md).
@@ -137,28 +149,31 @@ class Target(ABC):
             return head
         if self.answer.is_binary:
             if isinstance(head, LinearHead):
-                head = head.model_copy(update={"scale": f"{head.scale} of {positive_name(self.answer)}"})
+                head = head.model_copy(update={"scale": f"{head.scale} of {name_positive_class(self.answer)}"})
             positive = cohort.outcomes.positive
-            learnt = {"threshold": stable_threshold(positive, scores, rng), "calibration": platt(positive, scores)}
+            learnt = {
+                "threshold": find_stable_threshold(positive, scores, rng),
+                "calibration": fit_platt(positive, scores),
+            }
             return head.model_copy(update=learnt)
         if self.answer.direction == "time":
-            return head.model_copy(update={"survival": baseline_survival(cohort.outcomes, scores)})
+            return head.model_copy(update={"survival": estimate_baseline_survival(cohort.outcomes, scores)})
         return head
 
-    def fallback(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
-        """The answer in place of a failed prediction: the most frequent class, or the median of the answers.
+    def compute_fallback(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
+        """Compute the answer in place of a failed prediction: the most frequent class, or the median of the answers.
 
         `scores` are out-of-fold scores of the training patients.
         """
         if self.answer.kind == "class":
-            return self.answer.classes[cohort.outcomes.most_frequent()]
+            return self.answer.classes[cohort.outcomes.find_most_frequent_class()]
         survival = head.survival
         answers = scores if survival is None else [survival.restricted_mean(score) for score in scores]
         return float(np.median(answers))
 
 
 class RiskTarget(Target):
-    """A risk, or a time that falls with it."""
+    """A risk, or a time that falls with the risk."""
 
     @property
     def scarce_outcome(self) -> str:
@@ -167,19 +182,19 @@ class RiskTarget(Target):
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         return c_index(cohort.outcomes, scores)
 
-    def slope(self, cohort: HeadCohort, scores: Floats) -> float:
-        """Cox regression on the scores alone: they become a log partial hazard."""
+    def estimate_slope(self, cohort: HeadCohort, scores: Floats) -> float:
+        """Fit a Cox regression on the scores, which become a log partial hazard."""
         return log_hazard_slope(scores, cohort)
 
-    def slope_notice(self, cohort: HeadCohort, scores: Floats) -> str | None:
-        return slope_notice(scores, cohort)
+    def find_slope_problem(self, cohort: HeadCohort, scores: Floats) -> str | None:
+        return describe_slope_problem(scores, cohort)
 
-    def stratum(self, cohort: HeadCohort) -> Numbers:
-        """1 for a patient with an event."""
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return 1 for a patient with an event, otherwise 0."""
         return cohort.outcomes.positive.astype(np.int64)
 
-    def scarce_of(self, stratum: Numbers) -> int:
-        return int(stratum.sum())
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        return int(strata.sum())
 
 
 class BinaryTarget(Target):
@@ -192,59 +207,59 @@ class BinaryTarget(Target):
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         return area_under_curve(cohort.outcomes, scores)
 
-    def stratum(self, cohort: HeadCohort) -> Numbers:
-        """1 for a patient of the negative class."""
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return 1 for a patient of the negative class, otherwise 0."""
         return (~cohort.outcomes.positive).astype(np.int64)
 
-    def scarce_of(self, stratum: Numbers) -> int:
-        inside = int(stratum.sum())
-        return min(inside, len(stratum) - inside)
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        negative = int(strata.sum())
+        return min(negative, len(strata) - negative)
 
 
 class ManyClassesTarget(Target):
-    """A class with more than two values, some of which the mask may decide."""
+    """A class with more than two values; the mask may rule out or decide some of them."""
 
     @property
     def scarce_outcome(self) -> str:
         return "outside the most frequent class"
 
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
-        value = class_accuracy(cohort.outcomes, predicted(scores, cohort.possible))
+        value = class_accuracy(cohort.outcomes, predict_classes(scores, cohort.possible))
         if np.isnan(value):
             raise MetricError(self.name, "patients of one class", "of several")
         return value
 
-    def experts(self, candidates: Sequence[Candidate], cohort: HeadCohort) -> tuple[Candidate, ...]:
-        """The candidates with at least 95% of the best one's distance from chance, and 0.02.
+    def select_experts(self, candidates: Sequence[Candidate], cohort: HeadCohort) -> tuple[Candidate, ...]:
+        """Select candidates whose distance from chance is at least 0.02 and 95% of the best candidate's distance.
 
-        Stages follow a rule, and models without its features make the ensemble worse on phantoms (docs/heads.md). For
-        risks and two classes such a floor changed nothing on nine real cohorts.
+        Stages follow a rule, and models without the features of the rule make the ensemble worse on phantoms
+        (docs/heads.md). For risks and two classes such a floor changed nothing on nine real cohorts.
         """
         chance = 1 / len(np.unique(cohort.outcomes.values))
         best = max(candidate.metric for candidate in candidates)
-        floor = chance + max(LEAST_SKILL, LEAST_SHARE * (best - chance))
+        floor = chance + max(MIN_SKILL, MIN_SKILL_FRACTION * (best - chance))
         return tuple(candidate for candidate in candidates if candidate.metric >= floor)
 
-    def stratum(self, cohort: HeadCohort) -> Numbers:
-        """The class."""
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return the class number."""
         return cohort.outcomes.values
 
-    def scarce(self, cohort: HeadCohort) -> int:
-        """Counts only patients whose class the mask leaves open."""
-        return self.scarce_of(self.stratum(cohort.undecided()))
+    def count_scarce(self, cohort: HeadCohort) -> int:
+        """Count only patients whose class the mask leaves open."""
+        return self.count_scarce_strata(self.assign_strata(cohort.select_undecided()))
 
-    def scarce_of(self, stratum: Numbers) -> int:
-        return len(stratum) - int(np.bincount(stratum).max(initial=0))
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        return len(strata) - int(np.bincount(strata).max(initial=0))
 
 
-def positive_name(answer: AnswerSpec) -> str:
-    """Name of the second of two classes: "HPV positive", or the class itself."""
+def name_positive_class(answer: AnswerSpec) -> str:
+    """Name the second of two classes: "HPV positive", or the class itself."""
     positive = answer.classes[1]
     return f"{answer.name.upper()} positive" if positive is True else str(positive)
 
 
-def direction_in_words(answer: AnswerSpec, head: Head) -> str:
-    """The meaning of the answers of a head."""
+def describe_direction(answer: AnswerSpec, head: Head) -> str:
+    """Describe the meaning of the answers of a head."""
     if answer.kind == "class":
         classes = ", ".join(map(str, answer.classes))
         decided = [f"{value} is given exactly where the mask has no {name}" for name, value in answer.without.items()]
@@ -259,6 +274,6 @@ def direction_in_words(answer: AnswerSpec, head: Head) -> str:
     )
 
 
-def only(target: Target, families: Sequence[Family]) -> Target:
-    """The target with these families as the only competitors."""
+def with_families(target: Target, families: Sequence[Family]) -> Target:
+    """Return the target with these families as the only competitors."""
     return replace(target, families=tuple(families))

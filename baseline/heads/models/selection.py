@@ -1,4 +1,4 @@
-"""Choose the setting of each model family by cross-validation inside the training patients."""
+"""Selection of the setting of each model family by cross-validation inside the training patients."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from algorithm.heads.documents import CustomHead, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import (
     Transforms,
+    choose_transforms,
+    find_unusable_features,
     fit_scaled_terms,
     remove_correlated_terms,
-    unusable_features,
-    usual_transforms,
 )
 
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
 SingleHead = LinearHead | CustomHead
-FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
+FitSettings = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
 SelectionMetric = Callable[[HeadCohort, Floats], float]
-# Minimum number of patients with the scarcer outcome for families that use all features, about sixty.
-LEAST_FOR_ALL: Final = 20
+# Families of all features, about sixty, need so many patients with the scarcer outcome.
+MIN_SCARCE_FOR_ALL: Final = 20
 PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
 RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty} for penalty in PENALTIES)
 SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in (0.08, 0.04, 0.0))
@@ -33,21 +33,25 @@ SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model: its fitting function, its settings (strongest regularisation first) and its features.
+    """A kind of model with its features and settings.
 
-    `fit` returns one head per setting, and so does `fit_shipped`, which fits the head of the package in its place.
-    `transforms` None stands for all features without redundant ones.
-    `least_scarce` is the number of patients with the scarcer outcome that the family needs to compete. With `sees_mask`
-    the mask may rule out classes.
+    Attributes:
+        name: Name in reports.
+        fit: Function that fits one head per setting.
+        settings: Settings, the strongest regularisation first.
+        transforms: Transform of each feature; None for all features except redundant ones.
+        min_scarce: Number of patients with the scarcer outcome that the family needs to compete.
+        sees_mask: Whether the mask may rule out classes.
+        fit_shipped: Function that fits the head of the package in place of `fit`.
     """
 
     name: str
-    fit: FitPath
+    fit: FitSettings
     settings: tuple[Setting, ...]
     transforms: Transforms | None = None
-    least_scarce: int = 0
+    min_scarce: int = 0
     sees_mask: bool = True
-    fit_shipped: FitPath | None = None
+    fit_shipped: FitSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -64,43 +68,43 @@ class Candidate:
         return self.family.name
 
 
-def candidates_of(
+def select_candidates(
     cohort: HeadCohort,
     families: Sequence[Family],
     folds: Sequence[Numbers],
     metric: SelectionMetric,
     rng: np.random.Generator,
 ) -> list[Candidate]:
-    """Each family with its best setting over `folds` of the cohort.
+    """Select the best setting of each family over `folds` of the cohort.
 
-    Of equally good settings the one with the strongest regularisation is used.
+    The strongest regularisation of equally good settings is used.
     """
 
-    def best_setting(family: Family) -> Candidate:
+    def select_setting(family: Family) -> Candidate:
         scores = [np.zeros(0)] * len(family.settings)
         for held_out in folds:
             train, rest = cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out)), cohort.pick(held_out)
-            for number, head in enumerate(_path(train, family, family.settings, rng)):
-                scores[number] = with_scores(scores[number], held_out, head.scores(rest), len(cohort.ids))
+            for number, head in enumerate(_fit_settings(train, family, family.settings, rng)):
+                scores[number] = fill_scores(scores[number], held_out, head.scores(rest), len(cohort.ids))
         metrics = [metric(cohort, row) for row in scores]
-        best = int(np.argmax(metrics))  # the first of equally good ones
+        best = int(np.argmax(metrics))  # the first of equally good settings
         return Candidate(family, family.settings[best], scores[best], metrics[best])
 
-    return [best_setting(family) for family in families]
+    return [select_setting(family) for family in families]
 
 
 def refit(
     cohort: HeadCohort, candidate: Candidate, rng: np.random.Generator, *, is_shipped: bool = False
 ) -> SingleHead:
-    """The candidate fitted on the whole cohort."""
+    """Fit the candidate on the whole cohort."""
     family = candidate.family
     if is_shipped and family.fit_shipped is not None:
         family = replace(family, fit=family.fit_shipped)
-    return _path(cohort, family, [candidate.setting], rng)[0]
+    return _fit_settings(cohort, family, [candidate.setting], rng)[0]
 
 
-def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:
-    """`scores` of all patients with the `values` of some; zeros where `scores` is still empty."""
+def fill_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:
+    """Write the `values` of some patients into the `scores` of all patients; an empty `scores` starts with zeros."""
     scores = scores if scores.size else np.zeros((patients, *values.shape[1:]))
     scores[numbers] = values
     return scores
@@ -109,7 +113,7 @@ def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int)
 def make_stratified_folds(
     cohort: HeadCohort, stratum: Sequence[int], folds: int, rng: np.random.Generator
 ) -> list[Numbers]:
-    """Deal the patients like cards, stratum by stratum and within it centre by centre.
+    """Deal the patients like cards, stratum by stratum and centre by centre within a stratum.
 
     Every patient is in one fold; the size of a stratum differs by at most one patient between folds.
     """
@@ -118,26 +122,26 @@ def make_stratified_folds(
     return [np.array(sorted(dealt[fold::folds]), dtype=np.int64) for fold in range(folds)]
 
 
-def centre_folds(cohort: HeadCohort) -> list[Numbers]:
-    """One fold per centre, sorted by code."""
+def make_centre_folds(cohort: HeadCohort) -> list[Numbers]:
+    """Make one fold per centre, sorted by code."""
     codes = np.asarray(cohort.centres)
     return [np.flatnonzero(codes == code) for code in sorted(set(cohort.centres))]
 
 
-def unused_features(cohort: HeadCohort, families: Sequence[Family]) -> dict[str, str]:
-    """Return the features of the families that cannot be terms in this cohort, with the reason."""
-    cohort, unused = cohort.undecided(), {}
+def find_unused_features(cohort: HeadCohort, families: Sequence[Family]) -> dict[str, str]:
+    """Find the features of the families that cannot be terms in this cohort, with the reasons."""
+    cohort, unused = cohort.select_undecided(), {}
     for family in families:
-        transforms = usual_transforms(cohort) if family.transforms is None else family.transforms
-        unused.update(unusable_features(cohort, transforms))
+        transforms = choose_transforms(cohort) if family.transforms is None else family.transforms
+        unused.update(find_unusable_features(cohort, transforms))
     return unused
 
 
-def _path(
+def _fit_settings(
     cohort: HeadCohort, family: Family, settings: Sequence[Setting], rng: np.random.Generator
 ) -> Sequence[SingleHead]:
-    cohort = cohort.undecided()
+    cohort = cohort.select_undecided()
     if family.transforms is not None:
         return family.fit(cohort, fit_scaled_terms(cohort, family.transforms), settings, rng)
-    terms = remove_correlated_terms(fit_scaled_terms(cohort, usual_transforms(cohort)), cohort)
+    terms = remove_correlated_terms(fit_scaled_terms(cohort, choose_transforms(cohort)), cohort)
     return family.fit(cohort, terms, settings, rng)

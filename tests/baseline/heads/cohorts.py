@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from algorithm.heads.documents import Features
-from baseline.heads.cohort import Flags, HeadCohort, Outcomes, feature_table
+from baseline.heads.cohort import Flags, HeadCohort, Outcomes, make_feature_table
 
 
 def head_cohort(
@@ -18,4 +18,4 @@ def head_cohort(
 ) -> HeadCohort:
     """Patients P000, P001, ... of centre A unless `centres` are given."""
     ids = tuple(f"P{number:03d}" for number in range(len(rows)))
-    return HeadCohort(ids, tuple(centres or ["A"] * len(rows)), feature_table(rows), outcomes, possible)
+    return HeadCohort(ids, tuple(centres or ["A"] * len(rows)), make_feature_table(rows), outcomes, possible)

@@ -16,7 +16,7 @@ from scipy import ndimage
 
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import clinical_features, image_features
-from baseline.heads.cohort import HeadCohort, Outcomes, feature_table
+from baseline.heads.cohort import HeadCohort, Outcomes, make_feature_table
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.patient import Patient
@@ -50,7 +50,7 @@ def measured_cohorts(cases: Sequence[PhantomCase], complete: bool) -> dict[str, 
     rfs = HeadCohort(
         tuple(case.patient_id for case in cases),
         tuple(case.centre.code for case in cases),
-        feature_table([{**reference_features(case), **_clinical(case, complete)} for case in cases]),
+        make_feature_table([{**reference_features(case), **_clinical(case, complete)} for case in cases]),
         Outcomes(np.array([int(result.relapse) for result in results]), days),
     )
     hpv = Outcomes(np.array([int(result.hpv_positive) for result in results]))

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.cross_validation import cross_validated
+from baseline.heads.cross_validation import cross_validate
 from baseline.heads.models.classes import fit_multinomial
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
-from baseline.heads.models.kinds import Target, only
+from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family, make_stratified_folds
-from baseline.heads.models.targets import targets_of, with_custom_features
-from baseline.heads.models.terms import unchanged
+from baseline.heads.models.targets import make_targets, with_custom_features
+from baseline.heads.models.terms import use_unchanged
 from contract.code import Code
 from contract.editions import load_edition
 from tests.baseline.heads.cohorts import head_cohort
@@ -29,8 +29,8 @@ FITTED: Final = "their_code:prevalence"
 CENTRES, EACH, SEEDS = 5, 20, 16
 CODES: Final = np.repeat(np.arange(CENTRES), EACH)
 RIDGE: Final = ({"penalty": 0.1},)
-PLAIN: Final = only(RFS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))])
-_, N_STAGE, _ = targets_of(load_edition("hecktor2026"))
+PLAIN: Final = with_families(RFS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))])
+_, N_STAGE, _ = make_targets(load_edition("hecktor2026"))
 
 
 def draw(seed: int) -> tuple[np.ndarray, list[dict[str, float | None]], np.random.Generator]:
@@ -61,8 +61,8 @@ def relapses(seed: int) -> HeadCohort:
 
 
 def left_out_metric(target: Target, cohort: HeadCohort) -> float:
-    scored = cross_validated(replace(target, comparators={}), cohort, "leave_one_centre_out", 0)
-    return float(scored.value(target.metric))
+    scored = cross_validate(replace(target, comparators={}), cohort, "leave_one_centre_out", 0)
+    return float(scored.get_metric(target.metric))
 
 
 @pytest.mark.parametrize("model", ["plain features", "fitted features", "a head of one's own"])
@@ -79,13 +79,13 @@ def test_nothing_is_known_of_a_centre_that_is_left_out(tmp_path: Path, model: st
     if model == "plain features":
         target = PLAIN
     elif model == "fitted features":
-        target = only(target, target.families[1:])
+        target = with_families(target, target.families[1:])
     else:
         seen = f'features.get("{FITTED}", features["x"]).to_numpy()'
         code = Code.from_folders(
             [custom_head(tmp_path, ('np.abs(features["x"].to_numpy())', seen), name="knowing_code")]
         )
-        target = only(target, with_custom_heads(PLAIN, CustomHeads(code, ("knowing_code:Head",))).families[1:])
+        target = with_families(target, with_custom_heads(PLAIN, CustomHeads(code, ("knowing_code:Head",))).families[1:])
     found = [left_out_metric(target, relapses(seed)) for seed in range(SEEDS)]
     assert np.mean(found) == pytest.approx(0.5, abs=0.08)
 
@@ -109,6 +109,6 @@ def test_masks_that_reveal_the_centre_decide_no_better_than_chance() -> None:
         possible = np.where(np.arange(4) == 0, decided[:, None], ~decided[:, None])
         outcomes = Outcomes(stages, classes=tuple(map(str, N_STAGE.answer.classes)))
         cohort = head_cohort(rows, outcomes, ["ABCDE"[one] for one in CODES], possible)
-        family = Family("multinomial", fit_multinomial, RIDGE, unchanged(("x",)))
-        found.append(left_out_metric(only(N_STAGE, [family]), cohort))
+        family = Family("multinomial", fit_multinomial, RIDGE, use_unchanged(("x",)))
+        found.append(left_out_metric(with_families(N_STAGE, [family]), cohort))
     assert np.mean(found) == pytest.approx(0.25, abs=0.037)

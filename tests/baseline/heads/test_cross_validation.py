@@ -14,16 +14,16 @@ import pytest
 from algorithm.heads.documents import LinearHead
 from baseline.heads.cohort import HeadCohort, Outcomes, area_under_curve, balanced_accuracy, c_index
 from baseline.heads.cross_validation import (
-    OutOfSample,
-    cross_validations,
-    leave_one_centre_out,
-    metric,
-    nested,
-    out_of_sample,
+    HeldOutPredictions,
+    compute_metric,
+    cross_validate_by_centre,
+    cross_validate_nested,
+    cross_validate_targets,
+    predict_held_out,
 )
 from baseline.heads.fitting import fit_target
-from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
+from baseline.heads.models.kinds import Target, with_families
+from baseline.heads.models.risk import fit_cox, fit_signs, make_unfitted_heads
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES
 from baseline.heads.models.terms import with_weights
@@ -56,13 +56,13 @@ def phantoms(larger: tuple[Cohorts, np.ndarray, np.ndarray]) -> tuple[Cohorts, n
 
 
 @pytest.fixture(scope="module")
-def rfs(phantoms: tuple[Cohorts, np.ndarray]) -> OutOfSample:
-    return nested(only(RFS, [FEW, ALL, SIGNS]), phantoms[0]["rfs"], np.random.default_rng(0))
+def rfs(phantoms: tuple[Cohorts, np.ndarray]) -> HeldOutPredictions:
+    return cross_validate_nested(with_families(RFS, [FEW, ALL, SIGNS]), phantoms[0]["rfs"], np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
-def hpv(larger: tuple[Cohorts, np.ndarray, np.ndarray]) -> OutOfSample:
-    return nested(only(HPV, LOGISTIC), larger[0]["hpv"], np.random.default_rng(0))
+def hpv(larger: tuple[Cohorts, np.ndarray, np.ndarray]) -> HeldOutPredictions:
+    return cross_validate_nested(with_families(HPV, LOGISTIC), larger[0]["hpv"], np.random.default_rng(0))
 
 
 def redrawn(count: int) -> list[np.ndarray]:
@@ -74,19 +74,21 @@ def redrawn(count: int) -> list[np.ndarray]:
 # What the generator put in is found
 
 
-def test_the_c_index_lies_within_the_oracles_interval(phantoms: tuple[Cohorts, np.ndarray], rfs: OutOfSample) -> None:
+def test_the_c_index_lies_within_the_oracles_interval(
+    phantoms: tuple[Cohorts, np.ndarray], rfs: HeldOutPredictions
+) -> None:
     """Volume, nodes, tobacco and status are known; HPV status, with a log hazard ratio of -0.8, is not."""
     cohort, risk = phantoms[0]["rfs"], phantoms[1]
     draws = [c_index(cohort.outcomes.pick(numbers), risk[numbers]) for numbers in redrawn(PATIENTS)]
     low, high = np.percentile(draws, (2.5, 97.5))
-    found = metric(cohort, rfs)
+    found = compute_metric(cohort, rfs)
     assert found is not None
     assert low <= found <= high
     assert found > 0.65
 
 
 def test_the_area_under_the_curve_nears_the_oracles(
-    larger: tuple[Cohorts, np.ndarray, np.ndarray], hpv: OutOfSample
+    larger: tuple[Cohorts, np.ndarray, np.ndarray], hpv: HeldOutPredictions
 ) -> None:
     """Some fifty negatives of 600. Cold nodes on the PET only hint at the cystic share that the generator knows, so the
     oracle leads; by less than 0.12 within the interval of redrawn patients."""
@@ -99,7 +101,7 @@ def test_the_area_under_the_curve_nears_the_oracles(
     ]
     assert np.percentile(gaps, 2.5) < 0.12
     assert area_under_curve(outcomes, found) > 0.65
-    accuracy = metric(cohort, hpv)
+    accuracy = compute_metric(cohort, hpv)
     assert accuracy is not None
     assert accuracy > 0.6
 
@@ -110,23 +112,23 @@ def test_coefficients_have_the_generators_signs(
     """Hazard: volume, nodes, status and tobacco raise it. HPV: tobacco, age and volume speak against it, cold (cystic)
     nodes for it."""
     cohort = phantoms[0]["rfs"]
-    risk = fit_target(only(RFS, [FEW]), cohort, np.random.default_rng(0)).head
+    risk = fit_target(with_families(RFS, [FEW]), cohort, np.random.default_rng(0)).head
     signs = {term.feature: np.sign(term.weights[0]) for term in risk.terms}
     assert {signs[name] for name in ("total_volume_ml", "gtvn_count", "performance_status", "tobacco")} == {1}
-    logit = fit_target(only(HPV, LOGISTIC[:1]), larger[0]["hpv"], np.random.default_rng(0)).head
+    logit = fit_target(with_families(HPV, LOGISTIC[:1]), larger[0]["hpv"], np.random.default_rng(0)).head
     signs = {term.feature: np.sign(term.weights[0]) for term in logit.terms}
     assert {signs[name] for name in ("tobacco", "age_years", "total_volume_ml")} == {-1}
     assert signs["gtvn_cold_share"] == 1
 
 
 def test_every_patient_is_judged_once_by_a_head_that_never_saw_them(
-    phantoms: tuple[Cohorts, np.ndarray], rfs: OutOfSample
+    phantoms: tuple[Cohorts, np.ndarray], rfs: HeldOutPredictions
 ) -> None:
     cohort = phantoms[0]["rfs"]
     assert sorted(np.concatenate([fold.held_out for fold in rfs.folds])) == list(range(PATIENTS))
     for number, fold in enumerate(rfs.folds):
         assert len(fold.ensemble.scores) == PATIENTS - len(fold.held_out)
-        assert set(np.flatnonzero(rfs.fold_of() == number)) == set(fold.held_out)
+        assert set(np.flatnonzero(rfs.list_folds() == number)) == set(fold.held_out)
         selection = fold.ensemble.scores
         for patient in fold.held_out[:3]:
             score = fold.head.scores(cohort.pick([patient]))[0]
@@ -147,22 +149,22 @@ def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np
         factor = 100 if without_first.isdisjoint(training.ids) else 1
         return [
             head.model_copy(update={"terms": tuple(with_weights(one, [factor * one.weights[0]]) for one in head.terms)})
-            for head in unfitted(training, *rest)
+            for head in make_unfitted_heads(training, *rest)
         ]
 
     plain, scaled = (
-        out_of_sample(
-            only(RFS, [Family("volume", fit, ({},), {"total_volume_ml": "log1p"})]), cohort, outer,
+        predict_held_out(
+            with_families(RFS, [Family("volume", fit, ({},), {"total_volume_ml": "log1p"})]), cohort, outer,
             np.random.default_rng(0),
         )
-        for fit in (unfitted, fit_scaled)
+        for fit in (make_unfitted_heads, fit_scaled)
     )  # fmt: skip
     np.testing.assert_allclose(scaled.scores, plain.scores, atol=1e-9)
     assert scaled.folds[0].ensemble.scores.std() == pytest.approx(100 * plain.folds[0].ensemble.scores.std())
 
 
 def test_calibrated_probabilities_average_to_the_share(
-    larger: tuple[Cohorts, np.ndarray, np.ndarray], hpv: OutOfSample
+    larger: tuple[Cohorts, np.ndarray, np.ndarray], hpv: HeldOutPredictions
 ) -> None:
     """Nine in ten are positive although the classes were weighted alike; the share's standard error is 0.012."""
     assert hpv.probability is not None
@@ -180,8 +182,12 @@ def test_permuted_outcomes_give_a_half(phantoms: tuple[Cohorts, np.ndarray]) -> 
         rng = np.random.default_rng(seed)
         order = rng.permutation(PATIENTS)
         rfs, hpv = (replace(one, outcomes=one.outcomes.pick(order)) for one in phantoms[0].values())
-        c_indices.append(metric(rfs, nested(only(RFS, [replace(FEW, settings=RIDGE[:1]), SIGNS]), rfs, rng)))
-        accuracies.append(metric(hpv, nested(only(HPV, LOGISTIC[:1]), hpv, rng)))
+        c_indices.append(
+            compute_metric(
+                rfs, cross_validate_nested(with_families(RFS, [replace(FEW, settings=RIDGE[:1]), SIGNS]), rfs, rng)
+            )
+        )
+        accuracies.append(compute_metric(hpv, cross_validate_nested(with_families(HPV, LOGISTIC[:1]), hpv, rng)))
     assert np.mean(np.array(c_indices, float)) == pytest.approx(0.5, abs=0.052)
     assert np.mean(np.array(accuracies, float)) == pytest.approx(0.5, abs=0.087)
 
@@ -194,16 +200,16 @@ def test_leaving_centres_out_costs_where_centres_differ_and_not_where_they_do_no
 ) -> None:
     """Planted: each centre has its own pace of relapse, and is off in one SUV or HU feature of its own. Inside, that
     feature tells the centre and so the pace; of a centre that was never seen nobody knows what it means."""
-    few = only(RFS, [replace(FEW, settings=RIDGE[1:])])
-    misled = only(RFS, [replace(FEW, settings=RIDGE[1:], transforms=dict.fromkeys(SHIFTED, "identity"))])
+    few = with_families(RFS, [replace(FEW, settings=RIDGE[1:])])
+    misled = with_families(RFS, [replace(FEW, settings=RIDGE[1:], transforms=dict.fromkeys(SHIFTED, "identity"))])
     assert abs(_gap(few, phantoms[0]["rfs"])) < 0.05
     assert _gap(misled, _with_centre_shift(phantoms[0]["rfs"])) > 0.15
 
 
 def _gap(target: Target, cohort: HeadCohort) -> float:
     """C within the centres minus C with whole centres left out."""
-    inside = metric(cohort, nested(target, cohort, np.random.default_rng(0)))
-    outside = metric(cohort, leave_one_centre_out(target, cohort, np.random.default_rng(0)))
+    inside = compute_metric(cohort, cross_validate_nested(target, cohort, np.random.default_rng(0)))
+    outside = compute_metric(cohort, cross_validate_by_centre(target, cohort, np.random.default_rng(0)))
     assert inside is not None
     assert outside is not None
     return inside - outside
@@ -233,8 +239,8 @@ def _with_centre_shift(cohort: HeadCohort) -> HeadCohort:
 
 def test_the_record_says_all_and_is_plain_json(phantoms: tuple[Cohorts, np.ndarray]) -> None:
     cohort = phantoms[0]["hpv"].pick(np.arange(120))
-    quick = replace(only(HPV, LOGISTIC[:1]), comparators={"clinical": HPV.comparators["clinical"]})
-    document = cross_validations([(quick, cohort)], 3, {}).as_json()
+    quick = replace(with_families(HPV, LOGISTIC[:1]), comparators={"clinical": HPV.comparators["clinical"]})
+    document = cross_validate_targets([(quick, cohort)], 3, {}).as_json()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     record = document["hpv"]
     assert [row["id"] for row in record["patients"]] == list(cohort.ids)
@@ -258,6 +264,6 @@ def test_a_small_cohort_gets_reasons_instead_of_figures(phantoms: tuple[Cohorts,
     cohort = phantoms[0]["rfs"].pick(np.arange(12))
     events = (np.arange(12) < 2).astype(int)
     few = replace(cohort, centres=("CHUM",) * 12, outcomes=Outcomes(events, cohort.outcomes.times_days))
-    record = cross_validations([(only(RFS, [FEW]), few)], 0, {}).as_json()["rfs"]
+    record = cross_validate_targets([(with_families(RFS, [FEW]), few)], 0, {}).as_json()["rfs"]
     assert record["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert record["leave_one_centre_out"] == {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}

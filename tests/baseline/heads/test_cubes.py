@@ -29,7 +29,7 @@ def test_cubes_lie_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         whole = np.full((4, EDGE, EDGE, EDGE), number, np.float16)
         return case.patient_id, whole if number % 10 else None
 
-    monkeypatch.setattr(cubes, "_cube", cube)
+    monkeypatch.setattr(cubes, "_cut_cube", cube)
     image = Path("image")
     cases = [ReleaseCase(str(number), "A", image, image, None, Patient()) for number in range(PATIENTS)]
     tracemalloc.start()

@@ -12,18 +12,18 @@ import pytest
 from algorithm.heads.documents import Features, LinearHead
 from algorithm.heads.values import head_answer
 from algorithm.masks.segmentation import Segmentation
-from baseline.cache import cache
+from baseline.cache import store_cached
 from baseline.fit import fit_heads
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.cross_validation import cross_validations
-from baseline.heads.fitting import cohort_of, fit_all, fit_target
-from baseline.heads.models.kinds import Target, only
+from baseline.heads.cross_validation import cross_validate_targets
+from baseline.heads.fitting import fit_target, fit_targets, make_cohort
+from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.risk import fit_cox, fit_signs
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import targets_of, with_custom_features
-from baseline.heads.models.terms import unchanged
-from baseline.heads.record import summary
-from baseline.network.out_of_fold import features_of
+from baseline.heads.models.targets import make_targets, with_custom_features
+from baseline.heads.models.terms import use_unchanged
+from baseline.heads.record import summarise_heads
+from baseline.network.out_of_fold import measure_segmentation
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits
 from baseline.work import WorkFolders
@@ -57,18 +57,18 @@ def rows_of(cases: list[ReleaseCase]) -> dict[str, Features]:
 
 
 def cohorts_of(cases: list[ReleaseCase]) -> list[tuple[Target, HeadCohort]]:
-    return [(target, cohort_of(target, cases, rows_of(cases))) for target in TARGETS]
+    return [(target, make_cohort(target, cases, rows_of(cases))) for target in TARGETS]
 
 
 def test_a_cohort_holds_whom_the_outcome_is_known_of() -> None:
     cases = [case(0, relapse=True), case(1, hpv=False), case(2, relapse=False, hpv=True), case(3)]
-    rfs = cohort_of(RFS, cases, rows_of(cases))
+    rfs = make_cohort(RFS, cases, rows_of(cases))
     assert (rfs.ids, rfs.centres) == (("A-000", "C-002"), ("A", "C"))
     assert rfs.outcomes.times_days.tolist() == [100, 174]
     assert rfs.outcomes.positive.tolist() == [True, False]
     assert rfs.features["age_years"][1] == 52
     assert rfs.features["total_volume_ml"][1] == 12
-    hpv = cohort_of(HPV, cases, rows_of(cases))
+    hpv = make_cohort(HPV, cases, rows_of(cases))
     assert (hpv.ids, hpv.outcomes.positive.tolist()) == (("B-001", "C-002"), [False, True])
 
 
@@ -76,16 +76,16 @@ def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
     """Three relapses and three HPV negatives: too few for all features, enough for every kind of judgement."""
     cases = [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
     cohorts = cohorts_of(cases)
-    fitted = fit_all(cohorts, seed=0)
+    fitted = fit_targets(cohorts, seed=0)
     assert set(fitted.heads) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
     assert fitted.heads["rfs"].model.startswith("Cox, few features")
     assert fitted.heads["hpv"].model.startswith("logistic, few features")
-    document = cross_validations(cohorts, 0, fitted.why_not)
+    document = cross_validate_targets(cohorts, 0, fitted.why_not)
     assert json.loads(json.dumps(document.as_json(), allow_nan=False)) == document.as_json()
     assert document.no_head == {}
     rfs, hpv = (document.targets[name].nested for name in ("rfs", "hpv"))
-    assert f"rfs, nested: c_index {rfs.c_index:.3f}" in summary(fitted.heads, document, TARGETS)
-    assert document.for_manifest()["hpv"]["nested"] == {
+    assert f"rfs, nested: c_index {rfs.c_index:.3f}" in summarise_heads(fitted.heads, document, TARGETS)
+    assert document.to_manifest()["hpv"]["nested"] == {
         "balanced_accuracy": hpv.balanced_accuracy,
         "by_centre": hpv.by_centre,
     }
@@ -96,16 +96,16 @@ def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
     cases = [case(n, relapse=n in {0, 3, 4}) for n in range(8)]
     known = {"my_code:risk": [5.0, 0, 0, 5, 5, 0, 0, 0], "my_code:deep": [0.0, 1, 1, 0, 0, 1, 1, 2]}
     rows = {one: {**row, **{k: known[k][n] for k in known}} for n, (one, row) in enumerate(rows_of(cases).items())}
-    plain = [(RFS, cohort_of(RFS, cases, rows_of(cases)))]
+    plain = [(RFS, make_cohort(RFS, cases, rows_of(cases)))]
     target = with_custom_features(RFS, known, known)
-    cohorts = [(target, cohort_of(target, cases, rows))]
-    fitted = fit_all(cohorts, seed=0)
+    cohorts = [(target, make_cohort(target, cases, rows))]
+    fitted = fit_targets(cohorts, seed=0)
     assert set(known) < set(fitted.heads["rfs"].head.features)
-    document = cross_validations(cohorts, 0, fitted.why_not)
+    document = cross_validate_targets(cohorts, 0, fitted.why_not)
     record = document.as_json()["rfs"]
-    assert record.pop("left_out_features") == list(known) == document.for_manifest()["rfs"]["left_out_features"]
-    assert record == cross_validations(plain, 0, {}).as_json()["rfs"]
-    line = summary(fitted.heads, document, [target]).splitlines()[-1]
+    assert record.pop("left_out_features") == list(known) == document.to_manifest()["rfs"]["left_out_features"]
+    assert record == cross_validate_targets(plain, 0, {}).as_json()["rfs"]
+    line = summarise_heads(fitted.heads, document, [target]).splitlines()[-1]
     assert line == (
         "rfs: Both estimates leave out the features that were fitted to outcomes, which have learnt from held-out patients "
         "(my_code:risk, my_code:deep); the shipped head uses my_code:risk, my_code:deep."
@@ -116,12 +116,12 @@ def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
 def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
     cases = [case(n, relapse=n < relapses, hpv=n % 2 == 0) for n in range(8)]
     cohorts = cohorts_of(cases)
-    fitted = fit_all(cohorts, seed=0)
+    fitted = fit_targets(cohorts, seed=0)
     reason = f"rfs: {relapses} training patients with a relapse, expected at least 2"
     assert set(fitted.heads) == {"hpv", "hpv_clinical"}
     assert fitted.why_not == {"rfs": reason, "rfs_clinical": reason}
-    document = cross_validations(cohorts, 0, fitted.why_not)
-    lines = summary(fitted.heads, document, TARGETS)
+    document = cross_validate_targets(cohorts, 0, fitted.why_not)
+    lines = summarise_heads(fitted.heads, document, TARGETS)
     assert f"rfs: no head ({reason})" in lines
     assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in lines
 
@@ -129,10 +129,10 @@ def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
 def test_relapses_that_nobody_outlives_cannot_be_compared() -> None:
     """Both relapses on the last day: no patient is known to have relapsed before another."""
     cases = [case(n, relapse=n >= 6, hpv=None) for n in range(8)]
-    cohort = cohort_of(RFS, cases, rows_of(cases))
+    cohort = make_cohort(RFS, cases, rows_of(cases))
     times = np.where(cohort.outcomes.positive, 900.0, cohort.outcomes.times_days)
     same_day = replace(cohort, outcomes=Outcomes(cohort.outcomes.values, times))
-    fitted = fit_all([(RFS, same_day)], seed=0)
+    fitted = fit_targets([(RFS, same_day)], seed=0)
     assert fitted.why_not["rfs"] == "C-index: no comparable pair among 8 patients"
 
 
@@ -144,14 +144,17 @@ def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
     found = Segmentation.from_mask(mask, np.zeros(mask.shape, np.float32), None, grid)
     coarse = Geometry((6, 6, 6), (6.0, 6.0, 6.0), (-3.0, -3.0, -3.0))
     write_volume(tmp_path / "dose.nii.gz", Volume(np.full(coarse.array_shape, 60.0, np.float32), coarse))
-    measured = features_of(case(0, dose=tmp_path / "dose.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)
+    measured = measure_segmentation(case(0, dose=tmp_path / "dose.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)
     assert measured["gtvp_dose_mean_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvp_dose_d95_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvn_dose_mean_gy"] is None
-    assert features_of(case(0), found, DEFAULT_MIN_LESION_SIZES)["gtvp_dose_mean_gy"] is None
+    assert measure_segmentation(case(0), found, DEFAULT_MIN_LESION_SIZES)["gtvp_dose_mean_gy"] is None
     write_volume(tmp_path / "odd.nii.gz", Volume(np.full(coarse.array_shape, -1.0, np.float32), coarse))
     assert (
-        features_of(case(0, dose=tmp_path / "odd.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)["gtvp_dose_mean_gy"] is None
+        measure_segmentation(case(0, dose=tmp_path / "odd.nii.gz"), found, DEFAULT_MIN_LESION_SIZES)[
+            "gtvp_dose_mean_gy"
+        ]
+        is None
     )
 
 
@@ -159,15 +162,15 @@ def test_the_dose_counts_only_where_inference_gets_it() -> None:
     """Task 2 may have a dose, task 3 has none."""
     cases = [case(0, relapse=True, hpv=True)]
     rows = {"A-000": {"gtvp_dose_d95_gy": 60.0, "gtvn_dose_v66_share": 0.5, "suv_max": 9.0}}
-    assert set(rows["A-000"]) <= set(cohort_of(RFS, cases, rows).features)
-    hpv = cohort_of(HPV, cases, rows).rows()[0]
+    assert set(rows["A-000"]) <= set(make_cohort(RFS, cases, rows).features)
+    hpv = make_cohort(HPV, cases, rows).to_rows()[0]
     assert hpv["suv_max"] == 9
     assert not any("dose" in name for name in hpv)
 
 
 def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
     """Stages that follow the diameter and the count; the most frequent ones and the median time are the fallbacks."""
-    targets = targets_of(load_edition("hecktor2026"))
+    targets = make_targets(load_edition("hecktor2026"))
     t_stages, n_stages = ("T1", "T1", "T2", "T3", "T4") * 8, ("N2", "N1", "N0", "N2", "N3") * 8
     cases = [
         replace(case(n), outcomes={"T-stage": t, "N-stage": s, "RFS": 100.0 + n, "Relapse": n % 3 == 0})
@@ -183,8 +186,8 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
         }
         for number, (one, t, s) in enumerate(zip(cases, t_stages, n_stages, strict=True))
     }
-    cohorts = [(target, cohort_of(target, cases, rows)) for target in targets]
-    fitted = fit_all(cohorts, seed=0)
+    cohorts = [(target, make_cohort(target, cases, rows)) for target in targets]
+    fitted = fit_targets(cohorts, seed=0)
     names = [f"{target.name}{suffix}" for target in targets for suffix in ("", "_clinical")]
     assert (list(fitted.heads), fitted.why_not) == (names, {})
     fallbacks = {name: one.fallback for name, one in fitted.heads.items()}
@@ -195,10 +198,10 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
         head = fitted.heads[target.name].head
         answers = [
             head_answer(target.answer, head, row, excluded=() if row["gtvn_count"] == 0 else ("N0",)).value
-            for row in cohort.rows()
+            for row in cohort.to_rows()
         ]
         expected = t_stages if target.name == "t_stage" else n_stages
-        without_nodes = [row["gtvn_count"] == 0 for row in cohort.rows()]
+        without_nodes = [row["gtvn_count"] == 0 for row in cohort.to_rows()]
         decided = [target.name == "n_stage" and absent for absent in without_nodes]
         assert [a for a, skip in zip(answers, decided, strict=True) if not skip] == [
             e for e, skip in zip(expected, decided, strict=True) if not skip
@@ -211,7 +214,7 @@ def measured_work(root: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
     write_cases(work, cases)
     write_json(work.prepare_json, {"options": {"release": "r"}})
     load_or_make_splits(work.splits_json, cases, ANSWERS, folds=2, seed=0)
-    cache(work.features_json, "key", rows_of(cases))
+    store_cached(work.features_json, "key", rows_of(cases))
     return work, cases
 
 
@@ -241,10 +244,10 @@ def test_a_risk_of_perfect_order_is_finite_and_says_so(events: str, caplog: pyte
     values = np.ones(40, dtype=np.int64) if events == "all" else (x > 0).astype(np.int64)
     cohort = head_cohort([{"x": float(one)} for one in x], Outcomes(values, 1000 - 100 * x))
     families = (
-        Family("Cox", fit_cox, ({"penalty": 0.01},), unchanged(["x"])),
-        Family("signs", fit_signs, ({"least_effect": 0.0},), unchanged(["x"])),
+        Family("Cox", fit_cox, ({"penalty": 0.01},), use_unchanged(["x"])),
+        Family("signs", fit_signs, ({"least_effect": 0.0},), use_unchanged(["x"])),
     )
-    fitted = fit_target(only(RFS, families), cohort, np.random.default_rng(0))
+    fitted = fit_target(with_families(RFS, families), cohort, np.random.default_rng(0))
     assert isinstance(fitted.head, LinearHead)
     assert 3 < fitted.head.terms[0].weights[0] < 6  # 5 per standard deviation of the scores
     assert "almost perfectly" in caplog.text

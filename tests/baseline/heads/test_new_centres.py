@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from baseline.heads.new_centres import estimate_new_centres
-from baseline.report.models import images_or_not
+from baseline.report.models import describe_benefit_of_images
 from contract.editions import load_edition
 from evaluation.statistics.bootstrap import Estimate
 from tests.baseline.report.test_models import compared
@@ -84,6 +84,6 @@ def test_better_is_rarely_said_under_the_null() -> None:
         (target,) = compared(clinical=clinical, tumour_volume=volume)
         for name, outside in (("clinical", clinical_outside), ("tumour_volume", volume_outside)):
             target.models[name]["behind_outside"] = outside
-        said += "better than" in images_or_not([target]).replace("not shown to be better than", "")
+        said += "better than" in describe_benefit_of_images([target]).replace("not shown to be better than", "")
     assert alone / runs > 0.05
     assert said / runs <= 0.025

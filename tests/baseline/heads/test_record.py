@@ -12,8 +12,8 @@ import pytest
 
 from baseline.fit import heads_are_current
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.cross_validation import cross_validations
-from baseline.heads.models.kinds import Target, only
+from baseline.heads.cross_validation import cross_validate_targets
+from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family
 from baseline.heads.record import (
@@ -21,7 +21,7 @@ from baseline.heads.record import (
     CrossValidation,
     load_cross_validation,
     read_cross_validation,
-    summary,
+    summarise_heads,
 )
 from baseline.work import WorkFolders
 from contract.documents import parse_document
@@ -61,7 +61,7 @@ def test_more_than_two_classes_have_a_score_each() -> None:
 def test_the_document_of_a_cohort_has_this_form() -> None:
     """With all its comparators; one centre gives a reason in place of the other kind."""
     cohort = head_cohort([{"x": float(n)} for n in range(12)], Outcomes(np.arange(12) % 2, classes=("False", "True")))
-    document = cross_validations([(HPV, cohort)], 0, {"rfs": "no outcome"})
+    document = cross_validate_targets([(HPV, cohort)], 0, {"rfs": "no outcome"})
     assert parsed(document.as_json()) == document
     assert [document.targets["hpv"].kinds[kind].why_not is None for kind in KINDS] == [True, False]
 
@@ -101,7 +101,7 @@ FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) 
 
 @pytest.fixture(scope="module")
 def target() -> Target:
-    return replace(only(RFS, FAMILIES), comparators={})
+    return replace(with_families(RFS, FAMILIES), comparators={})
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +116,9 @@ def cohort() -> HeadCohort:
 
 
 def test_both_kinds_are_recorded_and_shown(target: Target, cohort: HeadCohort) -> None:
-    document = cross_validations([(target, cohort)], 3, {"hpv": "too few"})
+    document = cross_validate_targets([(target, cohort)], 3, {"hpv": "too few"})
     record = document.as_json()["rfs"]
-    lines = summary({}, document, [target]).splitlines()
+    lines = summarise_heads({}, document, [target]).splitlines()
     assert lines[0] == "hpv: no head (too few)"
     assert lines[1:] == [
         f"rfs, {kind.replace('_', ' ')}: c_index {record[kind]['c_index']:.3f}"
@@ -127,11 +127,11 @@ def test_both_kinds_are_recorded_and_shown(target: Target, cohort: HeadCohort) -
     fold = record["nested"]["folds"][0]
     assert [one["name"] for one in fold["experts"]] == ["x", "y"]
     assert set(fold["coefficients"]) == {"x", "y"}
-    kept = document.for_manifest()["rfs"]
+    kept = document.to_manifest()["rfs"]
     assert kept["nested"] == {name: record["nested"][name] for name in ("c_index", "by_centre")}
 
 
 @pytest.mark.slow
 def test_processes_change_nothing(target: Target, cohort: HeadCohort) -> None:
     few = cohort.pick(np.arange(24))
-    assert cross_validations([(target, few)], 3, {}, jobs=2) == cross_validations([(target, few)], 3, {})
+    assert cross_validate_targets([(target, few)], 3, {}, jobs=2) == cross_validate_targets([(target, few)], 3, {})

@@ -31,7 +31,7 @@ PLAN = NetworkPlan(
     batch_size=2,
     backbones=("unet", "segresnet"),
 )
-UNET = PLAN.changed(backbones=("unet",))
+UNET = PLAN.with_options(backbones=("unet",))
 MakeTrainer = Callable[..., Any]
 
 
@@ -91,11 +91,11 @@ def make_trainer(planned: WorkFolders) -> MakeTrainer:
 
     def made(plan: NetworkPlan, backbone: str = "unet", fold: int = 0, plans: dict[str, Any] | None = None) -> Any:
         set_environment(planned, augmentation_workers=0)
-        from baseline.network.trainer import trainer_class
+        from baseline.network.trainer import make_trainer_class
 
         plans = (plans or read_json(planned.plans)) | {"continue_training": False}
         dataset, device = read_json(planned.raw / "dataset.json"), torch.device("cpu")
-        trainer: Any = trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
+        trainer: Any = make_trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
         trainer.use_plan(plan, backbone, device)
         trainer.initialize()
         return trainer

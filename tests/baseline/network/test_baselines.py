@@ -41,7 +41,7 @@ def test_a_network_sees_one_image_or_the_mean(planned: WorkFolders) -> None:
     image = torch.randn(1, 2, 16, 16, 16)
     other = torch.stack([image[:, 0] + 1, image[:, 1] - 1], dim=1)
     for sees, unseen in (("CT", 1), ("PET", 0), ("mean", None)):
-        network = network_of(planned_as(planned, UNET.changed(channels=sees)))
+        network = network_of(planned_as(planned, UNET.with_options(channels=sees)))
         assert next(network.parameters()).shape[1] == 1
         answer = network(image)
         changed = other if unseen is None else image.clone()
@@ -52,7 +52,7 @@ def test_a_network_sees_one_image_or_the_mean(planned: WorkFolders) -> None:
 
 
 def test_all_backbones_see_the_plans_channels(planned: WorkFolders) -> None:
-    configurations = planned_as(planned, UNET.changed(channels="PET", backbones=("unet", "segresnet")))[
+    configurations = planned_as(planned, UNET.with_options(channels="PET", backbones=("unet", "segresnet")))[
         "configurations"
     ]
     assert {configurations[name]["architecture"]["sees"] for name in CONFIGURATIONS.values()} == {"PET"}
@@ -71,7 +71,7 @@ def test_a_network_of_slices_sees_one_at_a_time(planned: WorkFolders) -> None:
     """nnU-Net plans the patch of 16 x 16 voxels. Another slice changes nothing, and the answer is that of nnU-Net's own
     2D network with the same weights.
     """
-    plans = planned_as(planned, UNET.changed(dimensions=2))
+    plans = planned_as(planned, UNET.with_options(dimensions=2))
     own, flat = plans["configurations"]["3d_fullres"], plans["configurations"]["2d"]
     assert own["patch_size"] == [1, *flat["patch_size"]] == [1, 16, 16]
     assert own["spacing"] == [3.0, 3.0, 3.0]
@@ -100,7 +100,7 @@ def test_slices_are_tiles_once_each() -> None:
 )
 def test_baselines_are_trained(make_trainer: MakeTrainer, planned: WorkFolders, changes: dict[str, Any]) -> None:
     """One step of each; the checkpoint fits the network that inference builds."""
-    plan = UNET.changed(**changes)
+    plan = UNET.with_options(**changes)
     plans = planned_as(planned, plan)
     trainer = make_trainer(plan, plans=plans)
     before = next(trainer.network.parameters()).detach().clone()

@@ -15,7 +15,7 @@ from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 
 from algorithm.network.preprocessing import normalise
-from baseline.network.batches import AbsentPet, absent_pet, seed_workers, with_absent_pets
+from baseline.network.batches import AbsentPet, add_pet_dropout, compute_absent_pet, seed_workers
 from baseline.network.patches import end_workers
 from baseline.work import WorkFolders
 from contract.images.volumes import read_volume
@@ -33,7 +33,7 @@ INTENSITIES = {
 def test_an_absent_pet_is_what_inference_makes_of_it(scheme: str, value: float) -> None:
     """SUV 0 is clipped to 0.5, and (0.5 - 4) / 2 = -1.75; a z-score of zeros is 0."""
     configuration = {"normalization_schemes": ["CTNormalization", scheme]}
-    assert absent_pet(configuration, INTENSITIES) == value
+    assert compute_absent_pet(configuration, INTENSITIES) == value
     package: Any = SimpleNamespace(configuration=configuration, intensities=INTENSITIES, channel_sources=(0, 1))
     nothing = np.zeros((2, 2, 2), dtype=np.float32)
     assert (normalise((nothing, nothing), package)[1] == value).all()
@@ -42,7 +42,7 @@ def test_an_absent_pet_is_what_inference_makes_of_it(scheme: str, value: float) 
 def test_the_dropout_comes_last() -> None:
     """Nothing else can change the channel after it."""
     first = ComposeTransforms([])
-    *before, last = with_absent_pets(ComposeTransforms([first]), 0.2, 0.0).transforms
+    *before, last = add_pet_dropout(ComposeTransforms([first]), 0.2, 0.0).transforms
     assert before == [first]
     assert last.apply_probability == 0.2
     assert isinstance(last.transform, AbsentPet)
@@ -50,7 +50,7 @@ def test_the_dropout_comes_last() -> None:
 
 def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> None:
     for probability, absent in ((1.0, True), (0.0, False)):
-        loader, _ = make_trainer(UNET.changed(pet_dropout=probability)).get_dataloaders()
+        loader, _ = make_trainer(UNET.with_options(pet_dropout=probability)).get_dataloaders()
         data = next(loader)["data"]
         assert bool((data[:, 1] == 0).all()) is absent
         assert not bool((data[:, 0] == 0).all())

@@ -14,7 +14,7 @@ import pytest
 
 from baseline.cli import main
 from baseline.network import jobs
-from baseline.network.jobs import TrainingJob, select_jobs, train_job, unfinished
+from baseline.network.jobs import TrainingJob, select_jobs, select_unfinished_jobs, train_job
 from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
 from baseline.work import WorkFolders
@@ -62,9 +62,9 @@ def test_unfinished(tmp_path: Path) -> None:
     final = work.final(1, "unet")
     final.parent.mkdir(parents=True)
     (final.parent / "checkpoint_latest.pth").touch()
-    assert unfinished(work, ALL) == ALL
+    assert select_unfinished_jobs(work, ALL) == ALL
     final.touch()
-    assert unfinished(work, ALL) == [ALL[0], *ALL[2:]]
+    assert select_unfinished_jobs(work, ALL) == [ALL[0], *ALL[2:]]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_jobs_that_cannot_be_trained(
     ],
 )
 def test_processes_of_their_own_get_the_options(tmp_path: Path, machine: Machine, options: list[str]) -> None:
-    command = jobs._command(planned(tmp_path), TrainingJob(1, "unet"), machine, threads=2)
+    command = jobs._make_command(planned(tmp_path), TrainingJob(1, "unet"), machine, threads=2)
     assert [word for word in command if word in ("--compile", "--deterministic")] == options
 
 
@@ -112,7 +112,7 @@ def test_on_one_core_the_unfinished_networks_are_trained_here_in_turn(
     work, trained = planned(tmp_path), []
     write_text(work.final(1, "unet"), "network")
     monkeypatch.setattr(jobs, "train_network", lambda _, __, fold, name, *___: trained.append(TrainingJob(fold, name)))
-    monkeypatch.setattr(jobs, "_command", lambda *_: pytest.fail("a process"))
+    monkeypatch.setattr(jobs, "_make_command", lambda *_: pytest.fail("a process"))
     assert jobs.train_jobs(work, ALL, Machine("cpu")) == [work.final(job.fold, job.backbone) for job in ALL]
     assert trained == [ALL[0], *ALL[2:]]
 
@@ -122,7 +122,7 @@ def test_each_line_of_folds_side_by_side_has_the_name_of_its_fold(
 ) -> None:
     """Of both streams; a line that has it already stays as it is, empty ones and the steps of a bar are lines, too."""
     code = "import sys; print(f'fold {sys.argv[1]} (unet): epoch 1\\n\\nwhat'); sys.stderr.write('1%\\r2%\\n')"
-    monkeypatch.setattr(jobs, "_command", lambda _work, job, *_: [sys.executable, "-c", code, str(job.fold)])
+    monkeypatch.setattr(jobs, "_make_command", lambda _work, job, *_: [sys.executable, "-c", code, str(job.fold)])
     jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
     out, err = capfd.readouterr()
     assert sorted(out.splitlines()) == [f"fold {n} (unet): {text}" for n in (0, 1) for text in ("epoch 1", "what")]
@@ -148,7 +148,7 @@ import sys
 import threading
 from pathlib import Path
 from baseline.network import jobs
-from baseline.network.progress import interruptible
+from baseline.network.progress import explain_interruption
 from contract.errors import run_main
 from test_jobs import ALL, planned
 from baseline.network.nnunet import Machine
@@ -157,7 +157,7 @@ sleep = "import os, time; os.write(1, str(os.getpid()).encode() + bytes([10])); 
 jobs._command = lambda *_: [sys.executable, "-S", "-c", sleep]
 
 def main(_):
-    with interruptible():
+    with explain_interruption():
         jobs.train_in_processes(planned(Path(sys.argv[1])), ALL, Machine("cpu", threads=2))
     return 0
 
@@ -192,8 +192,8 @@ def test_an_interruption_between_two_starts_ends_the_training_that_runs(
             raise KeyboardInterrupt
         return []
 
-    monkeypatch.setattr(jobs, "_command", lambda *_: [sys.executable, "-S", "-c", "import time; time.sleep(600)"])
-    monkeypatch.setattr(jobs, "_forwarded", interrupted)
+    monkeypatch.setattr(jobs, "_make_command", lambda *_: [sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    monkeypatch.setattr(jobs, "_forward_output", interrupted)
     with pytest.raises(KeyboardInterrupt):
         jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
     for process in started:
@@ -241,7 +241,7 @@ with _locked(TrainingJob(0, "unet"), Path(sys.argv[1])):
 def test_the_first_failure_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold 0 would take ten minutes, fold 1 fails at once."""
     code = "import sys, time; time.sleep(600) if sys.argv[1] == '0' else sys.exit(3)"
-    monkeypatch.setattr(jobs, "_command", lambda _work, job, *_: [sys.executable, "-S", "-c", code, str(job.fold)])
+    monkeypatch.setattr(jobs, "_make_command", lambda _work, job, *_: [sys.executable, "-S", "-c", code, str(job.fold)])
     begun = time.monotonic()
     with pytest.raises(HecktorError, match=r"^training of fold 1 \(unet\) ended with status 3"):
         jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
@@ -304,6 +304,6 @@ for _ in range(600 if sys.argv[2] == "fold 0 (unet)" else 0):
 sys.exit(sys.argv[2] == "fold 0 (unet)")
 """
     command = [sys.executable, "-S", "-c", code, str(flag)]
-    monkeypatch.setattr(jobs, "_command", lambda _work, job, *_: [*command, str(job)])
+    monkeypatch.setattr(jobs, "_make_command", lambda _work, job, *_: [*command, str(job)])
     jobs.train_in_processes(planned(tmp_path), ALL[:3], Machine("cpu", threads=2))
     assert flag.exists()

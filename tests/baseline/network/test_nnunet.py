@@ -35,7 +35,7 @@ def test_every_backbone_trains_on_the_same_data(
     """
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    final = train_network(planned, PLAN.changed(optimiser=optimiser), 0, backbone, Machine("cpu"), seed=3)
+    final = train_network(planned, PLAN.with_options(optimiser=optimiser), 0, backbone, Machine("cpu"), seed=3)
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if "epoch" in line.casefold()]  # nnU-Net's own are in the training log
     assert line.startswith(f"fold 0 ({backbone}): epoch 1 of 1, loss ")
@@ -89,7 +89,7 @@ def test_two_processes_resume_the_training_of_one(planned: WorkFolders, monkeypa
     """
     from baseline.network import trainer
 
-    plan, third = PLAN.changed(epochs=3), [0]
+    plan, third = PLAN.with_options(epochs=3), [0]
 
     def interrupted(self: Any) -> None:
         third[0] += 1
@@ -121,7 +121,7 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     """
     from baseline.network import trainer
 
-    plan, save = PLAN.changed(epochs=2), torch.save
+    plan, save = PLAN.with_options(epochs=2), torch.save
 
     def full(content: Any, filename: str) -> None:
         if content["current_epoch"] == 2:

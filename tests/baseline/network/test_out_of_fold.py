@@ -19,7 +19,7 @@ from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
 from algorithm.network.preprocessing import normalise
 from algorithm.network.tiles import NetworkImage, Pass
-from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_fold
+from baseline.network.out_of_fold import OutOfFoldRun, _list_passes, segment_out_of_fold
 from baseline.release.cases import ReleaseCase, image_path, label_path
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -220,7 +220,7 @@ def test_the_held_out_fold_of_every_member(
 ) -> None:
     """The pair holds U-Net 0, SegResNet 0, U-Net 1, SegResNet 1; both packages may be mirrored along x."""
     networks = Networks(load_package(request.getfixturevalue(package)))
-    assert _passes(fold, networks) == [Pass(number, axes) for axes in ((), (2,)) for number in expected]
+    assert _list_passes(fold, networks) == [Pass(number, axes) for axes in ((), (2,)) for number in expected]
 
 
 def test_a_new_feature_is_measured_on_stored_masks_without_networks(

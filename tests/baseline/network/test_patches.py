@@ -20,7 +20,7 @@ from nnunetv2.utilities import utils
 from torch import distributed
 
 from baseline.network.patches import allow_ddp_on_cpu, replace_augmenters, replace_process_pools, set_environment
-from baseline.network.planning import _planner
+from baseline.network.planning import _make_planner
 from baseline.network.trainer import Recipe, Supervision
 from baseline.work import WorkFolders
 from tests.baseline.network.conftest import EDGE, PATIENTS, UNET, MakeTrainer
@@ -161,7 +161,7 @@ def test_each_override_exists_in_nnunets_trainer(ours: type, own: set[str]) -> N
 def test_the_planner_has_what_is_overridden_and_set(planned: WorkFolders) -> None:
     set_environment(planned, augmentation_workers=1)
     with replace_process_pools(1):
-        planner = _planner(UNET, "plans")
+        planner = _make_planner(UNET, "plans")
     base = type(planner).__mro__[1]
     overridden = [name for name, value in vars(type(planner)).items() if inspect.isfunction(value)]
     assert overridden == ["determine_resampling", "determine_segmentation_softmax_export_fn"]

@@ -12,7 +12,7 @@ import pytest
 
 from baseline.cli import main
 from baseline.network import planning
-from baseline.network.jobs import package_jobs
+from baseline.network.jobs import list_package_jobs
 from baseline.network.patches import set_environment
 from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
@@ -43,7 +43,7 @@ def preprocessed(monkeypatch: pytest.MonkeyPatch) -> list[NetworkPlan]:
 def test_another_plan_replaces_the_images(tmp_path: Path, preprocessed: list[NetworkPlan]) -> None:
     """The same plan once more does nothing."""
     work = planned_work(tmp_path)
-    for plan in (PLAN, PLAN, PLAN.changed(base_features=32)):
+    for plan in (PLAN, PLAN, PLAN.with_options(base_features=32)):
         plan_networks(work, plan, 1)
     assert [plan.base_features for plan in preprocessed] == [16, 32]
     assert [path.name for path in work.preprocessed.iterdir()] == ["image_2.b2nd"]
@@ -74,7 +74,7 @@ def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=found):
         plan_networks(work, PRESETS["nnunet"], 1)
     with pytest.raises(HecktorError, match=r"trained with --mirror-axes 2, now 0 1, expected the same"):
-        plan_networks(work, PLAN.changed(mirror_axes=(0, 1)), 1)
+        plan_networks(work, PLAN.with_options(mirror_axes=(0, 1)), 1)
     splits = read_json(work.splits_json)
     write_json(work.splits_json, splits | {"seed": 3, "folds": [["A-1"], ["A-2"], ["B-1"]]})
     with pytest.raises(HecktorError, match=r"trained with other images or splits"):
@@ -88,12 +88,12 @@ def test_starting_weights_after_the_training(tmp_path: Path, preprocessed: list[
     work, weights, other = planned_work(tmp_path), tmp_path / "weights.pth", tmp_path / "other.pth"
     weights.write_text("weights")
     other.write_text("other weights")
-    plan, others = (PLAN.changed(starting_weights=str(path)) for path in (weights, other))
+    plan, others = (PLAN.with_options(starting_weights=str(path)) for path in (weights, other))
     plan_networks(work, plan, 1)
-    *finals, last = [work.final(job.fold, job.backbone) for job in package_jobs(work)]
+    *finals, last = [work.final(job.fold, job.backbone) for job in list_package_jobs(work)]
     for final in finals:
         write_text(final, "network")
-    copied = PLAN.changed(starting_weights=str(weights.rename(tmp_path / "copy.pth")))
+    copied = PLAN.with_options(starting_weights=str(weights.rename(tmp_path / "copy.pth")))
     plan_networks(work, copied, 1)
     assert read_plan(work).starting_weights == copied.starting_weights
     with pytest.raises(HecktorError, match=r"weights\.pth: not found"):
@@ -114,7 +114,7 @@ def test_a_plan_on_coarser_images_than_its_preset_warns(tmp_path: Path, caplog: 
     plan_networks(work, PRESETS["nnunet"], 1)
     assert caplog.text == ""
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [3.0, 3.0, 3.0]}, "data": "images"})
-    plan_networks(work, PRESETS["nnunet"].changed(spacing_mm=(3.0, 3.0, 3.0)), 1)
+    plan_networks(work, PRESETS["nnunet"].with_options(spacing_mm=(3.0, 3.0, 3.0)), 1)
     assert caplog.text == ""
     assert plan_networks(work, PRESETS["nnunet"], 1).spacing_mm == (3.0, 3.0, 3.0)
     found = "spacing: found images of 3 3 3 mm for a plan of 1 1 1 mm, expected"

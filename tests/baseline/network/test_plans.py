@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from algorithm.network.backbones import BACKBONES, build_untrained_network
-from baseline.cli import parser
+from baseline.cli import make_parser
 from baseline.network.patches import set_environment
-from baseline.network.planning import digest_of_contents, write_plans
+from baseline.network.planning import digest_contents, write_plans
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan, store_plan
-from baseline.steps import plan_of, prepare_options
+from baseline.steps import make_plan, make_prepare_options
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.io.files import PHANTOM_MARKER, write_json
@@ -75,7 +75,7 @@ def test_presets(
     """64 voxels are halved four times before fewer than nnU-Net's least edge of four are left, 48 three times: five
     stages, whose features double up to the most. All presets have room for the whole image as their patch.
     """
-    plan = PRESETS[preset].changed(spacing_mm=(3.0, 3.0, 3.0))
+    plan = PRESETS[preset].with_options(spacing_mm=(3.0, 3.0, 3.0))
     assert PRESETS[preset].spacing_mm == ((3.0,) * 3 if preset == "short" else (1.0,) * 3)
     assert plan.memory_gb == memory_gb
     own = planned(work, plan)["3d_fullres"]
@@ -90,7 +90,7 @@ def test_presets(
 
 
 def test_options_override_nnunets_plan(work: WorkFolders) -> None:
-    plan = PRESETS["nnunet"].changed(
+    plan = PRESETS["nnunet"].with_options(
         spacing_mm=(3.0, 3.0, 3.0), batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1
     )
     own = planned(work, plan)["3d_fullres"]
@@ -137,8 +137,8 @@ def test_segresnet_of_an_odd_patch() -> None:
 
 
 def test_a_package_names_no_folder() -> None:
-    assert NetworkPlan(starting_weights="/home/me/a.pth").record()["starting_weights"] == "a.pth"
-    assert NetworkPlan().record() == {**NetworkPlan().identity(), "starting_weights": None}
+    assert NetworkPlan(starting_weights="/home/me/a.pth").to_record()["starting_weights"] == "a.pth"
+    assert NetworkPlan().to_record() == {**NetworkPlan().identity(), "starting_weights": None}
 
 
 def test_any_option_makes_another_plan() -> None:
@@ -150,9 +150,9 @@ def test_any_option_makes_another_plan() -> None:
         "trainer": "mine:Trainer", "starting_weights_digest": "digest",
     }  # fmt: skip
     assert other.keys() == full.keys() - {"starting_weights"}
-    plans = [plan, *(plan.changed(**{name: value}) for name, value in other.items())]
+    plans = [plan, *(plan.with_options(**{name: value}) for name, value in other.items())]
     assert len({json.dumps(one.identity(), sort_keys=True) for one in plans}) == len(plans)
-    assert plan.changed(starting_weights="/a.pth").identity() == plan.identity()
+    assert plan.with_options(starting_weights="/a.pth").identity() == plan.identity()
 
 
 @pytest.mark.parametrize("plan", [*PRESETS.values(), NetworkPlan(batch_size=3, trainer="a:B", mirror_axes=())])
@@ -184,19 +184,19 @@ def test_starting_weights_count_by_their_contents(tmp_path: Path) -> None:
     digests = []
     for name, content in (("a", "1"), ("a", "2"), ("b", "1")):
         (package / name).write_text(content)
-        digests.append(digest_of_contents(package))
+        digests.append(digest_contents(package))
     assert len(set(digests)) == 3
-    assert digest_of_contents(Path(shutil.copytree(package, tmp_path / "copy"))) == digests[-1]
+    assert digest_contents(Path(shutil.copytree(package, tmp_path / "copy"))) == digests[-1]
     copied = Path(shutil.copy(package / "a", tmp_path / "other.pth"))
     os.utime(copied, (1, 1))
-    assert digest_of_contents(copied) == digest_of_contents(package / "a")
+    assert digest_contents(copied) == digest_contents(package / "a")
     with pytest.raises(InputError, match=r"weights\.pth: not found"):
-        digest_of_contents(tmp_path / "weights.pth")
+        digest_contents(tmp_path / "weights.pth")
 
 
 def test_defaults_of_prepare() -> None:
     """The help does not import the options of `prepare`, and states their defaults itself."""
-    options = prepare_options(parser().parse_args(["prepare", "--work", "w", "--release", "r"]))
+    options = make_prepare_options(make_parser().parse_args(["prepare", "--work", "w", "--release", "r"]))
     assert all(getattr(options, one.name) == one.default for one in fields(options) if one.name != "release")
 
 
@@ -205,10 +205,10 @@ def test_defaults_of_prepare() -> None:
     [
         ("", NetworkPlan()),
         ("--preset nnunet", PRESETS["nnunet"]),
-        ("--epochs 3 --preset resenc-l --batch-size 4", PRESETS["resenc-l"].changed(epochs=3, batch_size=4)),
+        ("--epochs 3 --preset resenc-l --batch-size 4", PRESETS["resenc-l"].with_options(epochs=3, batch_size=4)),
         ("--learning-rate 0.1", NetworkPlan(learning_rate=0.1)),
         ("--mirror-axes 2 0 0", NetworkPlan(mirror_axes=(0, 2))),
-        ("--preset nnunet --mirror-axes", PRESETS["nnunet"].changed(mirror_axes=())),
+        ("--preset nnunet --mirror-axes", PRESETS["nnunet"].with_options(mirror_axes=())),
         ("--backbones segresnet unet", BOTH),
         ("--channels mean", NetworkPlan(channels="mean")),
         ("--dimensions 2 --channels PET", NetworkPlan(dimensions=2, channels="PET")),
@@ -225,14 +225,14 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
     phantoms, patients = tmp_path / "phantoms", tmp_path / "release"
     patients.mkdir()
     write_json(phantoms / PHANTOM_MARKER, {})
-    arguments = parser().parse_args(["plan", "--work", "w", *words.split()])
-    assert plan_of(arguments, str(phantoms)) == expected
+    arguments = make_parser().parse_args(["plan", "--work", "w", *words.split()])
+    assert make_plan(arguments, str(phantoms)) == expected
     if "--preset" in words:
-        assert plan_of(arguments, str(patients)) == expected
+        assert make_plan(arguments, str(patients)) == expected
     else:
         found = r"^--preset: not given, and release holds no phantoms, expected nnunet, resenc-m or resenc-l \(short,"
         with pytest.raises(HecktorError, match=found):
-            plan_of(arguments, str(patients))
+            make_plan(arguments, str(patients))
 
 
 @pytest.mark.parametrize(
@@ -245,4 +245,4 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
 )
 def test_options_without_effect(words: str, message: str) -> None:
     with pytest.raises(HecktorError, match=message):
-        plan_of(parser().parse_args(["plan", "--work", "w", "--preset", "short", *words.split()]), "release")
+        make_plan(make_parser().parse_args(["plan", "--work", "w", "--preset", "short", *words.split()]), "release")

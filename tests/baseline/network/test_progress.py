@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from baseline import cli, steps
-from baseline.network.progress import duration, epoch_line, epoch_seconds
+from baseline.network.progress import format_duration, format_epoch, read_epoch_seconds
 from contract.errors import HecktorError
 from tests.signals import reset_signals
 
@@ -35,9 +35,9 @@ class Log:
 
 def test_the_line_by_hand() -> None:
     """8 of 20 epochs are left, at the median of the latest ten epochs: 8 minutes."""
-    seconds = epoch_seconds(Log())
+    seconds = read_epoch_seconds(Log())
     assert sum(seconds) == 3600 + 11 * 60
-    assert epoch_line("fold 3 (unet)", 20, Log(), seconds) == (
+    assert format_epoch("fold 3 (unet)", 20, Log(), seconds) == (
         "fold 3 (unet): epoch 12 of 20, loss -0.250, validation -0.125, pseudo-Dice GTVp 0.712, GTVn nan; 8 min 00 s left"
     )
 
@@ -48,16 +48,16 @@ def test_the_line_by_hand() -> None:
      (86_399, "1 d 00 h"), (183_600, "2 d 03 h")],
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
 # A pool's shutdown waits forever if Ctrl-C interrupted a worker in the middle of an answer.
 POOL = """
 import os, signal, time
-from baseline.network.progress import end_at_once
+from baseline.network.progress import exit_at_interrupt
 
-with end_at_once("made anew"):
+with exit_at_interrupt("made anew"):
     try:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(600)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: MakeTrainer) -> None:
     for batch_dice in (True, False):
-        plan = UNET.changed(batch_dice=batch_dice)
+        plan = UNET.with_options(batch_dice=batch_dice)
         set_environment(planned, augmentation_workers=1)  # the planner takes it for threads
         plans = write_plans(plan, planned.preprocessed / "dice.json")
         images = read_json(planned.plans)["configurations"]["3d_fullres"]["data_identifier"]
@@ -65,7 +65,7 @@ def test_training_starts_from_a_checkpoint(make_trainer: MakeTrainer, tmp_path: 
 
     source, path = make_trainer(UNET), tmp_path / "checkpoint.pth"
     source.save_checkpoint(str(path))
-    ours, theirs = make_trainer(UNET.changed(starting_weights=str(path)), fold=1), make_trainer(UNET, fold=1)
+    ours, theirs = make_trainer(UNET.with_options(starting_weights=str(path)), fold=1), make_trainer(UNET, fold=1)
     load_pretrained_weights(theirs.network, str(path))
     own = theirs.network.state_dict()
     for name, tensor in ours.network.state_dict().items():
@@ -140,13 +140,13 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
     results folder and checkpoints are ours. A subclass of ours works, too.
     """
     assert make_trainer(UNET).loss.loss.dc.smooth == 1e-5
-    trainer = make_trainer(UNET.changed(trainer="my_trainers:Mine"))
+    trainer = make_trainer(UNET.with_options(trainer="my_trainers:Mine"))
     assert trainer.loss.loss.dc.smooth == 0
     assert isinstance(trainer.optimizer, torch.optim.AdamW)
     assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.5
     assert (trainer.num_epochs, trainer.save_every) == (UNET.epochs, 5)
     assert Path(trainer.output_folder).parts[-2] == "HecktorTrainer__hecktorPlans__3d_fullres"
-    ours = make_trainer(UNET.changed(trainer="my_trainers:Ours"))
+    ours = make_trainer(UNET.with_options(trainer="my_trainers:Ours"))
     assert type(ours.optimizer) is torch.optim.Adam
 
 
@@ -170,12 +170,12 @@ def test_a_trainer_that_is_none(planned: WorkFolders, name: str, found: str) -> 
         HecktorError,
         match=rf"^{expected}.*expected a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class",
     ):
-        check_trainer(PLAN.changed(trainer=name))
+        check_trainer(PLAN.with_options(trainer=name))
 
 
 def test_a_variant_without_augmentation(make_trainer: MakeTrainer) -> None:
     """The patch has no margin and stays as it is; inference does not mirror. The learning rate is the preset's."""
-    trainer = make_trainer(UNET.changed(trainer="nnUNetTrainerNoDA"))
+    trainer = make_trainer(UNET.with_options(trainer="nnUNetTrainerNoDA"))
     patch = trainer.configuration_manager.patch_size
     rotation, dummy, initial, mirrors = trainer.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
     assert (list(initial), mirrors, trainer.inference_allowed_mirroring_axes) == (list(patch), None, None)
@@ -200,13 +200,13 @@ def test_a_trainers_own_learning_rate_wins_unless_one_is_given(
     make_trainer: MakeTrainer, options: dict[str, Any], rate: float
 ) -> None:
     """`short` has 0.001. All are AdamW; that of nnU-Net's variants has `amsgrad`."""
-    optimiser = make_trainer(UNET.changed(**options)).optimizer
+    optimiser = make_trainer(UNET.with_options(**options)).optimizer
     assert type(optimiser) is torch.optim.AdamW
     assert optimiser.param_groups[0]["lr"] == rate
     assert optimiser.param_groups[0]["amsgrad"] is ("trainer" in options)
 
 
 def test_an_absent_pet_beside_a_variant_with_its_own_augmentation(planned: WorkFolders) -> None:
-    check_trainer(UNET.changed(trainer="nnUNetTrainerDiceTopK10Loss", pet_dropout=0.1))
+    check_trainer(UNET.with_options(trainer="nnUNetTrainerDiceTopK10Loss", pet_dropout=0.1))
     with pytest.raises(HecktorError, match=r"^--pet-dropout: found with nnUNetTrainerNoDA, which replaces the augment"):
-        check_trainer(UNET.changed(trainer="nnUNetTrainerNoDA", pet_dropout=0.1))
+        check_trainer(UNET.with_options(trainer="nnUNetTrainerNoDA", pet_dropout=0.1))

@@ -9,7 +9,7 @@ import numpy as np
 from algorithm.masks.postprocessing import LesionMeasures
 from baseline.postprocessing.record import SCORE
 from baseline.postprocessing.step import fit_volumes
-from baseline.postprocessing.volumes import LesionTable, MaskCohort, PatientLesions, minimum_volumes, score_of
+from baseline.postprocessing.volumes import LesionTable, MaskCohort, PatientLesions, find_min_volumes, make_mask_score
 from baseline.release.splits import Splits
 from contract.editions import load_edition
 from contract.packages import NO_RULES
@@ -22,7 +22,9 @@ _TRUE = 0.43
 def null_cohort(patients: int, seed: int) -> MaskCohort:
     """Patients of four centres with a GTVp, a true node and uncertain ones whose measures say nothing of the truth."""
     rng = np.random.default_rng(seed)
-    return MaskCohort([_patient(number, rng) for number in range(patients)], score_of(load_edition("hecktor2025")))
+    return MaskCohort(
+        [_patient(number, rng) for number in range(patients)], make_mask_score(load_edition("hecktor2025"))
+    )
 
 
 def _patient(number: int, rng: np.random.Generator) -> PatientLesions:
@@ -57,7 +59,7 @@ def main(cohorts: int, patients: int) -> None:
         cohort = null_cohort(patients, seed)
         result = fit_volumes(cohort, splits_of(cohort))
         gains = [result["cross_fitted"][split][SCORE].difference.value for split in ("folds", "centres")]
-        gaining += minimum_volumes(cohort, np.ones(patients)) != NO_RULES and min(gains) > 0
+        gaining += find_min_volumes(cohort, np.ones(patients)) != NO_RULES and min(gains) > 0
         stored += result["rules"] != NO_RULES
     sys.stdout.write(
         f"{cohorts} cohorts of {patients}: {gaining} with a volume and both gains above 0, {stored} stored\n"

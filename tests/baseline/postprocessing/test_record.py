@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline.cache import cache
+from baseline.cache import store_cached
 from baseline.postprocessing.record import pack_rules
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
@@ -39,12 +39,12 @@ def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> 
     heads, rules_json = tmp_path / "heads.json", tmp_path / "postprocessing.json"
     assert pack_rules(None, heads, EDITION) == ({}, [])
     write_json(rules_json, record_json(RULES))
-    cache(tmp_path / "features.json", "key", {"A-1": {}})
+    store_cached(tmp_path / "features.json", "key", {"A-1": {}})
     rules, (note,) = pack_rules(None, heads, EDITION)
     assert rules == {}
     assert note.startswith(
         "the heads were fitted after the postprocessing rules of postprocessing.json, which are not packed; "
     )
     assert note.endswith(f"add --postprocessing {rules_json}")
-    cache(tmp_path / "features.json", "masks of the user's own", {"A-1": {}})
+    store_cached(tmp_path / "features.json", "masks of the user's own", {"A-1": {}})
     assert pack_rules(None, heads, EDITION) == ({}, [])

@@ -11,13 +11,13 @@ from scipy import ndimage
 
 from algorithm.heads.documents import Features
 from algorithm.masks.segmentation import REMOVED
-from baseline.cache import cache
+from baseline.cache import store_cached
 from baseline.postprocessing import step
-from baseline.postprocessing.record import postprocessing_lines, read_record, rules_in_use
-from baseline.postprocessing.step import filter_patient, follow, keep_all, postprocess
+from baseline.postprocessing.record import load_rules_in_use, read_record, summarise_postprocessing
+from baseline.postprocessing.step import copy_unfiltered, filter_patient, postprocess, transfer_removal
 from baseline.release.cases import ReleaseCase, image_path, label_path, write_cases
 from baseline.release.splits import load_or_make_splits, read_splits
-from baseline.report.page import postprocessing_section
+from baseline.report.page import format_postprocessing
 from baseline.work import WorkFolders
 from contract import labels
 from contract.images.geometry import Geometry
@@ -37,7 +37,7 @@ def directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> 
     write_json(work.prepare_json, {"options": {"release": "r", "edition": "hecktor2025", "spacing_mm": [4, 4, 4]}})
     load_or_make_splits(work.splits_json, cases, (), folds=3, seed=7)
     features: dict[str, Features] = {case.patient_id: {"gtvn_count": -1.0} for case in cases}
-    cache(work.unfiltered_features_json, "measured", features)
+    store_cached(work.unfiltered_features_json, "measured", features)
     return cases, work, features
 
 
@@ -52,7 +52,7 @@ def test_rules_masks_and_features_are_written(filtered: tuple[Directory, dict[st
     (cases, work, measured), features = filtered
     record = read_record(work.postprocessing_json)
     assert record.why_not == ""
-    assert record.rules.as_json() == rules_in_use(work) != {}
+    assert record.rules.as_json() == load_rules_in_use(work) != {}
     assert record.patients == 36
     assert read_json(work.features_json)["result"] == features
     changed = 0
@@ -73,14 +73,14 @@ def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Direct
     gain = record.cross_fitted["centres"]["score"]
     assert gain.filtered - gain.unfiltered == pytest.approx(gain.difference.value)
     assert gain.difference.ci95_low > 0
-    assert "score, volumes found without the patient's centre" in postprocessing_lines(work)
+    assert "score, volumes found without the patient's centre" in summarise_postprocessing(work)
     assert [len(of_split) for of_split in record.cross_fitted.values()] == [4, 4]  # the score and three metrics
 
 
 def test_the_report_shows_rules_and_gains(filtered: tuple[Directory, dict[str, Features]]) -> None:
     (_, work, _), _ = filtered
     record = read_record(work.postprocessing_json)
-    html = postprocessing_section(record)
+    html = format_postprocessing(record)
     assert "Minimum volumes of 26-connected lesions" in html
     for heading in ("Rules of the package", "Filtered"):
         assert heading in html
@@ -105,9 +105,9 @@ def test_too_few_patients_or_one_centre_end_in_a_plain_line(
 ) -> None:
     cases, work, measured = directory(tmp_path, patients, centres)
     assert postprocess(work, measured) == measured
-    assert postprocessing_lines(work) == f"no postprocessing rules: {why}"
-    assert rules_in_use(work) is None
-    assert f"{why}." in postprocessing_section(read_record(work.postprocessing_json))
+    assert summarise_postprocessing(work) == f"no postprocessing rules: {why}"
+    assert load_rules_in_use(work) is None
+    assert f"{why}." in format_postprocessing(read_record(work.postprocessing_json))
     assert work.mask(cases[0].patient_id).read_bytes() == work.raw_mask(cases[0].patient_id).read_bytes()
 
 
@@ -117,13 +117,13 @@ def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
         reference = read_volume(label_path(work.raw, case), np.uint8).array
         write_mask(label_path(work.raw, case), np.where(reference == labels.GTVN, 0, reference).astype(np.uint8), GRID)
     assert postprocess(work, measured) == measured
-    assert postprocessing_lines(work) == "no postprocessing rules: no reference has a GTVn"
+    assert summarise_postprocessing(work) == "no postprocessing rules: no reference has a GTVn"
 
 
 def test_without_the_step_masks_stay_unfiltered(tmp_path: Path) -> None:
     cases, work, measured = directory(tmp_path, 3)
-    assert keep_all(work, measured) == measured
-    assert rules_in_use(work) is None
+    assert copy_unfiltered(work, measured) == measured
+    assert load_rules_in_use(work) is None
     for case in cases:
         assert work.mask(case.patient_id).read_bytes() == work.raw_mask(case.patient_id).read_bytes()
 
@@ -148,16 +148,16 @@ def test_each_mask_has_the_rules_that_were_found_without_its_fold(
                 assert np.sum(after == labels.GTVN) < 0.02 * np.sum(before == labels.GTVN)
                 assert np.sum(after == labels.GTVP) > 0.98 * np.sum(before == labels.GTVP)
             assert features[name]["gtvn_count"] == (-1 if number == 2 else 0)
-    assert rules_in_use(work) == package.as_json()
+    assert load_rules_in_use(work) == package.as_json()
 
 
 def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> None:
     _, work, _ = directory(tmp_path, 3)
     write_json(work.postprocessing_json, record_json({"gtvn_volume_ml": 1.0}, made_from="one"))
-    cache(work.features_json, "another", {})
-    assert rules_in_use(work) is None
-    cache(work.features_json, "one", {})
-    assert rules_in_use(work) == {"gtvn_volume_ml": 1.0}
+    store_cached(work.features_json, "another", {})
+    assert load_rules_in_use(work) is None
+    store_cached(work.features_json, "one", {})
+    assert load_rules_in_use(work) == {"gtvn_volume_ml": 1.0}
 
 
 def test_each_voxel_follows_the_nearest_lesion() -> None:
@@ -168,7 +168,7 @@ def test_each_voxel_follows_the_nearest_lesion() -> None:
     places[1, 1, 1:3], places[1, 1, 5:7], places[1, 1, 9:11] = REMOVED, 2, 1
     mask = np.zeros(ct.array_shape, dtype=np.uint8)
     mask[2, 2, 1:6], mask[2, 2, 9:14], mask[2, 2, 17:22] = 2, 2, 1
-    after = follow(Volume(mask, ct), places, grid)
+    after = transfer_removal(Volume(mask, ct), places, grid)
     assert not after[2, 2, 1:6].any()
     assert after[2, 2, 9:14].tolist() == [2] * 5
     assert after[2, 2, 17:22].tolist() == [1] * 5

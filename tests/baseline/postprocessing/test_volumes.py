@@ -17,10 +17,10 @@ from baseline.postprocessing.volumes import (
     LesionTable,
     MaskCohort,
     PatientLesions,
-    cross_fitted,
-    gains,
-    minimum_volumes,
-    score_of,
+    cross_fit_volumes,
+    estimate_gains,
+    find_min_volumes,
+    make_mask_score,
 )
 from baseline.release.cases import ReleaseCase, label_path
 from baseline.work import WorkFolders
@@ -68,7 +68,7 @@ def patient(number: int, centre: str, lesions: list[Row]) -> PatientLesions:
 
 
 def scored(patients: list[PatientLesions]) -> MaskCohort:
-    return MaskCohort(patients, score_of(EDITION))
+    return MaskCohort(patients, make_mask_score(EDITION))
 
 
 def everyone(cohort: MaskCohort) -> np.ndarray:
@@ -83,12 +83,12 @@ def separable() -> MaskCohort:
 
 def test_the_score_of_2025_weighs_metrics_as_its_nested_borda() -> None:
     """Half GTVp; the other half is that of the nested Borda of GTVn's aggregated DSC and F1."""
-    assert score_of(EDITION).weights == {"gtvp_dsc_mean": 0.5, "gtvn_dsc_agg": 0.25, "gtvn_f1_agg": 0.25}
+    assert make_mask_score(EDITION).weights == {"gtvp_dsc_mean": 0.5, "gtvn_dsc_agg": 0.25, "gtvn_f1_agg": 0.25}
 
 
 def test_the_score_of_2026_is_that_of_its_masks() -> None:
     """0.25 x half for each mean DSC; stages and the C-index are other answers."""
-    weights = score_of(load_edition("hecktor2026")).weights
+    weights = make_mask_score(load_edition("hecktor2026")).weights
     assert weights == pytest.approx({"gtvp_dsc_mean": 0.125, "gtvn_dsc_mean": 0.125})
 
 
@@ -97,7 +97,7 @@ def test_the_score_of_a_ranking_by_cases_is_that_of_its_metric() -> None:
     content["scoring"]["segmentation"]["ranking"]["schemes"]["nested_borda"] = {
         "borda": [{"mean_case_rank": "gtvp_dsc_mean"}, {"significant_wins": "gtvn_f1_agg"}]
     }
-    assert score_of(parse_edition(content, "own.json")).weights == {"gtvp_dsc_mean": 0.5, "gtvn_f1_agg": 0.5}
+    assert make_mask_score(parse_edition(content, "own.json")).weights == {"gtvp_dsc_mean": 0.5, "gtvn_f1_agg": 0.5}
 
 
 def test_a_volume_that_separates_false_nodes_is_found() -> None:
@@ -106,9 +106,9 @@ def test_a_volume_that_separates_false_nodes_is_found() -> None:
     Both 1.5 and 2 ml separate: the smaller one is taken.
     """
     cohort = separable()
-    rules = minimum_volumes(cohort, everyone(cohort))
+    rules = find_min_volumes(cohort, everyone(cohort))
     assert rules == PostprocessingRules(gtvn_volume_ml=1.5)
-    figures = gains(cohort, cohort.counts(rules), seed=1)[SCORE]
+    figures = estimate_gains(cohort, cohort.counts(rules), seed=1)[SCORE]
     before = 0.5 + (2 * 439 / 918 + 2 / 3) / 4
     assert (figures.unfiltered, figures.filtered) == (pytest.approx(before), pytest.approx(1))
     assert figures.difference.ci95_low is not None
@@ -120,14 +120,14 @@ def test_both_labels_have_a_volume_of_their_own() -> None:
     """A false GTVp of 1 ml beside the same nodes."""
     lesions = [lesion(1, 20, True), lesion(1, 1, False), lesion(2, 10, True), lesion(2, 1, False)]
     cohort = scored([patient(number, f"C{number % 4}", lesions) for number in range(40)])
-    found = minimum_volumes(cohort, everyone(cohort))
+    found = find_min_volumes(cohort, everyone(cohort))
     assert found == PostprocessingRules(gtvp_volume_ml=1.5, gtvn_volume_ml=1.5)
     assert float(cohort.total(found)(np.ones((1, 40)))[0]) == pytest.approx(1)
 
 
 def test_without_false_lesions_there_are_no_rules() -> None:
     cohort = scored([patient(n, f"C{n % 3}", [lesion(1, 20, True), lesion(2, 10, True)]) for n in range(30)])
-    assert minimum_volumes(cohort, everyone(cohort)) == NO_RULES
+    assert find_min_volumes(cohort, everyone(cohort)) == NO_RULES
 
 
 def test_a_gain_within_its_noise_is_not_taken() -> None:
@@ -135,9 +135,9 @@ def test_a_gain_within_its_noise_is_not_taken() -> None:
     plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 1, False), lesion(2, 1, True)
     more = [[*plain, false], [*plain, false], [*plain, true]]
     cohort = scored([patient(number, f"C{number % 3}", nodes) for number, nodes in enumerate([plain] * 37 + more)])
-    gain = gains(cohort, cohort.counts(PostprocessingRules(gtvn_volume_ml=1.5)), seed=1)[SCORE].difference
+    gain = estimate_gains(cohort, cohort.counts(PostprocessingRules(gtvn_volume_ml=1.5)), seed=1)[SCORE].difference
     assert 0.001 < gain.value < 0.01
-    assert minimum_volumes(cohort, everyone(cohort)) == NO_RULES
+    assert find_min_volumes(cohort, everyone(cohort)) == NO_RULES
 
 
 def test_the_expected_gain_decides() -> None:
@@ -162,7 +162,7 @@ def test_the_expected_gain_decides() -> None:
 @pytest.mark.parametrize("edition", ["hecktor2025", "hecktor2026"])
 def test_the_least_gain_is_relative_to_the_weights_of_masks(edition: str) -> None:
     """A limit that is a thousandth of the weights: 0.001 in 2025, 0.00025 in 2026."""
-    score = score_of(load_edition(edition))
+    score = make_mask_score(load_edition(edition))
     assert score.min_gain == pytest.approx({"hecktor2025": 0.001, "hecktor2026": 0.00025}[edition])
 
 
@@ -174,8 +174,8 @@ def test_a_gain_of_2026_is_not_held_to_the_weights_of_2025() -> None:
     for number, expected in ((8, NO_RULES), (40, PostprocessingRules(gtvn_volume_ml=1.5))):
         nodes = [[*plain, false]] * number + [plain] * (400 - number)
         patients = [patient(place, f"C{place % 4}", lesions) for place, lesions in enumerate(nodes)]
-        cohort = MaskCohort(patients, score_of(load_edition("hecktor2026")))
-        assert minimum_volumes(cohort, everyone(cohort)) == expected
+        cohort = MaskCohort(patients, make_mask_score(load_edition("hecktor2026")))
+        assert find_min_volumes(cohort, everyone(cohort)) == expected
 
 
 def test_a_gain_with_its_interval_above_0_is_stored() -> None:
@@ -189,8 +189,8 @@ def test_a_gain_with_its_interval_above_0_is_stored() -> None:
 def test_a_fold_without_references_has_the_rules_of_all_patients() -> None:
     """None of them is its own."""
     cohort = separable()
-    _, rules = cross_fitted(cohort, {"fold 0": ["no reference"]})
-    assert rules == {"fold 0": minimum_volumes(cohort, everyone(cohort))}
+    _, rules = cross_fit_volumes(cohort, {"fold 0": ["no reference"]})
+    assert rules == {"fold 0": find_min_volumes(cohort, everyone(cohort))}
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_rules_of_null_cohorts_cost_nothing_on_other_patients() -> None:
     before = float(new.total(NO_RULES)(everyone(new)[None])[0])
     for seed in range(40):
         cohort, rules = null_cohort(40, seed), NO_RULES
-        if minimum_volumes(cohort, everyone(cohort)) != NO_RULES:
+        if find_min_volumes(cohort, everyone(cohort)) != NO_RULES:
             rules = fit_volumes(cohort, splits_of(cohort))["rules"]
         changes.append(float(new.total(rules)(everyone(new)[None])[0]) - before)
     assert any(changes)
@@ -213,7 +213,7 @@ def test_cross_fitted_rules_come_from_the_other_patients() -> None:
     nodes = [lesion(1, 20, True), lesion(2, 10, True), lesion(2, 1, False)]
     normal = [patient(number, f"C{number % 3}", nodes) for number in range(36)]
     odd = [patient(100 + n, "C3", [lesion(1, 20, True), lesion(2, 1, True)]) for n in range(4)]
-    counts, rules = cross_fitted(scored([*normal, *odd]), {"odd": [one.patient_id for one in odd]})
+    counts, rules = cross_fit_volumes(scored([*normal, *odd]), {"odd": [one.patient_id for one in odd]})
     assert rules["odd"].gtvn_volume_ml == 1.5
     assert counts[36:, 4].tolist() == [0, 0, 0, 0]
     assert counts[:36, 4].tolist() == [2] * 36  # of no group, so unfiltered

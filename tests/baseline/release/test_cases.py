@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baseline.release.cases import head_answers, read_cases, read_release, write_cases
+from baseline.release.cases import list_head_specs, read_cases, read_release, write_cases
 from baseline.release.clinical import read_values
 from baseline.work import WorkFolders
 from contract.editions import load_edition
@@ -52,8 +52,8 @@ def test_one_record_a_patient(release: Path) -> None:
     first, second = read.cases
     assert (first.patient_id, first.centre, first.outcomes) == ("CHUM-002", "CHUM", {"HPV Status": False})
     assert (second.patient_id, second.centre, second.outcomes) == ("MDA-001", "MDA", {"Relapse": True, "RFS": 320.0})
-    rfs, hpv = head_answers(EDITION)
-    assert [(case.has(rfs), case.outcome(rfs), case.outcome(hpv)) for case in read.cases] == [
+    rfs, hpv = list_head_specs(EDITION)
+    assert [(case.has_outcome(rfs), case.get_outcome(rfs), case.get_outcome(hpv)) for case in read.cases] == [
         (False, None, False), (True, True, None)]  # fmt: skip
     assert tuple(first.patient.values[name] for name in ("age_years", "gender", "m_stage", "tobacco")) == (
         70.5, 0, "M1", 1)  # fmt: skip

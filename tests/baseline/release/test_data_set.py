@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithm.case.inputs import Notices
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import PreparedCase, read_training_case, smallest_lesions
+from baseline.release.data_set import PreparedCase, find_min_lesion_sizes, read_training_case
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
@@ -43,6 +43,6 @@ def test_the_smallest_lesions_of_references_by_hand() -> None:
     """
     nodes = [0.02, *(0.8 + n for n in range(100))]
     halves = reference([1.0 + n for n in range(50)], nodes[:40]), reference([51.0 + n for n in range(51)], nodes[40:])
-    assert smallest_lesions(halves) == MinLesionSizes(gtvp_ml=0.5, gtvn_ml=0.2)
-    assert smallest_lesions([reference([0.04], [90.0])]) == MinLesionSizes(gtvp_ml=0.065, gtvn_ml=0.524)
-    assert smallest_lesions([reference([], [])]) == DEFAULT_MIN_LESION_SIZES
+    assert find_min_lesion_sizes(halves) == MinLesionSizes(gtvp_ml=0.5, gtvn_ml=0.2)
+    assert find_min_lesion_sizes([reference([0.04], [90.0])]) == MinLesionSizes(gtvp_ml=0.065, gtvn_ml=0.524)
+    assert find_min_lesion_sizes([reference([], [])]) == DEFAULT_MIN_LESION_SIZES

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from baseline.release.cases import read_release
-from baseline.release.prepare import find_problems, sound_cases
-from baseline.release.problems import patients_with_errors
+from baseline.release.prepare import find_problems, select_sound_cases
+from baseline.release.problems import list_patients_with_errors
 from baseline.work import WorkFolders
 from contract.errors import InputError
 from contract.release.tables import Problem
@@ -53,9 +53,9 @@ def test_each_fault_is_named_and_nothing_else(faulty: tuple[Path, list[Expected]
     assert [problem.is_error for problem in problems] == sorted((p.is_error for p in problems), reverse=True)
     assert find_problems(release, WorkFolders(tmp_path / "work"), jobs=1) == problems
     with pytest.raises(InputError, match=r"^release: \d+ errors"):
-        sound_cases(release, problems, keep_going=False)
-    sound = {case.patient_id for case in sound_cases(release, problems, keep_going=True)}
+        select_sound_cases(release, problems, keep_going=False)
+    sound = {case.patient_id for case in select_sound_cases(release, problems, keep_going=True)}
     left_out = {patient for severity, _, patient, _, _ in expected if severity == "error"}
-    assert set(patients_with_errors(problems)) == left_out
+    assert set(list_patients_with_errors(problems)) == left_out
     assert sound == {case.patient_id for case in release.cases} - left_out
     assert {"MDA-001", "CHUM-001"} <= sound

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline.release.problems import as_text, in_order, patients_with_errors, write_problems
+from baseline.release.problems import format_problems, list_patients_with_errors, sort_problems, write_problems
 from contract.release.tables import Problem
 
 BAD = Problem("error", "suv", "B-2", "Task 1/B-2/B-2__PT.nii.gz", "all voxels are zero", "SUV")
@@ -15,20 +15,20 @@ ODD = Problem("warning", "labels", "A-1", "Task 1/A-1/A-1.nii.gz", "an empty mas
 
 
 def test_errors_come_first_then_patients_and_nothing_twice() -> None:
-    assert in_order([ODD, BAD, WORSE, BAD]) == (WORSE, BAD, ODD)
-    assert patients_with_errors([ODD, BAD, WORSE]) == ("B-2",)
+    assert sort_problems([ODD, BAD, WORSE, BAD]) == (WORSE, BAD, ODD)
+    assert list_patients_with_errors([ODD, BAD, WORSE]) == ("B-2",)
 
 
 def test_the_table_aligns_and_wraps_below_its_text() -> None:
     long = Problem("error", "suv", "B-2", "x", " ".join(["word"] * 30), "less")
-    assert as_text([long]).splitlines() == [
+    assert format_problems([long]).splitlines() == [
         "Errors (1)",
         "  B-2  suv  x: " + " ".join(["word"] * 20),
         "            " + " ".join(["word"] * 9) + " word, expected less",
         "",
         "release: 1 error, 0 warnings",
     ]
-    lines = as_text([WORSE, BAD, ODD]).splitlines()
+    lines = format_problems([WORSE, BAD, ODD]).splitlines()
     assert lines[1:3] == [
         "       csv-missing  Task 2: 0 CSV files, expected one",
         "  B-2  suv          Task 1/B-2/B-2__PT.nii.gz: all voxels are zero, expected SUV",

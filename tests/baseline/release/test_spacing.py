@@ -92,7 +92,7 @@ def test_a_training_without_a_spacing_keeps_that_of_the_images(
     root = planned_work(tmp_path).root if prepared else tmp_path
     check = MagicMock(side_effect=CheckBegunError)
     monkeypatch.setattr(pipeline, "check_release", check)
-    monkeypatch.setattr(pipeline, "_intention", lambda *_: "steps")
+    monkeypatch.setattr(pipeline, "_describe_plan", lambda *_: "steps")
     options = TrainingOptions(root, root / "package", PrepareOptions("r"), PRESETS["nnunet"])
     command = [
         "all",

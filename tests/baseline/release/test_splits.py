@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from baseline.release.cases import ReleaseCase
 from baseline.release.splits import (
     Splits,
-    as_nnunet_splits,
+    derive_seed,
     load_or_make_splits,
     make_balanced_folds,
+    make_nnunet_splits,
     make_splits,
     read_splits,
-    seed_of,
 )
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError
@@ -53,7 +53,7 @@ def cases_of(strata: list[Stratum], masks: Callable[[int], bool] = lambda n: Tru
 
 def statuses(case: ReleaseCase) -> tuple[object, ...]:
     """Relapse and HPV status."""
-    return tuple(case.outcome(answer) for answer in ANSWERS)
+    return tuple(case.get_outcome(answer) for answer in ANSWERS)
 
 
 def spread(folds: tuple[tuple[str, ...], ...], value: dict[str, object]) -> int:
@@ -106,7 +106,7 @@ def test_no_patient_and_no_centre_leaks(strata: list[Stratum], folds: int, seed:
     centre = {case.patient_id: case.centre for case in cases}
     dealt = make_balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
     splits = Splits(seed=seed, folds=dealt, centres=make_splits(cases, ANSWERS, 2, seed).centres)
-    entries = as_nnunet_splits(splits, centre)
+    entries = make_nnunet_splits(splits, centre)
     assert len(entries) == len(splits.names) == len(splits.held_out)
     for entry in entries:
         assert not set(entry["train"]) & set(entry["val"])
@@ -200,13 +200,13 @@ def test_patients_without_a_mask_are_held_out_but_not_the_networks() -> None:
     cases = cohort()
     splits = make_splits(cases, ANSWERS, 3, 0)
     with_mask = [case.patient_id for case in cases if case.centre == "MDA"]
-    entries = as_nnunet_splits(Splits(seed=0, folds=splits.folds, centres={}), with_mask)
+    entries = make_nnunet_splits(Splits(seed=0, folds=splits.folds, centres={}), with_mask)
     assert all(set(entry["train"]) | set(entry["val"]) == set(with_mask) for entry in entries)
-    without_chum, without_mda = as_nnunet_splits(splits, with_mask)[3:]
+    without_chum, without_mda = make_nnunet_splits(splits, with_mask)[3:]
     assert without_chum == {"train": sorted(with_mask), "val": []}
     assert without_mda == {"train": [], "val": sorted(with_mask)}
     with pytest.raises(HecktorError, match=r"fold \d: no patient with a reference mask in '(train|val)'"):
-        as_nnunet_splits(splits, with_mask[:1])
+        make_nnunet_splits(splits, with_mask[:1])
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_fewer_patients_than_folds(patients: int, message: str) -> None:
 def test_no_two_networks_start_alike() -> None:
     """Ten seeds, ten folds, two backbones and two processes: 400 different seeds, which PyTorch and numpy accept."""
     seeds = {
-        seed_of(seed, fold, backbone, rank)
+        derive_seed(seed, fold, backbone, rank)
         for seed in range(10)
         for fold in range(10)
         for backbone in ("unet", "segresnet")
@@ -235,4 +235,4 @@ def test_no_two_networks_start_alike() -> None:
     }
     assert len(seeds) == 400
     assert 0 <= min(seeds) <= max(seeds) < 2**32
-    assert seed_of(3, 1, "unet") == seed_of(3, 1, "unet")
+    assert derive_seed(3, 1, "unet") == derive_seed(3, 1, "unet")

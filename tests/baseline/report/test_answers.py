@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from baseline.cli import main
-from baseline.fit import heads_key
+from baseline.fit import compute_heads_key
 from baseline.network.out_of_fold import write_probabilities
 from baseline.release.cases import ReleaseCase, image_path, read_cases, write_cases
 from baseline.work import WorkFolders
@@ -52,7 +52,7 @@ def answers(risks: tuple[float, ...], hpv: tuple[bool, ...] | None) -> dict[str,
 def write_heads(work: WorkFolders, content: dict[str, Any]) -> None:
     """Write the out-of-fold answers of heads that were fitted on the present masks."""
     write_json(work.heads_json, {})
-    made_from = heads_key(work, read_cases(work))
+    made_from = compute_heads_key(work, read_cases(work))
     write_json(work.cross_validation_json, content | {"made_from": made_from})
 
 

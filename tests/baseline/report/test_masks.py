@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baseline.postprocessing.volumes import mask_metric_titles
+from baseline.postprocessing.volumes import list_mask_metric_titles
 from baseline.release.cases import ReleaseCase
-from baseline.report.masks import mask_edition, mean_dsc, score_masks, worst_cases
+from baseline.report.masks import draw_worst_cases, mean_dsc, score_masks, write_mask_edition
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
@@ -50,10 +50,10 @@ def test_scores_and_the_worst_case(trained: tuple[WorkFolders, list[ReleaseCase]
     """GTVp: 32 of 64 voxels in common, DSC 0.5, and 1: mean 0.75. GTVn is exact. Means of both: 0.75 and 1."""
     work, cases = trained
     report = score_masks(work, cases, EDITION, seed=0, jobs=1)
-    values = {name: report["aggregates"][name]["value"] for name in mask_metric_titles(EDITION)}
+    values = {name: report["aggregates"][name]["value"] for name in list_mask_metric_titles(EDITION)}
     assert values == pytest.approx({"gtvp_dsc_mean": 0.75, "gtvn_dsc_agg": 1.0, "gtvn_f1_agg": 1.0})
     assert {name: found["cases"] for name, found in report["centres"].items()} == {"CHUM": 1, "HMR": 1}
-    first, second = worst_cases(work, cases, report["results"])
+    first, second = draw_worst_cases(work, cases, report["results"])
     assert (first.case, second.case) == ("CHUM-001", "HMR-002")
     assert "GTVp 0.8 ml, predicted 0.8 ml, DSC 0.500" in first.facts
     assert "nodes true/false/missed 1/0/0" in first.facts
@@ -66,11 +66,11 @@ def test_the_picture_of_a_pet_in_bq_per_ml_is_scaled_by_the_factor(
     """The same PET times 10,000 with a factor of 0.0001 gives the same picture as in SUV; without it, another one."""
     work, cases = trained
     rows = score_masks(work, cases, EDITION, seed=0, jobs=1)["results"]
-    in_suv = worst_cases(work, cases, rows)[0].jpeg
+    in_suv = draw_worst_cases(work, cases, rows)[0].jpeg
     write_volume(cases[0].pet, Volume(blocks().astype(np.float32) * 40_000, GRID))
     with_factor = [replace(cases[0], suv_factor=1e-4), cases[1]]
-    assert worst_cases(work, with_factor, rows)[0].jpeg == in_suv
-    assert worst_cases(work, cases, rows)[0].jpeg != in_suv
+    assert draw_worst_cases(work, with_factor, rows)[0].jpeg == in_suv
+    assert draw_worst_cases(work, cases, rows)[0].jpeg != in_suv
 
 
 def test_a_mask_that_cannot_be_scored_is_no_empty_one(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
@@ -95,7 +95,7 @@ def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
 def test_the_mask_keeps_its_rules_without_the_other_answers(tmp_path: Path) -> None:
     edition = load_edition(str(FOUR))
     whole = build_profile(edition).task("everything")
-    alone = load_profile(mask_edition(edition, tmp_path / "edition.json")).task("everything")
+    alone = load_profile(write_mask_edition(edition, tmp_path / "edition.json")).task("everything")
     assert list(alone.answers) == ["mask"]
     assert alone.answers["mask"].rules == whole.answers["mask"].rules
     assert {f"mask_{name}": metric.title for name, metric in alone.metrics.items()} == {

@@ -19,12 +19,12 @@ from baseline.report.models import (
     GAP,
     NOT_INCLUDED,
     TargetEstimates,
-    coefficients,
+    collect_coefficients,
+    describe_benefit_of_images,
+    describe_targets_at_new_centres,
     estimate_on_references,
     estimate_target,
-    high_risk,
-    images_or_not,
-    new_centres,
+    find_high_risk,
 )
 from evaluation.metrics.overlap import Difference
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
@@ -70,23 +70,23 @@ def test_risk_groups_are_dealt_within_each_outer_fold() -> None:
     """The second fold's scores are on another scale: its lower half stays the lower one."""
     scores = [1.0, 2.0, 3.0, 4.0, 101.0, 102.0, 103.0, 104.0]
     kind = KindRecord(score=scores, fold_of_patient=[0] * 4 + [1] * 4, folds=[], comparators={})
-    assert high_risk(kind).tolist() == [False, False, True, True] * 2
+    assert find_high_risk(kind).tolist() == [False, False, True, True] * 2
 
 
 def test_coefficients_by_decreasing_weight() -> None:
     head = read_head(head_json(("volume", 0.5), ("age", -0.1)), "head")
     folds = [{"volume": 0.4, "age": 0.2}, {"volume": 0.6, "noise": -1.2}]
-    noise, volume, age = coefficients(head, folds)
+    noise, volume, age = collect_coefficients(head, folds)
     assert (noise.feature, noise.shipped, noise.folds) == ("noise", None, (0.0, -1.2))
     assert (volume.feature, volume.shipped, volume.folds) == ("volume", 0.5, (0.4, 0.6))
     assert (age.feature, age.folds) == ("age", (0.2, 0.0))
-    assert [one.folds for one in coefficients(head, [])] == [(), ()]
+    assert [one.folds for one in collect_coefficients(head, [])] == [(), ()]
 
 
 def test_a_head_of_classes_shows_the_change_from_class_to_class() -> None:
     """Weights 0.1, 0.4 and 1.3: the slope over -1, 0 and 1 is 0.6."""
     head = class_head_json(dict.fromkeys(("T1", "T2", "T3"), 0.5), volume=(0.1, 0.4, 1.3))
-    (volume,) = coefficients(read_head(head, "head"), [{"volume": 0.5}])
+    (volume,) = collect_coefficients(read_head(head, "head"), [{"volume": 0.5}])
     assert volume.shipped == pytest.approx(0.6)
     assert volume.folds == (0.5,)
 
@@ -146,23 +146,25 @@ def test_new_centres_with_every_target() -> None:
         f"status (each centre predicted by heads that were fitted without it); {NETWORKS}. {NOT_INCLUDED}"
     )
     predicted = "95% of test sets of 3 new centres within 0.000 to 1.000"
-    assert new_centres(everything, 3) == text.format(predicted)
-    assert new_centres(everything) == text.format("the number of new centres in the test set is unknown")
+    assert describe_targets_at_new_centres(everything, 3) == text.format(predicted)
+    assert describe_targets_at_new_centres(everything) == text.format(
+        "the number of new centres in the test set is unknown"
+    )
 
 
 def test_new_centres_without_figures() -> None:
     single = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": ONE_CENTRE}
     why = "No estimate for recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
-    assert new_centres(estimated((RFS, single))) == why
-    both = new_centres(estimated((RFS, single), (HPV, hpv_record())))
+    assert describe_targets_at_new_centres(estimated((RFS, single))) == why
+    both = describe_targets_at_new_centres(estimated((RFS, single), (HPV, hpv_record())))
     assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
     assert both.endswith(why)
     undefined = rfs_record(PERFECT, PERFECT)
     undefined["leave_one_centre_out"]["by_centre"] = {"A": None, "B": None}
-    assert new_centres(estimated((RFS, undefined))) == (
+    assert describe_targets_at_new_centres(estimated((RFS, undefined))) == (
         "No estimate for recurrence-free survival at new centres: the metric is undefined."
     )
-    assert new_centres([]) == f"No estimate for new centres: {NETWORKS}."
+    assert describe_targets_at_new_centres([]) == f"No estimate for new centres: {NETWORKS}."
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_new_centres_without_figures() -> None:
 def test_images_against_clinical_variables(low: float, high: float, verdict: str) -> None:
     value = (low + high) / 2
     agrees = "; leave-one-centre-out agrees" if low > 0 else ""
-    assert images_or_not(compared(clinical=normal_estimate(value, low, high))) == (
+    assert describe_benefit_of_images(compared(clinical=normal_estimate(value, low, high))) == (
         f"In nested cross-validation, heads that use images are {verdict} clinical variables alone "
         f"(C-index {value:+.3f}, 95% interval {low:+.3f} to {high:+.3f}{agrees}) for recurrence-free survival."
     )
@@ -182,7 +184,7 @@ def test_images_against_clinical_variables(low: float, high: float, verdict: str
     "outside", [normal_estimate(0.05, -0.01, 0.11), Estimate(0.05, None, None), normal_estimate(-0.1, -0.2, -0.01)]
 )
 def test_heads_that_are_not_better_at_other_centres_are_not_called_better(outside: Estimate) -> None:
-    found = images_or_not(compared(outside, clinical=normal_estimate(0.05, 0.01, 0.09)))
+    found = describe_benefit_of_images(compared(outside, clinical=normal_estimate(0.05, 0.01, 0.09)))
     assert "not shown to be better than clinical variables alone (C-index +0.050" in found
     assert "which leave-one-centre-out does not confirm)" in found
 
@@ -193,17 +195,17 @@ def test_most_centres_must_agree() -> None:
     left_out = target.record.leave_one_centre_out
     left_out.by_centre["B"] = 0.6
     left_out.comparators["clinical"].by_centre["A"] = 0.7
-    assert "not shown to be better" in images_or_not([target])
+    assert "not shown to be better" in describe_benefit_of_images([target])
 
 
 def test_holm_over_targets_and_comparators() -> None:
     """Each p alone is 2 (1 - Phi(1.96 x 0.05 / 0.045)) = 0.029: above 0.05 after Holm over two, below it alone."""
     one, none = normal_estimate(0.05, 0.005, 0.095), normal_estimate(0.0, -0.05, 0.05)
-    assert "images are better than clinical variables alone" in images_or_not(compared(clinical=one))
-    both = images_or_not(compared(clinical=one, tumour_volume=none))
+    assert "images are better than clinical variables alone" in describe_benefit_of_images(compared(clinical=one))
+    both = describe_benefit_of_images(compared(clinical=one, tumour_volume=none))
     assert "not separable from clinical variables alone (C-index +0.050" in both
     assert "+0.005 to +0.095, not significant after correction)" in both
-    assert images_or_not(compared(clinical=one) + compared(clinical=none)).count("not separable") == 2
+    assert describe_benefit_of_images(compared(clinical=one) + compared(clinical=none)).count("not separable") == 2
 
 
 def test_the_p_of_few_patients_is_that_of_their_t() -> None:
@@ -226,29 +228,29 @@ def test_the_p_of_few_patients_is_that_of_their_t() -> None:
 
 def test_images_against_both_comparators_and_undefined_differences() -> None:
     clinical, volume = normal_estimate(0.1, 0.05, 0.15), normal_estimate(0.0, -0.05, 0.05)
-    found = images_or_not(compared(clinical=clinical, tumour_volume=volume, suv_max=clinical))
+    found = describe_benefit_of_images(compared(clinical=clinical, tumour_volume=volume, suv_max=clinical))
     assert (
         "better than clinical variables alone (C-index +0.100, 95% interval +0.050 to +0.150; leave-one-centre-out agrees) and not"
         in found
     )
     assert "not separable from tumour volume alone (C-index +0.000" in found
     assert "SUVmax" not in found
-    assert "not comparable with clinical variables alone (the difference is undefined)" in images_or_not(
+    assert "not comparable with clinical variables alone (the difference is undefined)" in describe_benefit_of_images(
         compared(clinical=Estimate(None, None, None))
     )
-    assert images_or_not(compared(suv_max=clinical)) == images_or_not([]) == ""
+    assert describe_benefit_of_images(compared(suv_max=clinical)) == describe_benefit_of_images([]) == ""
 
 
 def test_images_by_the_records_of_a_cross_validation() -> None:
     """The perfect risk has a C-index of 1 for every draw, a constant volume 0.5: no draw changes the difference."""
     record = rfs_record(PERFECT, PERFECT)
-    found = images_or_not(estimated((RFS, record), (HPV, hpv_record())))
+    found = describe_benefit_of_images(estimated((RFS, record), (HPV, hpv_record())))
     assert found == (
         "In nested cross-validation, heads that use images are not comparable with tumour volume alone "
         "(too few patients differ) for recurrence-free survival."
     )
     without = {"why_not": "rfs: 1 training patients with a relapse, expected at least 3"}
-    assert images_or_not(estimated((RFS, record | {"nested": without}))) == (
+    assert describe_benefit_of_images(estimated((RFS, record | {"nested": without}))) == (
         "In nested cross-validation, heads that use images are not compared for recurrence-free survival "
         "(1 training patients with a relapse, expected at least 3)."
     )

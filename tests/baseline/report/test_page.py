@@ -14,13 +14,13 @@ import torch
 from baseline.network.plans import NetworkPlan
 from baseline.report.masks import WorstCase
 from baseline.report.page import (
-    facts,
-    loss_curves,
-    preset_in_words,
-    segmentation_section,
-    training_logs,
-    training_section,
-    worst_cases_html,
+    analyse_losses,
+    collect_facts,
+    describe_preset,
+    format_segmentation,
+    format_training,
+    format_worst_cases,
+    read_training_logs,
 )
 from baseline.work import WorkFolders
 from contract.io.files import write_json
@@ -30,7 +30,7 @@ from tests.conftest import head_json
 
 
 def test_pictures_are_files_that_load_when_seen() -> None:
-    html = worst_cases_html([WorstCase("CHUM 1", "a < b", b"")], {"CHUM 1": "index_files/CHUM 1.jpg"})
+    html = format_worst_cases([WorstCase("CHUM 1", "a < b", b"")], {"CHUM 1": "index_files/CHUM 1.jpg"})
     assert 'loading="lazy"' in html
     assert 'src="index_files/CHUM%201.jpg"' in html
     assert 'alt="CT and PET of CHUM 1 in three planes with contours"' in html
@@ -44,7 +44,7 @@ def test_segmentation_by_centre() -> None:
         "cases": {"used": 12}, "provenance": {"edition": "hecktor2025"}, "aggregates": aggregates,
         "centres": {"CHUM": {"cases": 5, "aggregates": {"gtvp_dsc_mean": {"value": None}}}},
     }  # fmt: skip
-    content = segmentation_section(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, without_mask=3)
+    content = format_segmentation(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, without_mask=3)
     assert '0.700</span> <span class="interval">0.600 to 0.800' in content
     assert (
         '<span class="choice" data-key="centre" data-value="CHUM">CHUM</span></th><td data-sort="5">5</td><td>-</td>'
@@ -84,7 +84,7 @@ def work(tmp_path: Path) -> WorkFolders:
 
 
 def test_the_facts_of_a_training(work: WorkFolders) -> None:
-    found = facts(work, training_logs(work))
+    found = collect_facts(work, read_training_logs(work))
     assert found == {
         "Plan": "preset short, changed: epochs, mirror axes",
         "Spacing": "3 x 3 x 3 mm",
@@ -93,14 +93,14 @@ def test_the_facts_of_a_training(work: WorkFolders) -> None:
         "Seed": "0",
         "Trained until": "2026-03-03",
     }
-    assert "<dt>Trained until</dt><dd>2026-03-03</dd>" in training_section(found, {})
-    assert "<dd>a &lt; b</dd>" in training_section({"Networks": "a < b"}, {})
-    assert charts_of(training_section(found, training_logs(work))) == ["loss"]
+    assert "<dt>Trained until</dt><dd>2026-03-03</dd>" in format_training(found, {})
+    assert "<dd>a &lt; b</dd>" in format_training({"Networks": "a < b"}, {})
+    assert charts_of(format_training(found, read_training_logs(work))) == ["loss"]
 
 
 def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
     """Epoch 1: mean of 1 and 3; epoch 2: mean of 0 and 1. The validation loss is 2 throughout."""
-    curves = loss_curves(training_logs(work))
+    curves = analyse_losses(read_training_logs(work))
     rows = curves.rows
     assert not curves.chart["step"]  # each epoch has a dot
     assert [(row["loss"], row["epoch"], row["mean"], row["lowest"], row["highest"]) for row in rows] == [
@@ -115,7 +115,7 @@ def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
 def test_a_long_curve_has_a_hundred_points() -> None:
     """Each is the mean of ten epochs: losses 0 to 9 give 4.5. An epoch more of the second fold does not count."""
     of_folds = [log(values, values) for values in ([float(n) for n in range(1000)], [float(n) for n in range(1001)])]
-    curves = loss_curves({"unet": of_folds})
+    curves = analyse_losses({"unet": of_folds})
     rows = [row for row in curves.rows if row["loss"] == "training"]
     assert curves.chart["step"]
     assert (len(rows), rows[0]["epoch"], rows[0]["mean"], rows[-1]["epoch"]) == (100, 10, 4.5, 1000)
@@ -131,21 +131,21 @@ def test_given_networks_and_masks_have_no_curve(tmp_path: Path, monkeypatch: pyt
         work.networks.mkdir()
         package = SimpleNamespace(manifest=SimpleNamespace(name="theirs"))
         monkeypatch.setattr("baseline.report.page.existing_networks", lambda _: package)
-        networks = "those of the package theirs"
-    assert training_logs(work) == {}
-    assert facts(work, {}) == {"Spacing": "2 x 2 x 4 mm", "Networks": networks, "Seed": "0"}
-    assert charts_of(training_section(facts(work, {}), {})) == []
+        networks = "from the package theirs"
+    assert read_training_logs(work) == {}
+    assert collect_facts(work, {}) == {"Spacing": "2 x 2 x 4 mm", "Networks": networks, "Seed": "0"}
+    assert charts_of(format_training(collect_facts(work, {}), {})) == []
 
 
 def test_a_training_without_a_log_has_its_facts(work: WorkFolders) -> None:
     """As one by a trainer that stores none."""
     for fold in range(2):
         torch.save({"network_weights": {"a": torch.ones(2)}, "logging": {}}, work.final(fold))
-    assert training_logs(work) == {}
-    assert "Trained until" not in facts(work, {})
+    assert read_training_logs(work) == {}
+    assert "Trained until" not in collect_facts(work, {})
 
 
 def test_the_closest_preset() -> None:
-    assert preset_in_words(NetworkPlan()) == "preset short"
+    assert describe_preset(NetworkPlan()) == "preset short"
     larger = NetworkPlan(**{**dict(NetworkPlan()), "backbones": ("unet", "swin")})
-    assert preset_in_words(larger) == "preset short, changed: backbones"
+    assert describe_preset(larger) == "preset short, changed: backbones"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from baseline.heads.cohort import Outcomes
-from baseline.heads.models.targets import targets_of
+from baseline.heads.models.targets import make_targets
 from baseline.heads.record import KindRecord
 from baseline.report.models import estimate_target
-from baseline.report.targets import answer_figures, target_section
+from baseline.report.targets import analyse_answer, format_target
 from contract.editions import load_edition
 from tests.baseline.prepared import HPV, RFS, head_record
 from tests.baseline.report.records import PATIENTS, PERFECT, charts_of, hpv_record, parsed, rfs_record, stage_record
@@ -23,7 +23,7 @@ def test_the_sections_show_every_part() -> None:
     tried = {"Cox, few features": 0.7, "signs, all features": 0.6}
     shipped = head_record(head, tried=tried, out_of_fold=0.7, setting={"penalty": 0.1})
     record = rfs_record(PERFECT, np.zeros(PATIENTS)) | {"left_out_features": ["total_volume_ml"]}
-    content, plain = target_section(estimate_target(RFS, parsed(record), 20, 0), shipped, bootstraps=20, seed=0)
+    content, plain = format_target(estimate_target(RFS, parsed(record), 20, 0), shipped, bootstraps=20, seed=0)
     chosen = (
         "Shipped head: Cox, few features, penalty 0.1, chosen from 2 by C-index (in this selection 0.700, which is "
     )
@@ -34,14 +34,14 @@ def test_the_sections_show_every_part() -> None:
     for text in ("tumour volume alone", left_out):
         assert text in content
     assert plain["models"]["heads"]["nested"]["value"] == 1
-    content, _ = target_section(estimate_target(HPV, parsed(hpv_record()), 20, 0), None, bootstraps=20, seed=0)
+    content, _ = format_target(estimate_target(HPV, parsed(hpv_record()), 20, 0), None, bootstraps=20, seed=0)
     assert charts_of(content) == ["hpv-calibration"]
 
 
 def test_the_section_of_a_class_with_four_values() -> None:
     """Mean recall of the heads 2/3, of the most frequent class 1/3, of the rule 1."""
-    target = targets_of(load_edition("hecktor2026"))[0]
-    content, plain = target_section(estimate_target(target, parsed(stage_record()), 20, 0), None, bootstraps=20, seed=0)
+    target = make_targets(load_edition("hecktor2026"))[0]
+    content, plain = format_target(estimate_target(target, parsed(stage_record()), 20, 0), None, bootstraps=20, seed=0)
     values = {name: one["nested"]["value"] for name, one in plain["models"].items()}
     assert values == pytest.approx({"heads": 2 / 3, "most_frequent": 1 / 3, "rule": 1.0})
     assert "7th edition&#x27;s rule on the mask" in content
@@ -51,14 +51,14 @@ def test_the_section_of_a_class_with_four_values() -> None:
 
 def test_a_kind_of_cross_validation_that_was_not_possible_is_named() -> None:
     record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
-    content, _ = target_section(estimate_target(RFS, parsed(record), 10, 0), None, bootstraps=10, seed=0)
+    content, _ = format_target(estimate_target(RFS, parsed(record), 10, 0), None, bootstraps=10, seed=0)
     assert "No leave one centre out: rfs: 1 centre." in content
 
 
 def test_a_target_without_results_still_has_its_section() -> None:
     why = {"why_not": "rfs: 1 training patients with a relapse, expected at least 2"}
     record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
-    content, _ = target_section(estimate_target(RFS, parsed(record), 10, 0), None, bootstraps=10, seed=0)
+    content, _ = format_target(estimate_target(RFS, parsed(record), 10, 0), None, bootstraps=10, seed=0)
     assert "expected at least 2" in content
     assert "No head is shipped for this target." in content
     assert "No feature has a weight." in content
@@ -90,7 +90,7 @@ def test_survival_of_both_risk_groups() -> None:
     observed 2, variance 2 x 1/4. Chi-square 1 / 0.5 = 2, p = 0.1573.
     """
     for direction in ("risk", "time"):
-        curves, at_risk = answer_figures(RFS.answer.model_copy(update={"direction": direction}), OUTCOMES, KINDS)
+        curves, at_risk = analyse_answer(RFS.answer.model_copy(update={"direction": direction}), OUTCOMES, KINDS)
         assert column(curves.rows, "free", group="higher risk") == [1.0, 0.5, 0.0]
         assert column(curves.rows, "years", group="higher risk") == [0.0, 1.0, 3.0]
         assert set(column(curves.rows, "free", group="lower risk")) == {1.0}
@@ -103,30 +103,30 @@ def test_survival_of_both_risk_groups() -> None:
 def test_calibration_of_two_classes() -> None:
     """Five of ten patients at p = 0.9 are positive."""
     outcomes = Outcomes(np.repeat([1, 0], 5), classes=("False", "True"))
-    (analysis,) = answer_figures(HPV.answer, outcomes, nested(probability=[0.9] * 10))
+    (analysis,) = analyse_answer(HPV.answer, outcomes, nested(probability=[0.9] * 10))
     (row,) = analysis.rows
     assert (row["patients"], row["positive_share"], row["probability_mean"]) == (10, 0.5, pytest.approx(0.9))
 
 
 def test_confusion_of_many_classes() -> None:
     """Three of four patients of T1 are called T1."""
-    target = targets_of(load_edition("hecktor2026"))[0]
+    target = make_targets(load_edition("hecktor2026"))[0]
     outcomes = Outcomes(np.zeros(4, np.int64), classes=("T1", "T2", "T3", "T4"))
-    (analysis,) = answer_figures(target.answer, outcomes, nested(**{"class": ["T1", "T1", "T1", "T3"]}))
+    (analysis,) = analyse_answer(target.answer, outcomes, nested(**{"class": ["T1", "T1", "T1", "T3"]}))
     assert column(analysis.rows, "patients", actual="T1") == [3, 0, 1, 0]
     assert column(analysis.rows, "fraction", actual="T2") == [None] * 4
 
 
 def test_no_figure_speaks_of_teams() -> None:
     """Every text of every figure of a risk, of two and of more classes."""
-    stage = targets_of(load_edition("hecktor2026"))[0].answer
+    stage = make_targets(load_edition("hecktor2026"))[0].answer
     two, four = (
         Outcomes(np.repeat([0, 1], 2), classes=names) for names in (("False", "True"), ("T1", "T2", "T3", "T4"))
     )
     figures = [
-        *answer_figures(RFS.answer, OUTCOMES, KINDS),
-        *answer_figures(HPV.answer, two, nested(probability=[0.1, 0.2, 0.8, 0.9])),
-        *answer_figures(stage, four, nested(**{"class": ["T1", "T1", "T2", "T3"]})),
+        *analyse_answer(RFS.answer, OUTCOMES, KINDS),
+        *analyse_answer(HPV.answer, two, nested(probability=[0.1, 0.2, 0.8, 0.9])),
+        *analyse_answer(stage, four, nested(**{"class": ["T1", "T1", "T2", "T3"]})),
     ]
     texts = [
         text for one in figures for text in (one.title, one.caption, one.source, *one.notes, *one.columns.values())

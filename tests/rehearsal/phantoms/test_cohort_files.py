@@ -17,7 +17,7 @@ import pytest
 import SimpleITK as sitk
 
 from algorithm.heads.measure import clinical_features
-from baseline.heads.models.targets import targets_of
+from baseline.heads.models.targets import make_targets
 from contract import patient
 from contract.editions import load_edition
 from contract.editions.inputs import CT, EHR
@@ -286,7 +286,7 @@ def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inferenc
     assert len(set(known)) > 30
     assert 20 <= min(known) < 90
     assert 230 < max(known) <= 300
-    assert "weight_kg" in (targets_of(edition)[0].comparators["clinical"].transforms or {})
+    assert "weight_kg" in (make_targets(edition)[0].comparators["clinical"].transforms or {})
 
 
 @pytest.mark.slow

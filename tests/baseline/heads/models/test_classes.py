@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import NEVER, LinearHead
-from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
-from baseline.heads.cross_validation import cross_validations
+from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, mark_possible_classes
+from baseline.heads.cross_validation import cross_validate_targets
 from baseline.heads.fitting import fit_target
-from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted, trend
-from baseline.heads.models.kinds import only
+from baseline.heads.models.classes import compute_class_trends, fit_logistic, fit_multinomial, predict_classes
+from baseline.heads.models.kinds import with_families
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import targets_of
+from baseline.heads.models.targets import make_targets
 from baseline.heads.models.terms import fit_scaled_terms
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import class_head, term
 from tests.baseline.heads.cohorts import head_cohort
 
-T_STAGE, N_STAGE, _ = targets_of(load_edition("hecktor2026"))
+T_STAGE, N_STAGE, _ = make_targets(load_edition("hecktor2026"))
 CLASSES = ("T1", "T2", "T3", "T4")
 FEATURES = {"a": "identity", "b": "identity"}
 SETTINGS = ({"penalty": 0.1}, {"penalty": 0.01})
@@ -48,7 +48,7 @@ def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[F
 def test_the_trend_of_a_multinomial_head_by_hand() -> None:
     """Weights 0, 1, 5 at places -1, 0, 1: (5 - 0) / 2. The class that never wins does not count."""
     head = class_head({"N0": NEVER, "N1": 0.0, "N2": 0.0, "N3": 0.0}, term("a", 0.0, 0.0, 1.0, 5.0))
-    assert trend(head) == {"a": 2.5}
+    assert compute_class_trends(head) == {"a": 2.5}
 
 
 @pytest.mark.parametrize("values", [[0, 1, 2, 3], [1, 3], [2]])
@@ -59,7 +59,7 @@ def test_classes_without_patients_never_win(values: list[int]) -> None:
     patients = cohort_of(columns, truth)
     (head,) = fit_multinomial(patients, fit_scaled_terms(patients, FEATURES), SETTINGS[1:], np.random.default_rng(0))
     assert head.classes == CLASSES
-    assert predicted(head.scores(patients), patients.possible).tolist() == truth.tolist()
+    assert predict_classes(head.scores(patients), patients.possible).tolist() == truth.tolist()
     absent = [number for number in range(4) if number not in values]
     assert all(head.intercepts[number] == NEVER for number in absent)
     assert all(term.weights[number] == 0 for number in absent for term in head.terms)
@@ -72,28 +72,28 @@ def test_possible_classes_by_hand() -> None:
     """No node leaves N0 alone, any number of nodes, or an unknown one, N1 to N3. Without a primary there is no T4."""
     rows = [{"gtvn_count": 0.0}, {"gtvn_count": 3.0}, {"age_years": 60.0}]
     expected = [[True, False, False, False], [False, True, True, True], [False, True, True, True]]
-    assert possible_classes(N_STAGE.answer, rows).tolist() == expected
-    assert possible_classes(T_STAGE.answer, rows).size == 0
+    assert mark_possible_classes(N_STAGE.answer, rows).tolist() == expected
+    assert mark_possible_classes(T_STAGE.answer, rows).size == 0
     primaries = [{"gtvp_diameter_mm": None}, {"gtvp_diameter_mm": 12.0}]
-    assert possible_classes(T_STAGE.answer, primaries).tolist() == [[True, True, True, False], [True] * 4]
+    assert mark_possible_classes(T_STAGE.answer, primaries).tolist() == [[True, True, True, False], [True] * 4]
 
 
 def test_heads_learn_from_patients_whose_class_is_open() -> None:
     """Left out: an N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible)."""
     rows = [{"gtvn_count": count} for count in (0.0, 0.0, 3.0, 3.0, 3.0)]
     outcomes = Outcomes(np.array([0, 2, 0, 1, 3]), classes=("N0", "N1", "N2", "N3"))
-    patients = head_cohort(rows, outcomes, possible=possible_classes(N_STAGE.answer, rows))
-    assert patients.undecided().ids == ("P003", "P004")
-    assert patients.without_mask().undecided().ids == patients.ids
+    patients = head_cohort(rows, outcomes, possible=mark_possible_classes(N_STAGE.answer, rows))
+    assert patients.select_undecided().ids == ("P003", "P004")
+    assert patients.hide_mask().select_undecided().ids == patients.ids
     assert patients.pick(np.array([4, 0])).possible.tolist() == [[False, True, True, True], [True, False, False, False]]
-    assert N_STAGE.scarce(patients) == 1
+    assert N_STAGE.count_scarce(patients) == 1
 
 
 def test_the_answer_is_the_best_possible_class() -> None:
     scores = np.array([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
     possible = np.array([[False, True, True], [True, False, False], [False, True, True]])
-    assert predicted(scores, possible).tolist() == [2, 0, 1]
-    assert predicted(scores, np.zeros((0, 0), dtype=np.bool_)).tolist() == [0, 0, 0]
+    assert predict_classes(scores, possible).tolist() == [2, 0, 1]
+    assert predict_classes(scores, np.zeros((0, 0), dtype=np.bool_)).tolist() == [0, 0, 0]
 
 
 # Cross-validation
@@ -105,9 +105,9 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
     columns = np.stack([values * 4.0, np.arange(72) % 7], axis=1)
     patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
     features = patients.features.assign(gtvn_count=values.astype(float), age_years=60.0)
-    possible = possible_classes(N_STAGE.answer, [{"gtvn_count": float(value)} for value in values])
+    possible = mark_possible_classes(N_STAGE.answer, [{"gtvn_count": float(value)} for value in values])
     patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
-    document = cross_validations([(only(N_STAGE, FAMILIES[:1]), patients)], 0, {}).as_json()
+    document = cross_validate_targets([(with_families(N_STAGE, FAMILIES[:1]), patients)], 0, {}).as_json()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     for kind in ("nested", "leave_one_centre_out"):
         scored = document["n_stage"][kind]
@@ -134,9 +134,9 @@ def test_no_cross_validation_gives_t4_without_a_primary() -> None:
     rows = [{"gtvp_diameter_mm": None if n % 6 == 1 else 10.0 + 15 * v} for n, v in enumerate(values.tolist())]
     patients = cohort_of(np.stack([values * 4.0, np.arange(72) % 7], axis=1), values)
     features = patients.features.assign(gtvp_diameter_mm=[row["gtvp_diameter_mm"] for row in rows], age_years=60.0)
-    possible = possible_classes(T_STAGE.answer, rows)
+    possible = mark_possible_classes(T_STAGE.answer, rows)
     patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
-    document = cross_validations([(only(T_STAGE, FAMILIES[:1]), patients)], 0, {}).as_json()
+    document = cross_validate_targets([(with_families(T_STAGE, FAMILIES[:1]), patients)], 0, {}).as_json()
     for kind in ("nested", "leave_one_centre_out"):
         scored = document["t_stage"][kind]
         for answers in (scored, scored["comparators"]["rule"]):
@@ -153,7 +153,7 @@ def test_classes_without_an_order_are_told_apart() -> None:
     values = np.arange(240) % 4
     centres = np.array([[2.0, 2.0], [-2.0, 2.0], [-2.0, -2.0], [2.0, -2.0]])
     patients = cohort_of(centres[values] + rng.normal(size=(240, 2)), values)
-    fitted = fit_target(only(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
+    fitted = fit_target(with_families(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert fitted.model == "multinomial"
     assert fitted.out_of_fold > 0.9
 
@@ -162,7 +162,7 @@ def test_permuted_classes_are_not_predicted() -> None:
     """Balanced accuracy of 240 patients in four classes has a standard error near 0.03 around 0.25."""
     columns, values = ordinal_data(240, (-2.0, 0.5, 2.0))
     patients = cohort_of(columns, np.random.default_rng(5).permutation(values))
-    fitted = fit_target(only(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
+    fitted = fit_target(with_families(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert 0.15 < fitted.out_of_fold < 0.37
 
 
@@ -170,8 +170,8 @@ def test_rare_classes_are_predicted_as_often_as_they_occur_in_balance() -> None:
     """One patient in twenty is T4: without class weights hardly any would be called so."""
     columns, values = ordinal_data(400, (-2.0, 0.5, 4.5))
     patients = cohort_of(columns, values)
-    fitted = fit_target(only(T_STAGE, FAMILIES[:1]), patients, np.random.default_rng(0))
-    answers = predicted(fitted.head.scores(patients), patients.possible)
+    fitted = fit_target(with_families(T_STAGE, FAMILIES[:1]), patients, np.random.default_rng(0))
+    answers = predict_classes(fitted.head.scores(patients), patients.possible)
     recall = np.mean(answers[values == 3] == 3)
     assert (values == 3).mean() < 0.06
     assert recall > 0.6
@@ -183,8 +183,8 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
     columns = np.stack([values * 4.0, np.arange(60) % 7], axis=1)
     patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
     volumes = [{"gtvn_count": float(value)} for value in values]
-    patients = replace(patients, possible=possible_classes(N_STAGE.answer, volumes))
-    fitted = fit_target(only(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
+    patients = replace(patients, possible=mark_possible_classes(N_STAGE.answer, volumes))
+    fitted = fit_target(with_families(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert fitted.out_of_fold == 1.0
     assert fitted.fallback == "N0"
     assert isinstance(fitted.head, LinearHead)

@@ -13,14 +13,14 @@ import pytest
 from algorithm.heads.documents import NEVER, CustomHead, EnsembleHead, read_head
 from algorithm.heads.head_hook import bind_code, custom_heads, disable_user_code
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.cross_validation import cross_validated
-from baseline.heads.fitting import FittedHead, fit_all, fit_target
+from baseline.heads.cross_validation import cross_validate
+from baseline.heads.fitting import FittedHead, fit_target, fit_targets
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
-from baseline.heads.models.kinds import only
+from baseline.heads.models.kinds import with_families
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import RIDGE, Family
-from baseline.heads.models.targets import targets_of
-from baseline.heads.models.terms import unchanged
+from baseline.heads.models.targets import make_targets
+from baseline.heads.models.terms import use_unchanged
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
@@ -29,7 +29,7 @@ from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.heads.custom_code import custom_head
 from tests.baseline.prepared import RFS
 
-T_STAGE, _, RFS_DAYS = targets_of(load_edition("hecktor2026"))
+T_STAGE, _, RFS_DAYS = make_targets(load_edition("hecktor2026"))
 REFERENCE = "my_code:Head"
 FOREST = Path(__file__).parents[4] / "examples" / "survival_forest"
 
@@ -60,12 +60,12 @@ def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> 
     """Days fall in |x|, so that the entrant's head ranks all pairs of a fold rightly: its C-index alone is almost 1 (the
     folds' scales differ a little). A Cox regression on x can't do better than chance by much. The ensemble holds both.
     """
-    few = only(RFS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))])
+    few = with_families(RFS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))])
     target = with_custom_heads(few, heads_in(custom_head(tmp_path)))
-    record = cross_validated(target, symmetric(), "nested", 3)
+    record = cross_validate(target, symmetric(), "nested", 3)
     assert record.comparators[REFERENCE].c_index > 0.98
     assert {expert.name for fold in record.folds for expert in fold.experts} == {"Cox", REFERENCE}
-    alone = cross_validated(few, symmetric(), "nested", 3)
+    alone = cross_validate(few, symmetric(), "nested", 3)
     assert alone.c_index < 0.8 < record.c_index
     assert [fold.tried["Cox"] for fold in record.folds] == [fold.tried["Cox"] for fold in alone.folds]
 
@@ -74,8 +74,8 @@ def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> 
 def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     """With two processes, through JSON and the files below a folder. Its score is (|x| - mean) / sd by hand."""
     own, cohort = heads_in(custom_head(tmp_path)), symmetric()
-    target = with_custom_heads(only(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))]), own)
-    fitted = fit_all([(target, cohort)], 0, jobs=2, save=partial(own.saved, folder=tmp_path / "heads"))
+    target = with_custom_heads(with_families(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))]), own)
+    fitted = fit_targets([(target, cohort)], 0, jobs=2, save=partial(own.save_heads, folder=tmp_path / "heads"))
     record = fitted.heads["rfs"].model_dump(mode="json")
     head = bind_code(read_head(record["head"], "heads.json"), own.code, tmp_path / "heads")
     assert isinstance(head, EnsembleHead)
@@ -86,7 +86,7 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     (part,) = custom_heads(head)
     assert part.features == ("x", "y")
     assert score(part, {"x": 0.5}) == pytest.approx((0.5 - size.mean()) / size.std())
-    rows = cohort.rows()
+    rows = cohort.to_rows()
     assert head.scores(cohort) == pytest.approx([score(head, row) for row in rows])
 
 
@@ -96,8 +96,8 @@ def test_the_unit_of_a_score_does_not_matter(tmp_path: Path, unit: float) -> Non
     code = custom_head(tmp_path, ("            return -np.abs", f"            return {unit} * -np.abs"))
     (code / "__init__.py").write_text((code / "__init__.py").read_text().replace("return x\n", f"return {unit} * x\n"))
     own, cohort = heads_in(code), symmetric()
-    target = with_custom_heads(only(RFS, []), own)
-    head = own.saved(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path / "heads")
+    target = with_custom_heads(with_families(RFS, []), own)
+    head = own.save_heads(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path / "heads")
     assert isinstance(head, CustomHead)
     assert head.sd == pytest.approx(unit * np.abs(np.linspace(-1, 1, 24)).std())
 
@@ -111,8 +111,8 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     own = heads_in(custom_head(tmp_path))
     families = with_custom_heads(T_STAGE, own).families
     assert families[-1].name == REFERENCE
-    fitted = fit_target(only(T_STAGE, families[-1:]), cohort, np.random.default_rng(0))
-    head = own.saved(fitted.head, cohort, tmp_path / "heads")
+    fitted = fit_target(with_families(T_STAGE, families[-1:]), cohort, np.random.default_rng(0))
+    head = own.save_heads(fitted.head, cohort, tmp_path / "heads")
     assert isinstance(head, CustomHead)
     assert head.fitted == (names[0], names[1], names[3])
     scores = score(bind_code(head, own.code, tmp_path / "heads"), {"x": 1.0})
@@ -158,8 +158,8 @@ def test_every_fault_is_one_line(tmp_path: Path, change: tuple[str, str], messag
     own = heads_in(custom_head(tmp_path, change))
 
     def fit() -> None:
-        target = with_custom_heads(only(RFS, RFS.families[:1]), own)
-        fit_all([(target, symmetric())], 0, save=partial(own.saved, folder=tmp_path / "heads"))
+        target = with_custom_heads(with_families(RFS, RFS.families[:1]), own)
+        fit_targets([(target, symmetric())], 0, save=partial(own.save_heads, folder=tmp_path / "heads"))
 
     with pytest.raises(ModelPackageError, match=rf"^head my_code:Head.*{message}"):
         fit()
@@ -181,14 +181,14 @@ def test_two_of_several_classes_share_one_score(tmp_path: Path) -> None:
     own = heads_in(custom_head(tmp_path))
     fit = with_custom_heads(T_STAGE, own).families[-1].fit
     (fitted,) = fit(cohort, (), ({},), np.random.default_rng(0))
-    head = bind_code(own.saved(fitted, cohort, tmp_path / "heads"), own.code, tmp_path / "heads")
+    head = bind_code(own.save_heads(fitted, cohort, tmp_path / "heads"), own.code, tmp_path / "heads")
     assert list(score(head, {"x": 2.5}).values()) == [NEVER, 0.0, NEVER, 0.5]
 
 
 def test_a_head_without_its_code_is_refused(tmp_path: Path) -> None:
     own, cohort = heads_in(custom_head(tmp_path)), symmetric()
-    target = only(RFS, with_custom_heads(RFS, own).families[-1:])
-    head = own.saved(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
+    target = with_families(RFS, with_custom_heads(RFS, own).families[-1:])
+    head = own.save_heads(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code"):
         bind_code(head, Code({}), tmp_path).scores(cohort)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: its code is not loaded"):
@@ -226,8 +226,8 @@ def test_the_forest_of_the_examples(tmp_path: Path) -> None:
     own, cohort = heads_in(FOREST), symmetric(40)
     target = with_custom_heads(RFS_DAYS, own)
     assert [family.name for family in target.families][-1] == "survival_forest:Head"
-    fitted = fit_target(only(RFS_DAYS, target.families[-1:]), cohort, np.random.default_rng(0))
+    fitted = fit_target(with_families(RFS_DAYS, target.families[-1:]), cohort, np.random.default_rng(0))
     assert isinstance(fitted, FittedHead)
     assert fitted.out_of_fold > 0.8
-    head = own.saved(fitted.head, cohort, tmp_path)
+    head = own.save_heads(fitted.head, cohort, tmp_path)
     assert bind_code(head, own.code, tmp_path).scores(cohort) == pytest.approx(fitted.head.scores(cohort))

@@ -12,21 +12,21 @@ from baseline.heads.cohort import HeadCohort, Outcomes, c_index
 from baseline.heads.models.ensemble import (
     CandidateEnsemble,
     combine_experts,
+    compute_scale,
     fit_ensemble,
-    get_head,
     make_ensemble,
-    scale_of,
+    make_head,
 )
-from baseline.heads.models.kinds import only
-from baseline.heads.models.risk import fit_cox, unfitted
-from baseline.heads.models.selection import Candidate, Family, candidates_of
-from baseline.heads.models.targets import targets_of
+from baseline.heads.models.kinds import with_families
+from baseline.heads.models.risk import fit_cox, make_unfitted_heads
+from baseline.heads.models.selection import Candidate, Family, select_candidates
+from baseline.heads.models.targets import make_targets
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import class_head, linear, score, term
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import RFS
 
-T_STAGE = targets_of(load_edition("hecktor2026"))[0]
+T_STAGE = make_targets(load_edition("hecktor2026"))[0]
 FEATURES = ("age", "volume", "suv_max")
 
 # The experts
@@ -39,11 +39,11 @@ def test_stages_need_nearly_the_best_metric_and_risks_need_none() -> None:
 
     def names_of(*metrics: float) -> str:
         candidates = [
-            Candidate(Family(name, unfitted, ({},)), {}, np.zeros(4), metric)
+            Candidate(Family(name, make_unfitted_heads, ({},)), {}, np.zeros(4), metric)
             for name, metric in zip("abc", metrics, strict=False)
         ]
-        assert RFS.experts(candidates, stages) == tuple(candidates)
-        return "".join(one.name for one in T_STAGE.experts(candidates, stages))
+        assert RFS.select_experts(candidates, stages) == tuple(candidates)
+        return "".join(one.name for one in T_STAGE.select_experts(candidates, stages))
 
     assert names_of(0.8, 0.773, 0.772) == "ab"
     assert names_of(0.26, 0.265) == ""
@@ -52,9 +52,9 @@ def test_stages_need_nearly_the_best_metric_and_risks_need_none() -> None:
 def test_scales_by_hand() -> None:
     """Scores 1, 3: mean 2, standard deviation 1. Classes -1 and 1 around each patient's mean: 1; `NEVER` is left out.
     Constant scores are not stretched, although the mean of 0.1, 0.1 and 0.1 is not exactly 0.1."""
-    assert scale_of(np.array([1.0, 3.0])) == (2.0, 1.0)
-    assert scale_of(np.full(3, 0.1)) == (pytest.approx(0.1), 1.0)
-    assert scale_of(np.array([[4.0, 6.0, NEVER], [11.0, 9.0, NEVER]])) == (0.0, 1.0)
+    assert compute_scale(np.array([1.0, 3.0])) == (2.0, 1.0)
+    assert compute_scale(np.full(3, 0.1)) == (pytest.approx(0.1), 1.0)
+    assert compute_scale(np.array([[4.0, 6.0, NEVER], [11.0, 9.0, NEVER]])) == (0.0, 1.0)
 
 
 def survivors(patients: int = 300, seed: int = 5) -> HeadCohort:
@@ -70,9 +70,9 @@ FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) 
 
 
 def ensemble_of(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
-    target = only(RFS, families)
-    folds = target.folds(cohort, rng)
-    candidates = candidates_of(cohort, families, folds, target.selection_metric, rng)
+    target = with_families(RFS, families)
+    folds = target.make_folds(cohort, rng)
+    candidates = select_candidates(cohort, families, folds, target.selection_metric, rng)
     return make_ensemble(target, cohort, candidates)
 
 
@@ -94,7 +94,9 @@ def test_the_best_candidate_answers_alone_where_none_is_an_expert() -> None:
     classes = tuple(map(str, T_STAGE.answer.classes))
     stages = head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
     metrics = {"a": 0.2, "b": 0.25, "c": 0.25}
-    candidates = [Candidate(Family(name, unfitted, ({},)), {}, np.zeros((4, 4)), one) for name, one in metrics.items()]
+    candidates = [
+        Candidate(Family(name, make_unfitted_heads, ({},)), {}, np.zeros((4, 4)), one) for name, one in metrics.items()
+    ]
     ensemble = make_ensemble(T_STAGE, stages, candidates)
     assert (ensemble.name, ensemble.metric, ensemble.tried) == ("b", 0.25, metrics)
 
@@ -143,6 +145,6 @@ def test_heads_of_classes_are_folded_class_by_class() -> None:
     def classes(weight: float) -> LinearHead:
         return class_head({"T1": 0.0, "T3": NEVER}, term("x", weight, 0.0))
 
-    head = get_head([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
+    head = make_head([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
     assert isinstance(head, LinearHead)
     assert score(head, {"x": 1.0}) == {"T1": 1.75, "T3": NEVER}

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from algorithm.heads.parts import MOST_STEPS
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.fitting import fit_target
-from baseline.heads.models.ensemble import scale_of
-from baseline.heads.models.kinds import only
+from baseline.heads.models.ensemble import compute_scale
+from baseline.heads.models.kinds import with_families
 from baseline.heads.models.risk import (
-    baseline_survival,
-    cox_weights,
+    describe_slope_problem,
+    estimate_baseline_survival,
     fit_cox,
+    fit_cox_weights,
+    fit_lifelines_weights,
     fit_shipped_cox,
-    lifelines_weights,
     log_hazard_slope,
-    slope_notice,
 )
 from baseline.heads.models.targets import RISK_FEATURES
 from baseline.heads.models.terms import fit_scaled_terms
@@ -34,7 +34,7 @@ from tests.baseline.prepared import RFS
 def test_two_patients_by_hand() -> None:
     """The patient with x = 1 relapses first: log likelihood b - log(e^b + 1), over two patients, less b^2 / 2 x 0.1.
     Its derivative 1 / (2 (e^b + 1)) - 0.1 b is 0 at the coefficient."""
-    (weight,) = cox_weights(np.array([[1.0], [0.0]]), Outcomes(np.array([1, 0]), np.array([1.0, 2.0])), 0.1)
+    (weight,) = fit_cox_weights(np.array([[1.0], [0.0]]), Outcomes(np.array([1, 0]), np.array([1.0, 2.0])), 0.1)
     assert 1 / (2 * (np.exp(weight) + 1)) == pytest.approx(0.1 * weight, abs=1e-5)
 
 
@@ -43,7 +43,7 @@ def test_ties_by_hand() -> None:
     0 the derivative of the log likelihood at 0 is 1 - 1 / 3 - (1 / 2) / 2 = 5 / 12; a strong penalty p on three
     patients gives a coefficient near 5 / (36 p)."""
     outcomes = Outcomes(np.array([1, 1, 0]), np.array([5.0, 5.0, 5.0]))
-    (weight,) = cox_weights(np.array([[1.0], [0.0], [0.0]]), outcomes, 100.0)
+    (weight,) = fit_cox_weights(np.array([[1.0], [0.0], [0.0]]), outcomes, 100.0)
     assert weight == pytest.approx(5 / 3600, rel=0.01)
 
 
@@ -54,7 +54,7 @@ def test_lifelines_agrees(penalty: float) -> None:
     columns = rng.normal(size=(120, 6)) * [1.0, 1.0, 0.5, 2.0, 1.0, 0.1]
     time = rng.exponential(20 / np.exp(columns[:, 0] - 0.5 * columns[:, 1]))
     days, event = np.ceil(np.minimum(time, 30)), (time <= 30).astype(int)
-    ours, theirs = (fit(columns, Outcomes(event, days), penalty) for fit in (cox_weights, lifelines_weights))
+    ours, theirs = (fit(columns, Outcomes(event, days), penalty) for fit in (fit_cox_weights, fit_lifelines_weights))
     assert ours == pytest.approx(theirs, abs=1e-4)
     assert np.abs(theirs[:2]).min() > 0.1
 
@@ -63,7 +63,7 @@ def test_more_features_than_patients() -> None:
     """The ridge has one minimum, and both find it."""
     rng = np.random.default_rng(3)
     columns, outcomes = rng.normal(size=(24, 60)), Outcomes(np.arange(24) % 3 == 0, np.ceil(rng.exponential(20, 24)))
-    ours, theirs = (fit(columns, outcomes, 0.03) for fit in (cox_weights, lifelines_weights))
+    ours, theirs = (fit(columns, outcomes, 0.03) for fit in (fit_cox_weights, fit_lifelines_weights))
     assert ours == pytest.approx(theirs, abs=1e-4)
 
 
@@ -73,7 +73,7 @@ def test_lifelines_fits_the_head_of_the_package() -> None:
     values = rng.normal(size=(60, 2))
     rows = [{"total_volume_ml": float(np.exp(a)), "age_years": float(b)} for a, b in values]
     cohort = head_cohort(rows, Outcomes(np.ones(60, np.int64), np.ceil(rng.exponential(20 / np.exp(values[:, 0])))))
-    few = only(RFS, RFS.families[:1])
+    few = with_families(RFS, RFS.families[:1])
     fitted, setting = fit_target(few, cohort, np.random.default_rng(0)), np.random.default_rng(0)
     terms, settings = fit_scaled_terms(cohort, RISK_FEATURES), [fitted.setting]
     (theirs,), (ours,) = (fit(cohort, terms, settings, setting) for fit in (fit_shipped_cox, fit_cox))
@@ -82,8 +82,8 @@ def test_lifelines_fits_the_head_of_the_package() -> None:
 
 def test_nothing_to_fit() -> None:
     days = np.array([1.0, 2.0])
-    assert cox_weights(np.zeros((2, 0)), Outcomes(np.array([1, 0]), days), 0.1).shape == (0,)
-    assert cox_weights(np.ones((2, 3)), Outcomes(np.array([0, 0]), days), 0.1).tolist() == [0, 0, 0]
+    assert fit_cox_weights(np.zeros((2, 0)), Outcomes(np.array([1, 0]), days), 0.1).shape == (0,)
+    assert fit_cox_weights(np.ones((2, 3)), Outcomes(np.array([0, 0]), days), 0.1).tolist() == [0, 0, 0]
 
 
 # The baseline hazard that turns a risk into days
@@ -93,7 +93,7 @@ def test_product_limit_by_hand() -> None:
     """Hazard ratios 1, 2, 1, 4. Event on day 10, 1 of 8: -ln(7/8) = 0.133531; on day 30, 1 of 5: -ln(4/5) = 0.223144.
     Follow-up ends on day 50, and each step rises within a thousandth of it, 0.05 days."""
     outcomes = Outcomes(np.array([1, 0, 1, 0]), np.array([10.0, 20.0, 30.0, 50.0]))
-    survival = baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
+    survival = estimate_baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
     assert survival.days == pytest.approx([9.95, 10, 29.95, 30, 50])
     assert survival.cumulative_hazard == pytest.approx([0, 0.133531, 0.133531, 0.356675, 0.356675], abs=1e-6)
 
@@ -101,7 +101,7 @@ def test_product_limit_by_hand() -> None:
 def test_a_step_of_a_high_risk_by_hand() -> None:
     """The patient of ratio 4 among 1, 2, 1 has the event: -ln(1 - 4/8) / 4 = 0.173287."""
     outcomes = Outcomes(np.array([0, 0, 0, 1]), np.array([20.0, 30.0, 40.0, 10.0]))
-    survival = baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
+    survival = estimate_baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
     assert survival.cumulative_hazard[-1] == pytest.approx(0.173287, abs=1e-6)
 
 
@@ -110,7 +110,7 @@ def test_an_event_on_the_last_day_says_nothing_about_the_days_before() -> None:
     10 + 10 / 2 + 20 / 4 = 20 days. Steps rise within 0.04 days, of means
     (1 - 1/2) / ln 2 = 0.7213 and half of that: 20 - 0.04 (0.2787 + 0.1393) = 19.98328."""
     outcomes = Outcomes(np.ones(4, dtype=np.int64), np.array([10.0, 10.0, 20.0, 40.0]))
-    survival = baseline_survival(outcomes, np.zeros(4))
+    survival = estimate_baseline_survival(outcomes, np.zeros(4))
     assert survival.days == pytest.approx([9.96, 10, 19.96, 20, 40])
     assert survival.cumulative_hazard[1:] == pytest.approx([math.log(2), math.log(2), 2 * math.log(2), 2 * math.log(2)])
     assert survival.restricted_mean(0) == pytest.approx(19.98328, abs=1e-5)
@@ -120,7 +120,7 @@ def test_an_event_on_the_last_day_says_nothing_about_the_days_before() -> None:
 def test_only_events_on_the_last_day() -> None:
     """Nobody relapsed before the horizon: all answers are the horizon, in the order of the scores."""
     outcomes = Outcomes(np.array([0, 0, 1]), np.array([10.0, 20.0, 30.0]))
-    survival = baseline_survival(outcomes, np.zeros(3))
+    survival = estimate_baseline_survival(outcomes, np.zeros(3))
     assert survival.restricted_mean(0) == pytest.approx(30)
     assert survival.restricted_mean(1) < survival.restricted_mean(0)
     assert survival.median(0) is None
@@ -131,23 +131,23 @@ def test_times_that_differ_by_rounding_are_one_time() -> None:
     -ln(2/4) = ln 2, and the event at 0.9 is on the horizon."""
     nearly = Outcomes(np.array([1, 1, 1, 0]), np.array([0.3, 0.1 + 0.2, 0.7 + 0.2, 0.9]))
     assert len(set(nearly.times_days.tolist())) == 4
-    survival = baseline_survival(nearly, np.zeros(4))
+    survival = estimate_baseline_survival(nearly, np.zeros(4))
     exactly = Outcomes(nearly.values, np.array([0.3, 0.3, 0.7 + 0.2, 0.7 + 0.2]))
-    assert survival == baseline_survival(exactly, np.zeros(4))
+    assert survival == estimate_baseline_survival(exactly, np.zeros(4))
     assert survival.cumulative_hazard[1:] == pytest.approx([math.log(2), math.log(2)])
 
 
 def test_sixty_times_that_differ_by_rounding() -> None:
     """Years from 1 to nearly 4 in pairs of equal distance to 4, of which rounding makes some unequal."""
     years = 4 - np.abs(np.linspace(-3, 3, 60))
-    survival = baseline_survival(Outcomes(np.ones(60, dtype=np.int64), years), np.zeros(60))
+    survival = estimate_baseline_survival(Outcomes(np.ones(60, dtype=np.int64), years), np.zeros(60))
     assert survival.restricted_mean(0) == pytest.approx(years.mean(), abs=0.01)
 
 
 @pytest.mark.parametrize(("horizon", "first"), [(2000.0, 1.0), (9.0, 0.009)])
 def test_an_event_on_day_zero_counts_on_the_first_day(horizon: float, first: float) -> None:
     """Day 1, or a thousandth of a shorter follow-up."""
-    survival = baseline_survival(Outcomes(np.array([1, 0]), np.array([0.0, horizon])), np.zeros(2))
+    survival = estimate_baseline_survival(Outcomes(np.array([1, 0]), np.array([0.0, horizon])), np.zeros(2))
     assert survival.days == pytest.approx([first / 2, first, horizon])
 
 
@@ -173,7 +173,7 @@ def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> N
     values = outcomes.values.copy()
     values[outcomes.times_days.argmax()] = last
     outcomes = Outcomes(values, outcomes.times_days)
-    survival = baseline_survival(outcomes, np.zeros(len(values)))
+    survival = estimate_baseline_survival(outcomes, np.zeros(len(values)))
     assert len(survival.days) <= MOST_STEPS
     curve = kaplan_meier(outcomes.times_days, outcomes.positive)
     expected = compute_restricted_mean_years(curve, survival.horizon_days) * DAYS_PER_YEAR
@@ -186,9 +186,9 @@ def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> N
 )
 def test_the_outcome_of_the_longest_follow_up_changes_nothing(rows: list[tuple[int, int, float]], horizon: int) -> None:
     values, days, scores = map(np.array, zip(*rows, (0, horizon, 0.0), strict=True))
-    first = baseline_survival(Outcomes(values, days.astype(float)), scores)
+    first = estimate_baseline_survival(Outcomes(values, days.astype(float)), scores)
     values[-1] = 1
-    assert baseline_survival(Outcomes(values, days.astype(float)), scores) == first
+    assert estimate_baseline_survival(Outcomes(values, days.astype(float)), scores) == first
     assert all(0 < first.restricted_mean(score) <= horizon * (1 + 1e-9) for score in scores)
 
 
@@ -201,7 +201,7 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
     scores = rng.normal(0, 0.8, patients)
     event, censored = rng.exponential(1000 / np.exp(scores)), rng.uniform(200, 3000, patients)
     outcomes = Outcomes((event <= censored).astype(np.int64), np.minimum(event, censored))
-    survival = baseline_survival(outcomes, scores)
+    survival = estimate_baseline_survival(outcomes, scores)
     assert len(survival.days) <= MOST_STEPS
     assert survival.horizon_days == outcomes.times_days.max()
     answers = np.array([survival.restricted_mean(score) for score in scores])
@@ -220,7 +220,7 @@ def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
     rng = np.random.default_rng(3)
     days = np.sort(rng.exponential(1000, 500))
     outcomes = Outcomes(np.ones(500, dtype=np.int64), days)
-    survival = baseline_survival(outcomes, np.zeros(500))
+    survival = estimate_baseline_survival(outcomes, np.zeros(500))
     assert len(survival.days) == MOST_STEPS
     hazard = np.concatenate(
         [[0.0], np.cumsum(-np.log1p(-1 / np.arange(500, 1, -1)))]
@@ -243,7 +243,7 @@ def test_a_perfect_order_has_a_bounded_slope_and_a_notice(scale: float) -> None:
     scores = scale * np.arange(40.0)
     cohort = _relapses(list(np.arange(400.0, 0, -10)))
     assert log_hazard_slope(scores, cohort) * scores.std() == pytest.approx(5)
-    assert "bounded" in (slope_notice(scores, cohort) or "")
+    assert "bounded" in (describe_slope_problem(scores, cohort) or "")
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e9])
@@ -260,7 +260,7 @@ def test_an_ordinary_slope_by_hand_has_no_notice() -> None:
     derivative 2 - 2 e / (e + 1) - e / (e + 2) is 0 where 2 (e + 2) = e (e + 1), at e = (1 + sqrt(17)) / 2."""
     scores, cohort = np.array([1.0, 0, 1, 0]), _relapses([1, 2, 3, 4])
     assert log_hazard_slope(scores, cohort) == pytest.approx(math.log((1 + math.sqrt(17)) / 2), abs=1e-5)
-    assert slope_notice(scores, cohort) is None
+    assert describe_slope_problem(scores, cohort) is None
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e9])
@@ -270,7 +270,7 @@ def test_scores_without_skill_have_a_notice_and_keep_their_scale(scale: float) -
     scores, cohort = scale * np.arange(40.0), _relapses(list(np.arange(10.0, 410, 10)))
     slope = log_hazard_slope(scores, cohort)
     assert slope * scores.std() == pytest.approx(1e-6)
-    assert "do not rise" in (slope_notice(scores, cohort) or "")
-    assert "do not rise" in (slope_notice(slope * scores, cohort) or "")
-    mean, sd = scale_of(slope * scores)
+    assert "do not rise" in (describe_slope_problem(scores, cohort) or "")
+    assert "do not rise" in (describe_slope_problem(slope * scores, cohort) or "")
+    mean, sd = compute_scale(slope * scores)
     assert ((slope * scores - mean) / sd).std() == pytest.approx(1)

@@ -12,22 +12,22 @@ from sklearn.linear_model import LogisticRegression
 
 from algorithm.heads.documents import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes, c_index
-from baseline.heads.models.classes import platt, stable_threshold
-from baseline.heads.models.risk import bag_weights, fit_signs, univariate_concordance
+from baseline.heads.models.classes import find_stable_threshold, fit_platt
+from baseline.heads.models.risk import compute_bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.selection import (
     Family,
-    candidates_of,
-    centre_folds,
+    make_centre_folds,
     make_stratified_folds,
+    select_candidates,
 )
 from baseline.heads.models.terms import (
+    choose_transforms,
+    compute_spread,
+    find_unusable_features,
     fit_scaled_terms,
-    linear_head,
-    matrix,
+    make_linear_head,
+    make_matrix,
     remove_correlated_terms,
-    spread_of,
-    unusable_features,
-    usual_transforms,
 )
 from tests.algorithm.heads.head_parts import linear, score
 from tests.baseline.heads.cohorts import head_cohort
@@ -68,14 +68,14 @@ def test_features_without_a_term_are_named() -> None:
     names = dict.fromkeys(("x", "same", "rounded", "rare", "absent"), "identity")
     few = "known for less than 20% of the patients"
     expected = {"same": "constant", "rounded": "constant", "rare": few, "absent": few}
-    assert unusable_features(cohort_of(rows), names) == expected
+    assert find_unusable_features(cohort_of(rows), names) == expected
 
 
 def test_spread_of_no_numbers() -> None:
     """NaN and infinity give NaN, no value and zeros 0."""
-    assert np.isnan(spread_of(np.array([1.0, np.nan])))
-    assert np.isnan(spread_of(np.array([1.0, np.inf])))
-    assert spread_of(np.zeros(3)) == spread_of(np.zeros(0)) == 0
+    assert np.isnan(compute_spread(np.array([1.0, np.nan])))
+    assert np.isnan(compute_spread(np.array([1.0, np.inf])))
+    assert compute_spread(np.zeros(3)) == compute_spread(np.zeros(0)) == 0
 
 
 def test_a_feature_known_for_hardly_anyone_is_left_out() -> None:
@@ -94,15 +94,15 @@ def test_the_matrix_is_what_the_shipped_head_computes(seed: int) -> None:
         for _ in range(24)
     ]
     patients = cohort_of(rows)
-    head = linear_head("test", fit_scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3], [0.1])
+    head = make_linear_head("test", fit_scaled_terms(patients, choose_transforms(patients)), [0.7, -1.3], [0.1])
     assert head.scores(patients).tolist() == [score(head, row) for row in rows]
-    assert matrix((), patients).shape == (24, 0)
+    assert make_matrix((), patients).shape == (24, 0)
 
 
 def test_usual_transforms() -> None:
     """Logarithms of volumes and glycolysis."""
     patients = cohort_of([{"gtvp_mtv_over_2.5_ml": 1.0, "gtvp_tlg": 1.0, "age_years": 1.0}])
-    assert list(usual_transforms(patients).values()) == ["log1p", "log1p", "identity"]
+    assert list(choose_transforms(patients).values()) == ["log1p", "log1p", "identity"]
 
 
 def test_of_twins_the_first_is_kept() -> None:
@@ -135,8 +135,8 @@ def test_a_bag_by_hand() -> None:
     related = np.eye(5, dtype=bool)
     related[0, 1] = related[1, 0] = True
     effects = np.array([0.2, -0.3, 0.1, 0.02, 0.0])
-    assert bag_weights(effects, related, 0.05).tolist() == [0, -0.5, 0.5, 0, 0]
-    assert bag_weights(effects, related, 0.4).tolist() == [0] * 5
+    assert compute_bag_weights(effects, related, 0.05).tolist() == [0, -0.5, 0.5, 0, 0]
+    assert compute_bag_weights(effects, related, 0.4).tolist() == [0] * 5
 
 
 def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
@@ -147,7 +147,7 @@ def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
     time = rng.exponential(1000 / np.exp(values[:, 0] - values[:, 1]))
     outcomes = Outcomes((time <= 2000).astype(int), np.minimum(time, 2000))
     patients = cohort_of([{f"f{k}": float(v) for k, v in enumerate(row)} for row in values], outcomes=outcomes)
-    terms = fit_scaled_terms(patients, usual_transforms(patients))
+    terms = fit_scaled_terms(patients, choose_transforms(patients))
     (head,) = fit_signs(patients, terms, [{"least_effect": 0.08}], np.random.default_rng(0))
     found = {term.feature: term.weights[0] for term in head.terms}
     assert 0.6 < found["f0"] < 1.3
@@ -170,7 +170,7 @@ def test_scikit_learn_calibrates_alike(patients: int, scale: float) -> None:
     model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=5000)
     weights = np.concatenate([target, 1 - target])
     model.fit(np.concatenate([scores, scores])[:, None], np.repeat([1, 0], patients), sample_weight=weights)
-    calibration = platt(positive, scores)
+    calibration = fit_platt(positive, scores)
     assert calibration.slope == pytest.approx(model.coef_[0, 0], rel=1e-3, abs=1e-4)
     assert calibration.offset == pytest.approx(model.intercept_[0], rel=1e-3, abs=1e-4)
 
@@ -178,14 +178,14 @@ def test_scikit_learn_calibrates_alike(patients: int, scale: float) -> None:
 def test_a_calibration_never_turns_the_order_around() -> None:
     """Positives score lower: the slope stays 0 and everyone gets the share, smoothed: (80 (81/82) + 20/22) / 100."""
     positive = np.arange(100) < 80
-    found = platt(positive, np.where(positive, -1.0, 1.0))
+    found = fit_platt(positive, np.where(positive, -1.0, 1.0))
     assert found.slope == 0
     assert found.probability(3.0) == pytest.approx((80 * 81 / 82 + 20 / 22) / 100, abs=1e-3)
 
 
 def test_a_threshold_lies_between_well_parted_classes() -> None:
     scores = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
-    assert 0.2 < stable_threshold(scores > 0.5, scores, np.random.default_rng(0)) < 1.0
+    assert 0.2 < find_stable_threshold(scores > 0.5, scores, np.random.default_rng(0)) < 1.0
 
 
 # Choosing
@@ -199,7 +199,7 @@ def test_folds_share_out_the_stratum_and_the_centres() -> None:
     for fold in folds:
         assert abs(sum(stratum[n] for n in fold) - 11 / 5) < 1
         assert abs(sum(n < 20 for n in fold) - 4) <= 1
-    by_centre = centre_folds(patients)
+    by_centre = make_centre_folds(patients)
     assert [{patients.centres[n] for n in fold} for fold in by_centre] == [{"A"}, {"B"}, {"C"}]
 
 
@@ -216,7 +216,7 @@ def test_evaluated_patients_are_never_training_patients() -> None:
 
     folds = make_stratified_folds(patients, [False] * 23, 5, np.random.default_rng(0))
     family = Family("spy", spy, ({}, {}), {"x": "identity"})
-    candidates_of(patients, [family], folds, lambda _, scores: 0.0, np.random.default_rng(0))
+    select_candidates(patients, [family], folds, lambda _, scores: 0.0, np.random.default_rng(0))
     assert len(seen) == 5
     for train, fold in zip(seen, folds, strict=True):
         assert train == set(patients.ids) - {patients.ids[n] for n in fold}
@@ -233,6 +233,8 @@ def test_of_equally_good_settings_the_strongest_regularisation_is_used() -> None
     patients = cohort_of([{"x": 0.0}] * 10)
     family = Family("steady", fit, tuple({"n": float(n)} for n in range(3)), {})
     folds = [np.arange(5), np.arange(5, 10)]
-    (chosen,) = candidates_of(patients, [family], folds, lambda _, scores: float(scores[0]), np.random.default_rng(0))
+    (chosen,) = select_candidates(
+        patients, [family], folds, lambda _, scores: float(scores[0]), np.random.default_rng(0)
+    )
     assert (chosen.name, chosen.setting["n"], chosen.metric) == ("steady", 1.0, 0.7)
     assert chosen.scores.tolist() == [0.7] * 10

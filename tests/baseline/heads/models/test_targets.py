@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from algorithm.heads.documents import Features, LinearHead, read_head
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.fitting import FittedHead, fit_clinical, fit_target
-from baseline.heads.models.classes import best_threshold
-from baseline.heads.models.kinds import Target, only
+from baseline.heads.fitting import FittedHead, fit_clinical_head, fit_target
+from baseline.heads.models.classes import find_best_threshold
+from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import most_frequent, staging_rule
+from baseline.heads.models.targets import make_staging_rule, predict_most_frequent
 from contract.errors import MetricError
 from tests.algorithm.heads.head_parts import score
 from tests.baseline.heads.cohorts import head_cohort
@@ -53,7 +53,7 @@ def fitted_alone(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
     first = target.families[0]
     family = Family(first.name, first.fit, first.settings, TRANSFORMS)
     patients = head_cohort(rows, outcomes)
-    return fit_target(only(target, [family]), patients, np.random.default_rng(0))
+    return fit_target(with_families(target, [family]), patients, np.random.default_rng(0))
 
 
 def weights(head: LinearHead) -> dict[str, float]:
@@ -102,12 +102,12 @@ def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
     centres = tuple("ABC"[n % 3] for n in range(len(rows)))
     named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "suv_max": row["noise"]} for row in rows]
     patients = head_cohort(named, relapses, centres)
-    rivals = only(RFS, [RFS.families[0], RFS.comparators["suv_max"]])
+    rivals = with_families(RFS, [RFS.families[0], RFS.comparators["suv_max"]])
     fitted = fit_target(rivals, patients, np.random.default_rng(0))
     assert fitted.model == "mean of Cox, few features + SUVmax"
     assert set(fitted.tried) == {"Cox, few features", "SUVmax"}
     assert set(weights(fitted.head)) == {"total_volume_ml", "age_years", "suv_max"}
-    clinical = fit_clinical(HPV, replace(patients, outcomes=statuses), np.random.default_rng(0))
+    clinical = fit_clinical_head(HPV, replace(patients, outcomes=statuses), np.random.default_rng(0))
     assert set(weights(clinical.head)) == {"age_years"}
     assert clinical.head.calibration is not None
 
@@ -145,7 +145,10 @@ def test_too_few_of_a_class() -> None:
 )
 def test_thresholds_by_hand(negative: list[float], positive: list[float], threshold: float, accuracy: float) -> None:
     labels = np.array([False] * len(negative) + [True] * len(positive))
-    assert best_threshold(labels, np.array([*negative, *positive], dtype=float)) == (threshold, pytest.approx(accuracy))
+    assert find_best_threshold(labels, np.array([*negative, *positive], dtype=float)) == (
+        threshold,
+        pytest.approx(accuracy),
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-5, 5)), min_size=2, max_size=20), st.integers(-12, 12))
@@ -158,7 +161,7 @@ def test_no_other_threshold_is_better(scored: list[tuple[bool, int]], half_steps
     def accuracy(threshold: float) -> float:
         return float((np.mean(scores[positive] >= threshold) + np.mean(scores[~positive] < threshold)) / 2)
 
-    threshold, claimed = best_threshold(positive, scores)
+    threshold, claimed = find_best_threshold(positive, scores)
     assert accuracy(threshold) == pytest.approx(claimed)
     assert accuracy(half_steps / 2) <= claimed + 1e-12
 
@@ -173,12 +176,12 @@ def staged_cohort(values: list[int], rows: list[Features]) -> HeadCohort:
 def test_the_most_frequent_class_is_that_of_the_training_patients() -> None:
     """T3 twice in training, and T2 and T4 once; of equally frequent ones the lower."""
     others = staged_cohort([0, 0, 0], [{}] * 3)
-    assert most_frequent(staged_cohort([2, 1, 2, 3], [{}] * 4), others).tolist() == [2, 2, 2]
-    assert most_frequent(staged_cohort([3, 1], [{}] * 2), others).tolist() == [1, 1, 1]
+    assert predict_most_frequent(staged_cohort([2, 1, 2, 3], [{}] * 4), others).tolist() == [2, 2, 2]
+    assert predict_most_frequent(staged_cohort([3, 1], [{}] * 2), others).tolist() == [1, 1, 1]
 
 
 def test_the_rule_reads_the_features_and_falls_back_to_the_most_frequent_class() -> None:
     """The 7th edition: up to 20 mm T1, up to 40 mm T2, above T3. Without a primary: T4 of the training patients."""
     rows: list[Features] = [{"gtvp_diameter_mm": value} for value in (15.0, 30.0, 50.0)] + [{}]
     train = staged_cohort([3, 3, 1], [{}] * 3)
-    assert staging_rule("t_stage_7th")(train, staged_cohort([0] * 4, rows)).tolist() == [0, 1, 2, 3]
+    assert make_staging_rule("t_stage_7th")(train, staged_cohort([0] * 4, rows)).tolist() == [0, 1, 2, 3]
