@@ -1,8 +1,8 @@
 """The body as painted parts in anatomical millimetres: x to the left, y to the back, z upwards.
 
 The origin is the middle of the oropharynx at the height of the tonsils. Sizes belong to an adult and are rounded;
-uptake belongs to FDG in a fasting patient. Rows of the tables are knots of a `Column`: z, centre x, centre y, radius x,
-radius y.
+uptake belongs to FDG in a fasting patient. Rows of the tables are knots of a `SuperellipseStack`: z, centre x, centre y,
+radius x, radius y.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from rehearsal.phantoms.anatomy.body import BONE_HU, FAT_HU, MARROW_HU, MUSCLE_HU, Body
-from rehearsal.phantoms.anatomy.shapes import Arch, Capsule, Column, Ellipsoid, Knots, Part, add_mirror_image
+from rehearsal.phantoms.anatomy.shapes import Arch, Capsule, Ellipsoid, Knots, Part, SuperellipseStack, add_mirror_image
 
 BRAIN: Final = Ellipsoid((0, 5, 99), (65, 84, 60))
 CEREBELLUM: Final = Ellipsoid((0, 44, 52), (46, 36, 28))
@@ -49,16 +49,23 @@ def build_body_parts(body: Body) -> Iterator[Part]:
 
 def _table(body: Body) -> Iterator[Part]:
     y = body.table_y
-    yield Part(Column(((260, 0, y + 22, 210, 22), (_TABLE_END, 0, y + 22, 210, 22)), 4.0), 120.0, 0.0, leaning=False)
-    yield Part(Column(((260, 0, y + 22, 206, 18), (_TABLE_END, 0, y + 22, 206, 18)), 4.0), -890.0, 0.0, leaning=False)
+    yield Part(
+        SuperellipseStack(((260, 0, y + 22, 210, 22), (_TABLE_END, 0, y + 22, 210, 22)), 4.0), 120.0, 0.0, leaning=False
+    )
+    yield Part(
+        SuperellipseStack(((260, 0, y + 22, 206, 18), (_TABLE_END, 0, y + 22, 206, 18)), 4.0),
+        -890.0,
+        0.0,
+        leaning=False,
+    )
     yield Part(Ellipsoid((0, 112, 70), (95, 20, 90), 4.0), -940.0, 0.0)
 
 
 def _outline(body: Body) -> Iterator[Part]:
     muscle = body.uptake.muscle
-    yield Part(Column(_TORSO, 2.4), 0.0, 0.3, 1.5)
-    yield Part(Column(_TORSO, 2.4, 2.5), FAT_HU, 0.3, 1.5)
-    yield Part(Column(_TORSO, 2.4, body.fat_mm), MUSCLE_HU, muscle, 2.5)
+    yield Part(SuperellipseStack(_TORSO, 2.4), 0.0, 0.3, 1.5)
+    yield Part(SuperellipseStack(_TORSO, 2.4, 2.5), FAT_HU, 0.3, 1.5)
+    yield Part(SuperellipseStack(_TORSO, 2.4, body.fat_mm), MUSCLE_HU, muscle, 2.5)
     yield Part(Ellipsoid((0, 5, 96), (78, 97, 72)), 10.0, 0.4)
     yield Part(Ellipsoid((0, -35, 32), (68, 62, 66), 2.6), 0.0, 0.4, 1.5)
     yield Part(Ellipsoid((0, -35, 32), (63, 57, 62), 2.6), -60.0, 0.4, 2.0)
@@ -69,21 +76,23 @@ def _outline(body: Body) -> Iterator[Part]:
 
 def _trunk(body: Body) -> Iterator[Part]:
     uptake, blood_hu = body.uptake, 42.0 + body.contrast_hu
-    yield Part(Column(_CHEST, 2.2), 250.0, 1.0)
+    yield Part(SuperellipseStack(_CHEST, 2.2), 250.0, 1.0)
     for row in range(9):
         # Gaps of muscle between slanting ribs.
         yield Part(Ellipsoid((0, 28, -165.0 - 22 * row), (142, 96, 7)), MUSCLE_HU, uptake.muscle)
-    yield Part(Column(_CHEST, 2.2, 7.0), -70.0, 0.6)
+    yield Part(SuperellipseStack(_CHEST, 2.2, 7.0), -70.0, 0.6)
     lung = tuple((z, 0.58 * rx, y, 0.44 * rx, 0.9 * ry) for z, _, y, rx, ry in _CHEST)
-    yield from add_mirror_image(Part(Column(lung, 2.2), -840.0, 0.45, 3.0))
+    yield from add_mirror_image(Part(SuperellipseStack(lung, 2.2), -840.0, 0.45, 3.0))
     yield Part(Ellipsoid((22, -12, -257), (58, 48, 62)), blood_hu, uptake.heart, 2.0)
     yield Part(Ellipsoid((24, -12, -260), (36, 28, 38)), blood_hu, uptake.blood)
-    yield Part(Column(((-160, 8, 20, 24, 28), (-180, 8, 18, 18, 24), (-215, 8, 25, 14, 16))), blood_hu, uptake.blood)
+    yield Part(
+        SuperellipseStack(((-160, 8, 20, 24, 28), (-180, 8, 18, 18, 24), (-215, 8, 25, 14, 16))), blood_hu, uptake.blood
+    )
     yield from add_mirror_image(Part(Capsule((20, -55, -150), (150, 5, -140), 8, 7), 420.0, 0.8))
     yield from add_mirror_image(Part(Ellipsoid((135, 75, -230), (45, 9, 60)), 350.0, 0.9))
     yield from add_mirror_image(Part(Ellipsoid((170, 30, -172), (25, 24, 25)), 380.0, 0.8))
     abdomen = ((-348, 0, 10, 132, 82), (-445, 0, 5, 130, 85), (-560, 0, 5, 132, 85), (-635, 0, 5, 110, 75))
-    yield Part(Column(abdomen), -85.0, 0.4)
+    yield Part(SuperellipseStack(abdomen), -85.0, 0.4)
     yield Part(Ellipsoid((-62, 5, -361), (70, 72, 80)), 60 + 0.4 * body.contrast_hu, uptake.liver, 3.0)
     yield Part(Ellipsoid((88, 40, -360), (30, 38, 42)), 50 + 0.4 * body.contrast_hu, 1.9, 2.0)
     yield Part(Ellipsoid((50, -25, -365), (45, 35, 35)), 25.0, 2.0, 4.0)
@@ -178,7 +187,7 @@ def _jaws(body: Body) -> Iterator[Part]:
 
 def _pharynx(body: Body) -> Iterator[Part]:
     uptake = body.uptake
-    yield Part(Column(((45, 0, 0, 24, 18), (-45, 0, 0, 24, 18)), 2.5), 55.0, 0.9, 1.5)
+    yield Part(SuperellipseStack(((45, 0, 0, 24, 18), (-45, 0, 0, 24, 18)), 2.5), 55.0, 0.9, 1.5)
     yield Part(Ellipsoid((0, -16, -12), (17, 12, 15)), 58.0, 1.15 * uptake.tongue, 1.5)
     yield from add_mirror_image(Part(Ellipsoid((28, -32, -33), (9, 15, 17)), 42.0, uptake.submandibular, 1.0))
     for side, suv, size in (
@@ -190,14 +199,17 @@ def _pharynx(body: Body) -> Iterator[Part]:
     yield Part(Ellipsoid((0, 2, 41), (14, 7, 8)), 52.0, uptake.adenoid, 1.0)
     yield Part(Capsule((0, -10, 52), (0, -8, 36), 9, 8), -980.0, 0.05)
     yield Part(
-        Column(((20, 0, -2, 10, 5), (0, 0, -1, 11, 6), (-25, 0, -1, 13, 6), (-40, 0, -5, 10, 6))), -980.0, 0.05, 0.8
+        SuperellipseStack(((20, 0, -2, 10, 5), (0, 0, -1, 11, 6), (-25, 0, -1, 13, 6), (-40, 0, -5, 10, 6))),
+        -980.0,
+        0.05,
+        0.8,
     )
     yield Part(Capsule((0, -6, -18), (0, -16, -30), 4, 9), 40.0, 1.1)
     yield Part(Arch((0, -6, -34), (21, 26), 2.5, 3), 450.0, 0.7)
-    yield Part(Column(((-44, 0, -12, 22, 20), (-85, 0, -12, 18, 18)), 2.2), 90.0, 1.0, 1.0)
+    yield Part(SuperellipseStack(((-44, 0, -12, 22, 20), (-85, 0, -12, 18, 18)), 2.2), 90.0, 1.0, 1.0)
     yield Part(Ellipsoid((0, -10, -62), (13, 14, 7)), 60.0, uptake.larynx, 1.5)
     yield Part(
-        Column(
+        SuperellipseStack(
             (
                 (-38, 0, -12, 9, 6),
                 (-58, 0, -14, 4, 8),
@@ -215,8 +227,10 @@ def _pharynx(body: Body) -> Iterator[Part]:
 
 def _spine(body: Body) -> Iterator[Part]:
     uptake = body.uptake
-    yield Part(Column(((45, 0, 14, 18, 5), (-110, 0, 16, 22, 6))), 55.0, uptake.muscle)
-    yield from add_mirror_image(Part(Column(((30, 24, 58, 24, 26), (-110, 26, 62, 26, 24))), 58.0, uptake.muscle, 2.0))
+    yield Part(SuperellipseStack(((45, 0, 14, 18, 5), (-110, 0, 16, 22, 6))), 55.0, uptake.muscle)
+    yield from add_mirror_image(
+        Part(SuperellipseStack(((30, 24, 58, 24, 26), (-110, 26, 62, 26, 24))), 58.0, uptake.muscle, 2.0)
+    )
     height, size = 15.0, 1.0
     while height > -635:
         y = (

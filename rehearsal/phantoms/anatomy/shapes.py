@@ -78,7 +78,7 @@ class Capsule:
 
 
 @dataclass(frozen=True)
-class Column:
+class SuperellipseStack:
     """A stack of superellipses: rows of `knots` are (z, centre x, centre y, radius x, radius y), z descending.
 
     Its ends are flat. `shrink_mm` makes all radii smaller, so one table gives skin, fat and muscle.
@@ -132,7 +132,7 @@ class Arch:
         return np.asarray(result, dtype=np.float32)
 
 
-Shape = Ellipsoid | Capsule | Column | Arch
+Shape = Ellipsoid | Capsule | SuperellipseStack | Arch
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def add_mirror_image(part: Part) -> Iterator[Part]:
         mirror_image = replace(shape, centre=_flip(shape.centre))
     elif isinstance(shape, Capsule):
         mirror_image = replace(shape, start=_flip(shape.start), end=_flip(shape.end))
-    elif isinstance(shape, Column):
+    elif isinstance(shape, SuperellipseStack):
         mirror_image = replace(shape, knots=tuple((z, -x, y, rx, ry) for z, x, y, rx, ry in shape.knots))
     else:
         raise TypeError(f"no mirror image of {shape!r}")
