@@ -219,9 +219,9 @@ import sys
 import threading
 from pathlib import Path
 from baseline.network import jobs
-from baseline.network.jobs import TrainingJob, _locked
+from baseline.network.jobs import TrainingJob, _lock_job
 
-with _locked(TrainingJob(0, "unet"), Path(sys.argv[1])):
+with _lock_job(TrainingJob(0, "unet"), Path(sys.argv[1])):
     print("begun", flush=True)
     sys.stdin.read()
 """
@@ -276,7 +276,7 @@ for card in cards:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5,6,7")
     command = [sys.executable, "-S", "-c", code, str(tmp_path)]
     monkeypatch.setattr(
-        jobs, "_command", lambda _, job, machine, threads: [*command, str(job), str(machine.gpus), str(threads)]
+        jobs, "_make_command", lambda _, job, machine, threads: [*command, str(job), str(machine.gpus), str(threads)]
     )
     work = planned(tmp_path)
     for job in ALL[unfinished_jobs:]:
