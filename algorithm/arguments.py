@@ -199,7 +199,7 @@ def _check_options_of_many(arguments: argparse.Namespace) -> None:
         raise HecktorError("--method", f"found {arguments.method!r} with many cases in --ct", "'baseline'")
     if arguments.output is None:
         raise OutputError("--output", "not given", "a folder for masks, records and the table of answers")
-    if arguments.output.is_file():
+    if arguments.output.is_file() or is_mask_file(arguments.output):
         raise OutputError("--output", f"the file {arguments.output.name}", "a folder, since --ct has many cases")
     for option in ("ct", "pet", "ehr"):
         path = getattr(arguments, option)
