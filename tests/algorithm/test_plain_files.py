@@ -123,7 +123,9 @@ def test_wrong_files_are_named(case_folder: Any, files: Path, tiny_package: Path
     output = ("--output", tmp_path / "mask.mha")
     with pytest.raises(InputError, match=r"--pet: not given, with a CT named 0a1b2c3d-ct\.mha"):
         run(tiny_package, "--ct", case_folder.ct_path, *output)
-    with pytest.raises(HecktorError, match=r"^--output: the file mask\.mha, expected a folder, since --ct has many cases"):
+    with pytest.raises(
+        HecktorError, match=r"^--output: the file mask\.mha, expected a folder, since --ct has many cases"
+    ):
         run(tiny_package, "--ct", files, *output)
     with pytest.raises(InputError, match="--pet: the file of --ct"):
         run(tiny_package, "--ct", files / CT, "--pet", files / CT, *output)

@@ -1,8 +1,8 @@
 """The body as painted parts in anatomical millimetres: x to the left, y to the back, z upwards.
 
 The origin is the middle of the oropharynx at the height of the tonsils. Sizes belong to an adult and are rounded;
-uptake belongs to FDG in a fasting patient. Rows of the tables are knots of a `SuperellipseStack`: z, centre x, centre y,
-radius x, radius y.
+uptake belongs to FDG in a fasting patient. Rows of the tables are knots of a `SuperellipseStack`: z,
+centre x, centre y, radius x, radius y.
 """
 
 from __future__ import annotations
