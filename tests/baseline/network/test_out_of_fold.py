@@ -110,7 +110,7 @@ def test_the_mask_is_the_mean_of_the_mirrored_passes(
     package = tmp_path / "package"
     shutil.copytree(tiny_package, package)
     sign_package(package, average=average)  # type: ignore[operator]
-    monkeypatch.setattr(Networks, "of", lambda *_: rising)
+    monkeypatch.setattr(Networks, "get", lambda *_: rising)
     measured(cohort, package)
     for name in FOLD_OF:
         with np.load(cohort[1].probabilities(name)) as stored:
@@ -121,18 +121,18 @@ def test_a_mask_of_fewer_passes_is_an_error(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mirrored pass of the first patient fails: inference would answer by the first one, training writes nothing."""
-    whole = Passes._whole_pass
+    whole = Passes._make_pass
 
     def fails(self: Passes, step: Pass, member: Any) -> Any:
         if step.axes:
             raise ZeroDivisionError
         return whole(self, step, member)
 
-    monkeypatch.setattr(Passes, "_whole_pass", fails)
+    monkeypatch.setattr(Passes, "_make_pass", fails)
     with pytest.raises(HecktorError, match="CHUM-001: 1 of 2 passes"):
         measured(cohort, tiny_package)
     assert not list(cohort[1].root.rglob("*.npz"))
-    monkeypatch.setattr(Passes, "_whole_pass", whole)
+    monkeypatch.setattr(Passes, "_make_pass", whole)
     assert set(measured(cohort, tiny_package)) == set(FOLD_OF)
 
 

@@ -325,7 +325,7 @@ def test_a_full_disk_names_the_file_of_a_phantom(tmp_path: Path, monkeypatch: py
         Path(path).write_bytes(bytes(400))
 
     monkeypatch.setattr(sitk, "WriteImage", write_part)
-    monkeypatch.setattr("contract.io.files._LEAST_FREE_BYTES", 1 << 62)  # as if the disk were full
+    monkeypatch.setattr("contract.io.files._MIN_FREE_BYTES", 1 << 62)  # as if the disk were full
     for write, name in ((write_nifti, "A-1__CT.nii.gz"), (images.write_volume, "A-1.mha")):
         with pytest.raises(OutputError, match=rf"^{re.escape(name)}: no space left on the disk"):
             write(tmp_path / name, volume)
