@@ -17,12 +17,12 @@ function shorten(text, width) {
   return `${whole.slice(0, length)}\u2026`;
 }
 
-// Lines of at most `width` pixels, two at most; the second one is shortened.
+// Lines of at most `width` pixels, two at most, broken after a space, hyphen or underscore; the second one is shortened.
 function wrapped(text, width) {
-  const words = text.split(" ");
-  let first = words.shift();
-  while (words.length && textWidth(`${first} ${words[0]}`, 600) <= width) first += ` ${words.shift()}`;
-  return [first, ...(words.length ? [words.join(" ")] : [])].map((line) => shorten(line, width * 0.95));
+  const parts = text.split(/(?<=[ _-])/);
+  let first = parts.shift();
+  while (parts.length && textWidth(`${first}${parts[0]}`.trimEnd(), 600) <= width) first += parts.shift();
+  return [first, ...(parts.length ? [parts.join("")] : [])].map((line) => shorten(line.trimEnd(), width * 0.95));
 }
 
 function svgElement(name, attributes = {}, text = "") {
