@@ -154,7 +154,7 @@ from test_jobs import ALL, planned
 from baseline.network.nnunet import Machine
 
 sleep = "import os, time; os.write(1, str(os.getpid()).encode() + bytes([10])); time.sleep(600)"
-jobs._command = lambda *_: [sys.executable, "-S", "-c", sleep]
+jobs._make_command = lambda *_: [sys.executable, "-S", "-c", sleep]
 
 def main(_):
     with explain_interruption():
