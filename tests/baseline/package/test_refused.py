@@ -160,7 +160,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a patch that the network cannot take": (
         edit_training("plans.json", lambda p: p["configurations"]["3d_fullres"].update(patch_size=[8, 30, 32])),
-        r"plans\.json: patch_size \[30, 8, 32\], expected multiples of \[\d+, \d+, \d+\] for this U-Net",
+        r"plans\.json: patch_size \[8, 30, 32\], expected multiples of \[\d+, \d+, \d+\] for this U-Net",
     ),
     "another order of axes": (
         edit_training("plans.json", lambda p: p.update(transpose_forward=[0, 0, 2])),
