@@ -96,7 +96,7 @@ class SurfaceRow(RowPart):
     RULES: ClassVar[tuple[RowRule, ...]] = (
         RowRule(
             ("values",),
-            lambda values: values.keys() == _SURFACE_BOUNDS.keys(),
+            lambda values: values.keys() == {metric.key for metric in surfaces.SURFACE_METRICS},
             f"a value for each of {', '.join(_SURFACE_BOUNDS)}",
         ),
         *(_make_surface_rule(key, largest) for key, largest in _SURFACE_BOUNDS.items()),

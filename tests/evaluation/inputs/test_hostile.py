@@ -93,7 +93,7 @@ def test_a_file_that_breaks_a_reader_fails_its_own_case_only(phase, blank, grid,
     ("place", "bug"),
     [
         ("inputs.masks._resample", RuntimeError),
-        ("inputs.masks.Geometry.differences", IndexError),
+        ("inputs.masks.Geometry.find_differences", IndexError),
         ("rows.comparison.count_overlaps", KeyError),
         ("rows.comparison.count_overlaps", ValueError),
     ],
