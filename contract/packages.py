@@ -301,6 +301,11 @@ def read_identity(package: Path) -> PackageIdentity:
     return PackageIdentity(name=name, manifest_sha256=hashlib.sha256(content).hexdigest())
 
 
+# The names of 0.2, for scripts that import them.
+package_folder = open_package
+package_identity = read_identity
+
+
 def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
     """Load the edition that `--edition` names, otherwise the edition of the package, otherwise the default edition.
 

@@ -67,6 +67,8 @@ class Networks:
             self._loaded[key] = self._load(fold, device)
         return self._loaded[key]
 
+    of = get  # the name of 0.2, for scripts that use it
+
     def free(self, device: torch.device) -> None:
         """Drop all networks after a device failed, free its memory, and keep one network at a time from now on."""
         self._keeps_all = False
