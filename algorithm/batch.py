@@ -71,8 +71,11 @@ class BatchFolder:
                 raise OutputError("--output", fault, "a writable folder") from None
 
     def is_finished(self, patient_id: str, package: PackageIdentity) -> bool:
-        """Return whether the record of this task and package, written after the mask, exists; its row is reused."""
-        with suppress(HecktorError):
+        """Return whether the record of this task and package, written after the mask, exists; its row is reused.
+
+        A damaged record belongs to no finished case.
+        """
+        with suppress(HecktorError, AttributeError, KeyError, TypeError):
             record = read_json(self.record(patient_id))
             same = record["task"] == self.algorithm.name and record["package"] == package.model_dump()
             if same and all(path.is_file() for path in self._list_images(patient_id)):

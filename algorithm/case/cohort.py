@@ -35,11 +35,11 @@ class BatchCase:
     """The files of one of many cases; some of them may be absent.
 
     Attributes:
-        patient_id: name of the case.
+        patient_id: Name of the case.
         ct: CT in HU.
         pet: PET in SUV.
-        ehr: file of the clinical variables; None without one.
-        clinical: clinical variables from the table of a release, in place of `ehr`.
+        ehr: File of the clinical variables; None without one.
+        clinical: Clinical variables from the table of a release, in place of `ehr`.
     """
 
     patient_id: str
@@ -50,7 +50,7 @@ class BatchCase:
 
     @property
     def has_ehr(self) -> bool:
-        """True if the case has clinical variables."""
+        """Return whether the case has clinical variables."""
         return self.ehr is not None or bool(self.clinical)
 
 
@@ -60,11 +60,11 @@ def find_cases(
     """Find the cases of a folder or of a table, sorted by their names.
 
     Args:
-        ct: folder with the CTs, or a CSV file with paths.
-        pet: folder with the PETs; None if they are next to the CTs.
-        ehr: folder with clinical variables `CASE.json`; None takes them from the table or the release.
-        edition: gives the names of files in a release.
-        algorithm: task whose folder of the release is taken.
+        ct: Folder with the CTs, or a CSV file with paths.
+        pet: Folder with the PETs; None if they are next to the CTs.
+        ehr: Folder with clinical variables `CASE.json`; None takes them from the table or the release.
+        edition: Gives the names of files in a release.
+        algorithm: Task whose folder of the release is taken.
 
     Raises:
         InputError: No case, or a table that cannot be read.
@@ -92,15 +92,40 @@ def find_cases(
 def find_nnunet_cases(
     ct_folder: Path, pet_folder: Path, ct_number: int = 0, pet_number: int = 1
 ) -> tuple[BatchCase, ...]:
-    """Find the cases CASE_000n of nnU-Net's `imagesTr` or `imagesTs` by their CTs; empty if no file has such a name."""
-    mark, pet_mark, cases = f"_{ct_number:04}", f"_{pet_number:04}", []
-    for path in _list_images(ct_folder):
+    """Find the cases CASE_000n of nnU-Net's `imagesTr` or `imagesTs`.
+
+    Returns:
+        The cases by name: one for each CT, and one for each PET without a CT in the same folder, whose absent file
+        fails it later. Empty if no file has the name of a CT.
+
+    Raises:
+        InputError: An image of a case exists in two formats.
+    """
+    cts = _list_channel(ct_folder, ct_number)
+    if not cts:
+        return ()
+    pets = _list_channel(pet_folder, pet_number)
+    patient_ids = sorted(cts.keys() | pets.keys() if ct_folder == pet_folder else cts.keys())
+    cases = []
+    for patient_id in patient_ids:
+        suffix = find_image_suffix(cts.get(patient_id) or pets[patient_id], NAMED_IMAGE_SUFFIXES)
+        ct = cts.get(patient_id, ct_folder / f"{patient_id}_{ct_number:04}{suffix}")
+        pet = pets.get(patient_id, pet_folder / f"{patient_id}_{pet_number:04}{suffix}")
+        cases.append(BatchCase(patient_id, ct, pet))
+    return tuple(cases)
+
+
+def _list_channel(folder: Path, number: int) -> dict[str, Path]:
+    """List the images CASE_000n of one channel by case; raise `InputError` if one exists in two formats."""
+    mark = f"_{number:04}"
+    path_of: dict[str, Path] = {}
+    for path in _list_images(folder):
         name = _name_case(path)
         if name.endswith(mark) and name != mark:
-            patient_id = name.removesuffix(mark)
-            pet = pet_folder / f"{patient_id}{pet_mark}{path.name.removeprefix(name)}"
-            cases.append(BatchCase(patient_id, path, pet))
-    return tuple(cases)
+            first = path_of.setdefault(name.removesuffix(mark), path)
+            if first != path:
+                raise InputError("--ct", f"two files {name}: {first.name} and {path.name}", "one file of each image")
+    return path_of
 
 
 def read_case_table(path: Path) -> tuple[BatchCase, ...]:
@@ -127,8 +152,14 @@ def read_case_table(path: Path) -> tuple[BatchCase, ...]:
 
 
 def _find_columns(cells: CsvCells, path: Path) -> dict[str, int]:
-    """Return the place of each column of `TABLE_COLUMNS`, in any case of letters; raise `InputError` without one."""
+    """Return the place of each column of `TABLE_COLUMNS`, in any case of letters.
+
+    Raises:
+        InputError: A required column is absent, or a column is repeated.
+    """
     folded = [column.casefold() for column in cells.columns]
+    if repeated := [name for name in TABLE_COLUMNS if folded.count(name.casefold()) > 1]:
+        raise InputError(path.name, f"column {repeated[0]} twice", "each column once")
     places = {name: folded.index(name.casefold()) for name in TABLE_COLUMNS if name.casefold() in folded}
     if absent := [name for name in TABLE_COLUMNS[:3] if name not in places]:
         raise InputError(path.name, f"no column {absent[0]}", f"the columns {', '.join(TABLE_COLUMNS[:3])}")
@@ -148,10 +179,11 @@ def _find_release_cases(
     templates, cases = make_file_templates(edition), []
     for patient in sorted(path for path in folder.path.iterdir() if path.is_dir()):
         files = find_patient_files(patient, templates)
-        if ct_role in files:
+        if files:  # an absent CT or PET fails the case later
+            ct = find_file(patient, fill_template(templates[ct_role], patient.name))
             pet = find_file(pets / patient.name, fill_template(templates[pet_role], patient.name))
             clinical = {column: cell for column, cell in rows.get(patient.name, {}).items() if column in known}
-            cases.append(BatchCase(patient.name, files[ct_role], pet, clinical=clinical))
+            cases.append(BatchCase(patient.name, ct, pet, clinical=clinical))
     return tuple(cases)
 
 
@@ -167,9 +199,9 @@ def _name_case(path: Path) -> str:
 
 def _check_names(cases: tuple[BatchCase, ...]) -> None:
     """Raise `InputError` if two cases have one name, as files of two formats or two rows would."""
-    path_of: dict[str, Path] = {}
+    case_of: dict[str, BatchCase] = {}
     for case in cases:
-        first = path_of.setdefault(case.patient_id, case.ct)
-        if first != case.ct:
-            fault = f"two CTs of {case.patient_id}: {first.name} and {case.ct.name}"
-            raise InputError("--ct", fault, "one CT for each case")
+        first = case_of.setdefault(case.patient_id, case)
+        if first is not case:
+            fault = f"two cases {case.patient_id}: {first.ct.name} and {case.ct.name}"
+            raise InputError("--ct", fault, "one CT and one PET for each case")

@@ -18,6 +18,7 @@ from contract.code import Code
 from contract.errors import HecktorError, InputError
 from contract.io.files import read_json
 from contract.options import Parser, add_code_option, require_folders, require_paths, whole_number
+from contract.platform import ONE_FILE_SUFFIXES
 
 if TYPE_CHECKING:
     from algorithm.case.cohort import BatchCase
@@ -47,14 +48,14 @@ class ModelCheck:
     """What to compare.
 
     Attributes:
-        package: model package, a folder or `.tar.gz`.
-        cases: folder with nnU-Net's names CASE_0000.
-        nnunet_masks: folder with a mask CASE of each case, written by `nnUNetv2_predict`.
-        channels: numbers of CT and PET in the training; None reads `dataset.json` next to the masks.
-        lesions: numbers of GTVp and GTVn in the training, in the same way.
+        package: Model package, a folder or `.tar.gz`.
+        cases: Folder with nnU-Net's names CASE_0000.
+        nnunet_masks: Folder with a mask CASE of each case, written by `nnUNetv2_predict`.
+        channels: Numbers of CT and PET in the training; None reads `dataset.json` next to the masks.
+        lesions: Numbers of GTVp and GTVn in the training, in the same way.
         device: `auto`, `cpu` or `cuda`.
-        passes: maximum number of passes of the network; None makes all.
-        code: folders of user code that the package names.
+        passes: Maximum number of passes of the network; None makes all.
+        code: Folders of user code that the package names.
     """
 
     package: Path
@@ -160,11 +161,13 @@ def _read_dataset(folder: Path) -> dict[str, Any]:
 
 
 def _find_mask(folder: Path, patient_id: str) -> Path:
-    for suffix in (".nii.gz", ".mha", ".nii", ".nrrd"):
-        path = folder / f"{patient_id}{suffix}"
-        if path.is_file():
-            return path
-    raise InputError("--nnunet-masks", f"no mask of {patient_id}", f"{patient_id}.nii.gz for each case of --cases")
+    """Find nnU-Net's mask of a case; raise `InputError` if there is none, or in two formats."""
+    paths = [folder / f"{patient_id}{suffix}" for suffix in ONE_FILE_SUFFIXES]
+    masks = [path for path in paths if path.is_file()]
+    if len(masks) == 1:
+        return masks[0]
+    found = f"{masks[0].name} and {masks[1].name}" if masks else f"no mask of {patient_id}"
+    raise InputError("--nnunet-masks", found, f"{patient_id}.nii.gz for each case of --cases")
 
 
 def _conclude(rows: Sequence[CheckedCase]) -> int:

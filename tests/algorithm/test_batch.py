@@ -95,6 +95,11 @@ def test_resume_leaves_out_finished_cases(
     answered.clear()
     assert run(tiny_package, "--ct", images, "--output", output, "--resume") == 0
     assert answered == ["A"]
+    write_json(record, [])
+    write_json(output / "records" / "B.json", {"task": "segmentation"})
+    answered.clear()
+    assert run(tiny_package, "--ct", images, "--output", output, "--resume") == 0
+    assert answered == ["A", "B"]
 
 
 def test_risks_of_a_table(case_folder: CaseFolder, images: Path, tiny_package: Path, tmp_path: Path) -> None:

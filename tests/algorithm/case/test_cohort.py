@@ -31,19 +31,43 @@ def test_nnunets_names(tmp_path: Path) -> None:
     )
     assert find(tmp_path) == expected
     pets = tmp_path / "pets"
+    pets.mkdir()
     assert [case.pet for case in find(tmp_path, pets)] == [pets / "A_0001.mha", pets / "B_0001.nii.gz"]
-    (swapped,) = find_nnunet_cases(tmp_path, tmp_path, ct_number=1, pet_number=0)
+    swapped, _ = find_nnunet_cases(tmp_path, tmp_path, ct_number=1, pet_number=0)
     assert (swapped.ct.name, swapped.pet.name) == ("A_0001.mha", "A_0000.mha")
 
 
+def test_a_pet_without_a_ct_is_a_case_that_will_fail(tmp_path: Path) -> None:
+    """Its absent CT is named later as its reason. A folder of PETs alone may hold those of other patients."""
+    touch(tmp_path / "A_0000.mha", tmp_path / "A_0001.nii.gz", tmp_path / "B_0001.nii.gz")
+    expected = (
+        BatchCase("A", tmp_path / "A_0000.mha", tmp_path / "A_0001.nii.gz"),
+        BatchCase("B", tmp_path / "B_0000.nii.gz", tmp_path / "B_0001.nii.gz"),
+    )
+    assert find(tmp_path) == expected
+    pets = tmp_path / "pets"
+    touch(pets / "A_0001.mha", pets / "C_0001.mha")
+    assert [case.patient_id for case in find(tmp_path, pets)] == ["A"]
+
+
+def test_two_pets_of_one_case_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path / "A_0000.mha", tmp_path / "A_0001.mha", tmp_path / "A_0001.nii.gz")
+    with pytest.raises(InputError, match=r"^--ct: two files A_0001: A_0001\.mha and A_0001\.nii\.gz, expected one"):
+        find(tmp_path)
+
+
 def test_a_release(tmp_path: Path) -> None:
-    """Clinical variables come from its table, without outcomes; a folder without a CT is no patient."""
+    """Clinical variables come from its table, without outcomes; a folder without images is no patient.
+
+    A patient with a PET only is a case, which will fail.
+    """
     root = tmp_path / "Task 1"
     for patient in ("CHUM-001", "MDA-002"):
         touch(root / patient / f"{patient}__CT.nii.gz", root / patient / f"{patient}__PT.nii.gz")
-    touch(root / "empty" / "notes.txt")
+    touch(root / "empty" / "notes.txt", root / "USZ-003" / "USZ-003__PT.nii.gz")
     (root / "HECKTOR_2025_Training_Task_1.csv").write_text("PatientID,Age,Relapse,RFS\nCHUM-001,60,1,500\n")
-    first, second = find(tmp_path)
+    first, second, third = find(tmp_path)
+    assert third.ct == root / "USZ-003" / "USZ-003__CT.nii.gz"
     assert first.ct == root / "CHUM-001" / "CHUM-001__CT.nii.gz"
     assert first.pet == root / "CHUM-001" / "CHUM-001__PT.nii.gz"
     assert (first.clinical, second.clinical) == ({"Age": "60"}, {})
@@ -79,6 +103,11 @@ def test_a_table_of_paths(tmp_path: Path) -> None:
             r"^cases\.csv: PatientID '\.\./A' in row 2, expected a name without /",
         ),
         ("PatientID,CT,PET\n", r"^--ct: no cases in "),
+        ("PatientID,CT,PET,ct\nA,a.mha,b.mha,c.mha\n", r"^cases\.csv: column CT twice, expected each column once$"),
+        (
+            "PatientID,CT,PET\nA,a.mha,b.mha\nA,a.mha,c.mha\n",
+            r"^--ct: two cases A: a\.mha and a\.mha, expected one CT and one PET for each case$",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
@@ -91,7 +120,7 @@ def test_what_is_no_cohort(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^--ct: no cases in .*, expected images CASE_0000\.nii\.gz and CASE_0001"):
         find(tmp_path)
     touch(tmp_path / "A_0000.mha", tmp_path / "A_0000.nii.gz")
-    with pytest.raises(InputError, match=r"^--ct: two CTs of A: A_0000\.mha and A_0000\.nii\.gz, expected one CT"):
+    with pytest.raises(InputError, match=r"^--ct: two files A_0000: A_0000\.mha and A_0000\.nii\.gz, expected one"):
         find(tmp_path)
     (tmp_path / "cases.csv").write_text("PatientID,CT,PET\nA,a.mha,b.mha\n")
     with pytest.raises(InputError, match=r"^--ct: the table cases\.csv with --pet or --ehr, expected all paths in the"):

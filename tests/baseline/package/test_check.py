@@ -115,6 +115,9 @@ def test_what_cannot_be_compared_is_named(tiny_package: Path, folders: tuple[Pat
     (masks / "dataset.json").rename(tmp_path / "dataset.json")
     assert fault().startswith("--nnunet-masks: no dataset.json in ")
     (tmp_path / "dataset.json").rename(masks / "dataset.json")
+    write_mask(masks / "A.mha", mask.array, mask.geometry)
+    assert fault().startswith("--nnunet-masks: A.mha and A.nii.gz, expected A.nii.gz for each case")
+    (masks / "A.mha").unlink()
     path.unlink()
     assert fault() == "--nnunet-masks: no mask of A, expected A.nii.gz for each case of --cases"
     shutil.rmtree(images)
