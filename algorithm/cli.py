@@ -84,7 +84,7 @@ def _read_arguments(argv: Sequence[str] | None) -> list[str]:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor predict", description="Run one patient through the algorithm.")
-    add_edition_and_task_options(parser, f"that of --model, else {DEFAULT_EDITION}")
+    add_edition_and_task_options(parser, f"the edition of --model, otherwise {DEFAULT_EDITION}")
     _add_files(parser)
     _add_run_options(parser)
     return parser

@@ -242,7 +242,7 @@ def parse_memory_bytes(text: str) -> int:
 def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor rehearse", description="Run an algorithm and the evaluation as the platform does.")
     add = parser.add_argument
-    add_edition_and_task_options(parser, f"that of --model, else {DEFAULT_EDITION}")
+    add_edition_and_task_options(parser, f"the edition of --model, otherwise {DEFAULT_EDITION}")
     cases_help = "cases in the platform's layout, CASES/<ID>/input/, or a release: Task N/<ID>/ or <ID>/<ID>__CT.nii.gz"
     add("--cases", required=True, type=Path, help=cases_help)
     add("--case", action="append", default=[], metavar="ID", help="run only this case; may be repeated")

@@ -152,7 +152,7 @@ def _read_mr_folder(source: CaseSource, algorithm: Algorithm, notices: Notices) 
 
 
 def read_mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notices) -> Case:
-    """Read a case of MR from the files of its inputs by name, the scan first; `channels` are those of `Algorithm`.
+    """Read a case of MR from the files of its inputs by name, the scan first; `channels` is a field of `Algorithm`.
 
     Raises:
         InputError: an image is unusable, or does not overlap the scan.

@@ -57,8 +57,8 @@ def find_shipped_package(edition: str = DEFAULT_EDITION) -> Path:
 class LoadedPackage:
     """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed.
 
-    `code` are the folders of `--code`, in which what the package names of user code is found; without any it is
-    looked for in the image. `findings` are what is wrong with the device, in each case that it answers.
+    `code` are the folders of `--code`. They hold the user code that the package names; without folders the image holds
+    it. `findings` are the problems of the device, which belong to each case that it answers.
     """
 
     def __init__(self, model_dir: Path, device: str, code: Sequence[Path] = ()) -> None:

@@ -153,10 +153,10 @@ def is_custom(configuration: Mapping[str, Any]) -> bool:
 
 
 def load_package(root: Path, code: Code | None = None) -> ModelPackage:
-    """Read and verify a package; `code` is for what it names of user code, None for that of the image.
+    """Read and verify a package; `code` holds the user code that it names, None takes the code of the image.
 
     Raises:
-        ModelPackageError: it is damaged, or no model package.
+        ModelPackageError: The package is damaged, or it is no model package.
     """
     manifest = read_manifest(root)
     files = verify_files(root, manifest)

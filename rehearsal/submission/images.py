@@ -131,7 +131,7 @@ def find_builder_engine(client: str | None, source: Path = SOURCE) -> ContainerE
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
         expected = "the source tree: images are built from it"
-        raise EngineError(absent[0], "not found beside the installed packages", expected)
+        raise EngineError(absent[0], "not found next to the installed packages", expected)
     environment = {**os.environ, **({} if client is None else {"HECKTOR_ENGINE": client})}
     command = ["bash", "-c", _FIND_BUILDER]
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
