@@ -299,6 +299,28 @@ def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def flatten_table(table: RowTable) -> list[dict[str, Any]]:
+    """Return the rows of masks as `flatten_row` does, several times faster; figures that a row lacks are None."""
+    columns: dict[str, Sequence[Any]] = {}
+    for name, values in table.columns.items():
+        label, _, part = name.partition(".")
+        if not part:
+            if label not in LABELS:
+                columns[name] = values
+        elif part == "surface.values":
+            for metric in surfaces.SURFACE_METRICS:
+                columns[f"{label}_{metric.key}"] = [None if value is None else value[metric.key] for value in values]
+        elif part == "surface.state":
+            columns[f"{label}_surface"] = values
+        elif part not in ("lesions", "surface"):
+            key = f"{label}_{part.replace('.', '_')}"
+            columns[key] = values
+            if part.endswith("_voxels") and not part.startswith("lesions."):
+                volumes_mm3 = table.numbers(name) * table.numbers("voxel_volume_mm3")
+                columns[f"{key.removesuffix('voxels')}mm3"] = volumes_mm3.tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 @dataclass(frozen=True)
 class CaseValue:
     """A value of one case for tables of cases: its name in `flatten_row`, and how to show it.

@@ -104,6 +104,8 @@ def _find_volume_mismatch(results: TaskResults, mask: str, scans: Mapping[str, M
 
     Teams that were scored in bounding boxes are not compared, because boxes cut masks.
     """
+    if not scans:
+        return ()
     teams = [team for team, metrics in results.teams.items() if IN_BOX not in metrics.provenance.options]
     for row in (row for team in teams for row in results.rows_of(team, mask)):
         volume = scans.get(row["case"], {}).get(VOLUME_ML)
