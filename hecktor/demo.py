@@ -1,6 +1,7 @@
 """`hecktor demo`: run synthetic patients through all algorithms, rank the results and write a report.
 
-With `--containers` the container images run, otherwise plain processes with the same entry points.
+With `--containers` the container images run, otherwise plain processes with the same entry points. Each algorithm is
+started once and answers all patients as a server (`invoke`), under the platform's limits.
 """
 
 from __future__ import annotations
@@ -9,34 +10,44 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
-from contract.errors import HecktorError
+from contract.errors import HecktorError, replace_unprintable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.platform import METRICS_JSON
-from contract.processes import count_usable_cpus
+from contract.processes import WorkerDeath, count_usable_cpus, map_in_processes
 from hecktor.cli import COMMANDS, load_command
 
-# With this seed the patients include each field of view, relapses, censored patients and several classes of stages.
-DEFAULT_SEED: Final = 174
-DEFAULT_PATIENTS: Final = 12
+if TYPE_CHECKING:
+    from evaluation.results.task import TaskResults
+    from hecktor.attainable import Attainable
+
+DEFAULT_SEED: Final = 1
+DEFAULT_PATIENTS: Final = 20
+# The CT matrix is smaller by this factor in plane, so that phantoms are made and read in half the time.
+CT_COARSENING: Final = 2
+# Images that answer many patients, as `scripts/build --api-method invoke` names them.
+IMAGE_TAG: Final = "invoke"
+BASELINE: Final = "baseline"
 
 
 @dataclass(frozen=True)
 class Team:
-    """A team of the demonstration: the arguments of its algorithm, and a description for the log."""
+    """A team of the demonstration: the arguments of its algorithm, and a description for the screen."""
 
     arguments: str
     description: str
 
 
 TEAMS: Final = {
-    "baseline": Team("", "the shipped model, which was trained only on phantoms"),
+    BASELINE: Team("--passes 1", "the shipped model, which was trained only on phantoms"),
     "pet-threshold": Team("--method threshold", "a mask by a PET threshold, as a comparator"),
     "clinical-only": Team("--method clinical", "a model of the clinical variables only, as a comparator"),
 }
@@ -65,6 +76,18 @@ class DemoOptions:
         return self.output / f"task{task.number}"
 
 
+@dataclass(frozen=True)
+class TeamRun:
+    """The rehearsal of one team in one task."""
+
+    task: Algorithm
+    team: str
+
+    @property
+    def log_name(self) -> str:
+        return f"task{self.task.number}-{self.team}.log"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; existing patients of the cohort are reused."""
     demo = _read_options(_build_parser().parse_args(argv))
@@ -76,19 +99,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_steps(demo: DemoOptions, package: Path) -> None:
-    """Run all steps and print the paths of their results."""
+    """Run all steps and print the results of each task and where they are."""
     start_s = time.monotonic()
     _make_phantoms(demo)
+    _rehearse_all(demo, package)
     for task in demo.edition.algorithms:
-        for team in list_teams(task):
-            description = f"{team}, {TEAMS[team].description}; each patient runs as on the platform"
-            _print_step(f"task {task.number}, {task.title}: {description}")
-            _rehearse(demo, task, team, package)
-        _rank(demo, task)
-    _print_step("a page with all rankings, metrics and pictures")
+        with _log_to(demo, f"task{task.number}-rank.log"):
+            _call_command("rank", *demo.list_metrics_files(task), "--output", demo.task_dir(task))
+    # These modules load scipy, which --help does not need.
+    from hecktor.attainable import read_attainable
+    from reporting.analyses.sources import find_results, load_results_profile
+
+    results = find_results(demo.output, load_results_profile(demo.output, None))
+    attainable = read_attainable(demo.cohort)
     report = demo.output / "report.html"
-    _call_command("report", "--cases", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
-    _print_results(demo, report, time.monotonic() - start_s)
+    note = attainable.describe(results, BASELINE)
+    with _log_to(demo, "report.log"):
+        options = ("--cases", "--cohort", demo.cohort, "--results", demo.output, "--output", report, "--note", note)
+        _call_command("report", *options)
+    for task_results in results:
+        _print_task(demo, task_results, attainable)
+    print(f"\n{note}")
+    print(f"\nDone in {time.monotonic() - start_s:.0f} s; the logs are in {_get_log_dir(demo)}")
+    print(f"View a case:   {_format_view_command(demo)}")
+    print(f"Open this page:     {report.resolve().as_uri()}")
 
 
 def _read_options(arguments: argparse.Namespace) -> DemoOptions:
@@ -110,42 +144,75 @@ def list_teams(task: Algorithm) -> tuple[str, ...]:
 
     The comparator of a task with a mask is the PET threshold, of other tasks a model of the clinical variables.
     """
-    return ("baseline", "clinical-only" if task.mask_spec is None else "pet-threshold")
+    return (BASELINE, "clinical-only" if task.mask_spec is None else "pet-threshold")
 
 
 def _make_phantoms(demo: DemoOptions) -> None:
-    _print_step(f"{demo.patients} synthetic patients: CT, PET, clinical variables, and the truth")
-    _call_command(
-        "phantoms",
-        *("--patients", demo.patients, "--seed", demo.seed, "--layout", "platform"),
-        *("--output", demo.cohort, "--jobs", demo.jobs, "--edition", demo.edition.source),
+    """Make the patients, of whom every second is HPV negative."""
+    from tqdm import tqdm
+
+    from rehearsal.phantoms.centres import CENTRES
+    from rehearsal.phantoms.cohort import CohortOptions
+    from rehearsal.phantoms.make import make_cohort
+
+    _print_step(f"{demo.patients} synthetic patients, half of them HPV negative: CT, PET, clinical variables, truth")
+    options = CohortOptions(
+        seed=demo.seed,
+        centres=tuple(centre.code for centre in CENTRES),
+        layout="platform",
+        ct_coarsening=CT_COARSENING,
+        edition=demo.edition.source,
+        hpv_balanced=True,
     )
+    patients = make_cohort(options, demo.patients, demo.cohort, demo.jobs)
+    list(tqdm(patients, total=demo.patients, unit="patient", disable=None, leave=False))
 
 
-def _rehearse(demo: DemoOptions, task: Algorithm, team: str, package: Path) -> None:
-    """Run the algorithm of a team on all patients and score its answers."""
+def _rehearse_all(demo: DemoOptions, package: Path) -> None:
+    """Run each team on all patients and score its answers, `demo.jobs` teams at a time, the slowest first."""
+    from tqdm import tqdm
+
+    _print_step("each team answers all patients, as on the platform: started once, then called for each patient")
+    if not demo.containers:
+        print("plain processes: the limits hold; user, network and read-only input are not enforced", flush=True)
+    runs = [TeamRun(task, team) for task in demo.edition.algorithms for team in list_teams(task)]
+    runs.sort(key=lambda run: run.team != BASELINE)
+    work = partial(_rehearse, demo, package)
+    with closing(map_in_processes(work, runs, demo.jobs)) as ended:
+        for index, result in tqdm(ended, total=len(runs), unit="team", disable=None, leave=False):
+            run = runs[index]
+            if isinstance(result, WorkerDeath):
+                raise HecktorError(run.log_name, f"the process ended ({result.reason})", f"{_get_log_dir(demo)}")
+            description = TEAMS[run.team].description
+            tqdm.write(f"task {run.task.number}: {run.team}, {description}: {result:.0f} s", file=sys.stdout)
+
+
+def _rehearse(demo: DemoOptions, package: Path, run: TeamRun) -> float:
+    """Run the algorithm of a team on all patients and score its answers; return the seconds."""
+    start_s = time.monotonic()
+    task = run.task
     runner: tuple[object, ...] = ("--process",)
     if demo.containers:
-        runner = ("--algorithm-image", f"{task.image}:latest", "--evaluation-image", f"{task.evaluation_image}:latest")
-    _call_command(
-        "rehearse",
-        *("--edition", demo.edition.source, "--task", task.number, *runner),
-        *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
-        *("--output", demo.task_dir(task) / team, "--team", team, "--jobs", demo.jobs),
-        *_list_model_options(task, team, package),
-        *([f"--arguments={TEAMS[team].arguments}"] if TEAMS[team].arguments else []),
-    )
+        images = [f"{image}:{IMAGE_TAG}" for image in (task.image, task.evaluation_image)]
+        runner = ("--algorithm-image", images[0], "--evaluation-image", images[1])
+    # Servers that run at the same time share the CPUs.
+    cpus = max(1.0, count_usable_cpus() / demo.jobs)
+    with _log_to(demo, run.log_name):
+        _call_command(
+            "rehearse",
+            *("--edition", demo.edition.source, "--task", task.number, *runner, "--api-method", "invoke"),
+            *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth", "--cpus", cpus),
+            *("--output", demo.task_dir(task) / run.team, "--team", run.team),
+            *_list_model_options(task, run.team, package),
+        )
+    return time.monotonic() - start_s
 
 
-def _list_model_options(task: Algorithm, team: str, package: Path) -> tuple[object, ...]:
-    """List the options for the shipped package; a team that only thresholds the PET needs no package."""
-    is_used = team != "pet-threshold" or len(task.answers) > 1
-    return ("--model", package) if is_used else ()
-
-
-def _rank(demo: DemoOptions, task: Algorithm) -> None:
-    _print_step(f"task {task.number}: rank both teams by the edition's rules, with the stability of the ranks")
-    _call_command("rank", *demo.list_metrics_files(task), "--output", demo.task_dir(task))
+def _list_model_options(task: Algorithm, team: str, package: Path) -> list[object]:
+    """List the team's arguments and the shipped package; a team that only thresholds the PET needs no package."""
+    uses_package = team != "pet-threshold" or len(task.answers) > 1
+    model = ["--model", package] if uses_package else []
+    return [f"--arguments={TEAMS[team].arguments}", *model]
 
 
 def _call_command(name: str, *arguments: object) -> None:
@@ -155,18 +222,47 @@ def _call_command(name: str, *arguments: object) -> None:
         raise HecktorError(f"hecktor {name} ended with status {status}", COMMANDS[name][1])
 
 
+def _get_log_dir(demo: DemoOptions) -> Path:
+    return demo.output / "logs"
+
+
+@contextmanager
+def _log_to(demo: DemoOptions, name: str) -> Iterator[None]:
+    """Write what commands print into a log; if they fail, print the log."""
+    path = _get_log_dir(demo) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+            yield
+    except Exception:
+        sys.stderr.write(path.read_text(encoding="utf-8"))
+        raise
+
+
 def _print_step(title: str) -> None:
     sys.stderr.flush()
     print(f"\n== {title}", flush=True)
 
 
-def _print_results(demo: DemoOptions, report: Path, seconds: float) -> None:
-    print(f"\nDone in {seconds:.0f} s. Results:")
-    for task in demo.edition.algorithms:
-        for path in (*demo.list_metrics_files(task), demo.task_dir(task) / "leaderboard.json"):
-            print(f"  {path}")
-    print(f"\nView a case:   {_format_view_command(demo)}")
-    print(f"Open this page:     {report.resolve().as_uri()}")
+def _print_task(demo: DemoOptions, results: TaskResults, attainable: Attainable) -> None:
+    """Print the values of all teams with their intervals, what is attainable, the winner and the folder."""
+    from reporting.report.leaderboard import describe_winner
+
+    board = results.board
+    _print_step(f"task {results.task.number}, {results.task.title}")
+    width = max(len("attainable"), *map(len, board.names))
+    for metric, title in board.metrics.items():
+        print(f"{title}, with 95% interval")
+        for entry in board.teams:
+            value, low, high = entry.metrics[metric].figures
+            interval = "" if low is None or high is None else f"  ({low:z.3f} to {high:z.3f})"
+            print(f"  {entry.team:<{width}}  {'undefined' if value is None else f'{value:z.3f}{interval}'}")
+        best = attainable.find_value(results, metric)
+        if best is not None:
+            print(f"  {'attainable':<{width}}  {best:.3f}")
+    print(replace_unprintable(describe_winner(results)))
+    folder = demo.task_dir(results.task)
+    print(f"ranks: {folder / 'leaderboard.csv'}; answers and scores of a team: {folder / BASELINE}")
 
 
 def _format_view_command(demo: DemoOptions) -> str:
@@ -189,7 +285,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "--jobs",
         type=whole_number(1),
         default=count_usable_cpus(),
-        help="number of cases at a time (default: %(default)s)",
+        help="number of teams and of phantoms at a time (default: %(default)s)",
     )
     add("--containers", action="store_true", help="run the container images instead of plain processes")
     add_edition_option(parser)

@@ -109,7 +109,8 @@ def _format_stability(board: Leaderboard, team_width: int) -> list[str]:
         for name, title in board.metrics.items()
         if name not in stable.rankings
     }
-    known = {name: tau for name, tau in taus.items() if tau.mean is not None}
+    # Between two teams the tau only repeats how often the first team is first.
+    known = {name: tau for name, tau in taus.items() if tau.mean is not None and len(board.order) > 2}
     if known:
         lines.append(
             "Kendall's tau between each bootstrap ranking and the ranking of all patients, both by the same rule:"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count, cycle, islice
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +28,8 @@ ACTIVITY_SHARE = 0.07
 class CohortOptions:
     """Options that determine a cohort's files.
 
-    A `field_of_view` of None is drawn for each patient. `edition` is a name or the path of a declaration.
+    A `field_of_view` of None is drawn for each patient. `edition` is a name or the path of a declaration. In an
+    `hpv_balanced` cohort every second patient is HPV negative, while about 15% of all phantoms are.
     """
 
     seed: int
@@ -35,11 +38,14 @@ class CohortOptions:
     field_of_view: str | None = None
     ct_coarsening: int = 1
     edition: str = DEFAULT_EDITION
+    hpv_balanced: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `truth/cohort.json`; a resumed run compares it with its own options."""
         document = {"generator_version": GENERATOR_VERSION, **asdict(self), "centres": list(self.centres)}
         del document["edition"]
+        if not self.hpv_balanced:
+            del document["hpv_balanced"]
         edition = load_edition(self.edition)
         if self.edition != DEFAULT_EDITION:
             document["edition"] = edition.name
@@ -122,7 +128,18 @@ def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None
 def draw_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
     """Draw the first `patients` patients of a cohort, without rendering them."""
     centres = [find_centre(code) for code in options.centres]
-    return [make_case(options.seed, index, centres, options.field_of_view) for index in range(patients)]
+    cases = (make_case(options.seed, index, centres, options.field_of_view) for index in count())
+    return list(islice(_alternate_hpv(cases) if options.hpv_balanced else cases, patients))
+
+
+def _alternate_hpv(cases: Iterator[PhantomCase]) -> Iterator[PhantomCase]:
+    """Yield HPV positive and HPV negative patients in turn, each status in the order of `cases`."""
+    waiting: dict[bool, deque[PhantomCase]] = {True: deque(), False: deque()}
+    for positive in cycle((True, False)):
+        while not waiting[positive]:
+            case = next(cases)
+            waiting[case.outcome.hpv_positive].append(case)
+        yield waiting[positive].popleft()
 
 
 def _draw_activity(rng: np.random.Generator) -> Activity | None:

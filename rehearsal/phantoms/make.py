@@ -21,7 +21,7 @@ from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, draw_cases, ma
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
 from rehearsal.phantoms.protocol import coarsen_protocol, widen_ct_pixels
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.tables import make_truth_row
+from rehearsal.phantoms.tables import TRUTH_CSV, make_truth_row
 from rehearsal.phantoms.visits import Visits, render_visits
 
 
@@ -64,7 +64,7 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
     yield from _make_patients(options, waiting, output, jobs)
     layout.write_tables(output, cases)
     rows = [make_truth_row(case) for case in cases]
-    write_csv(output / "truth" / "truth.csv", list(rows[0]), rows)
+    write_csv(output / TRUTH_CSV, list(rows[0]), rows)
 
 
 @dataclass(frozen=True)

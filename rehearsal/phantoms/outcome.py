@@ -34,7 +34,7 @@ HAZARD: dict[str, float] = {
     "performance_status": 0.45,
     "tobacco": 0.55,
 }
-# Log odds ratios per unit of `compute_hpv_terms`; the intercept gives about 80% positive.
+# Log odds ratios per unit of `compute_hpv_terms`.
 HPV_LOGIT: dict[str, float] = {
     "intercept": 2.6,
     "tobacco": -1.9,
@@ -43,6 +43,8 @@ HPV_LOGIT: dict[str, float] = {
     "log_gtvp_volume": -0.95,
     "male": 0.3,
 }
+# Fraction of HPV positive patients that this logit gives.
+HPV_POSITIVE_FRACTION: Final = 0.85
 WEIBULL_SHAPE = 1.1
 BASELINE_SCALE_DAYS = 6500.0
 ADMINISTRATIVE_CENSORING_DAYS = 365.25 * 6

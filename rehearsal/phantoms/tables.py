@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,8 @@ from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.outcome import draw_survival
 
 Cell = int | float | str | None
+# The true causes and outcomes, below the folder of a cohort.
+TRUTH_CSV: Final = Path("truth", "truth.csv")
 PATIENT_ID: Final = "PatientID"
 NO_PRIMARY: Final = "T0"
 # Order of the columns of one answer in the release's tables.

@@ -103,6 +103,8 @@ TESTS: Final = {
     RECALLS: "Student's t of the difference over its standard error within classes",
     KANG: "Kang's test",
 }
+# Follows the caption of the frequencies of ranks.
+_TAU_CAPTION: Final = " Tau is Kendall's correlation of the bootstrap rankings with the ranking of all patients."
 
 
 def analyse_stability(results: TaskResults) -> list[Analysis]:
@@ -113,8 +115,15 @@ def analyse_stability(results: TaskResults) -> list[Analysis]:
     stable = results.board.stability
     if stable is None or len(results.board.teams) < 2:
         return []
-    analyses = [_show_rank_frequencies(results, stable), _show_taus(results, stable)]
+    analyses = [_show_rank_frequencies(results, stable)]
+    if _shows_tau(results):
+        analyses.append(_show_taus(results, stable))
     return [analysis for analysis in analyses if analysis.rows]
+
+
+def _shows_tau(results: TaskResults) -> bool:
+    """Return whether Kendall's tau is shown; between two teams it only repeats how often the first team is first."""
+    return len(results.board.teams) > 2
 
 
 def _show_rank_frequencies(results: TaskResults, stable: RankStability) -> Analysis:
@@ -128,7 +137,8 @@ def _show_rank_frequencies(results: TaskResults, stable: RankStability) -> Analy
         for team in board.order:
             ranks = standing.teams[team]
             ends = {"ci95_low": ranks.ci95_low, "ci95_high": ranks.ci95_high}
-            shared = {"ranking": f"{title}{_format_tau(standing.kendall_tau)}", "team": team}
+            tau = _format_tau(standing.kendall_tau) if _shows_tau(results) else ""
+            shared = {"ranking": f"{title}{tau}", "team": team}
             rows += [
                 {**shared, "rank": float(rank), "fraction": round_figure(times / stable.bootstraps), **ends}
                 for rank, times in ranks.times_at_rank.items()
@@ -138,8 +148,7 @@ def _show_rank_frequencies(results: TaskResults, stable: RankStability) -> Analy
         title="Stability of the ranks",
         caption=(
             f"How often each team took each rank in {stable.bootstraps} bootstrap rankings (area), and the 95% "
-            "interval of its rank; a tie counts for each tied team. Tau is Kendall's correlation of the bootstrap "
-            "rankings with the ranking of all patients."
+            "interval of its rank; a tie counts for each tied team." + (_TAU_CAPTION if _shows_tau(results) else "")
         ),
         columns={
             "ranking": "Ranking",

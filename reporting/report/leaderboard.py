@@ -100,7 +100,7 @@ def describe_winner(results: TaskResults) -> str:
         return f"{winner.team} is the only ranked team{f', {value}' if value else ''}."
     sentence = f"{winner.team} wins"
     if len(deciding) > 1 or _list_scheme_figures(board):
-        sentence += f" by {_lower_title(get_scheme_title(board.official, board))}{',' if value else ''}"
+        sentence += f" by {lower_title(get_scheme_title(board.official, board))}{',' if value else ''}"
     if value:
         sentence += f" {value}"
     return f"{sentence}: {_describe_tests(results, winner.team, rivals)}."
@@ -108,7 +108,7 @@ def describe_winner(results: TaskResults) -> str:
 
 def _describe_shared_place(results: TaskResults, winners: Sequence[RankedEntry]) -> str:
     metric = results.deciding[0]
-    title = _lower_title(results.board.metrics[metric])
+    title = lower_title(results.board.metrics[metric])
     sentences = [f"{_join([entry.team for entry in winners])} share first place."]
     for entry in winners:
         remark = _compare_with_chance(results, metric, entry.metrics[metric])
@@ -126,12 +126,12 @@ def _describe_value(results: TaskResults, entry: RankedEntry) -> str:
         figure = getattr(entry.rankings[results.board.official], name)
         if name == "significant_wins":
             return f"with {figure:g} significant win{'s' * (figure != 1)}"
-        return f"with {_lower_title(_SCHEME_FIGURES[name])} {figure:.4g}"
+        return f"with {lower_title(_SCHEME_FIGURES[name])} {figure:.4g}"
     metric = results.deciding[0]
     value, low, high = entry.metrics[metric].figures
     if value is None:
         return ""
-    text = f"with {_lower_title(results.board.metrics[metric])} {value:z.3f}"
+    text = f"with {lower_title(results.board.metrics[metric])} {value:z.3f}"
     if low is not None and high is not None:
         text += f" ({low:z.3f} to {high:z.3f})"
     remark = _compare_with_chance(results, metric, entry.metrics[metric])
@@ -217,7 +217,7 @@ def _join_some(names: Sequence[str]) -> str:
     return _join([*names[:_MAX_NAMES], f"{more} more"] if more > 0 else names)
 
 
-def _lower_title(title: str) -> str:
+def lower_title(title: str) -> str:
     """Return the title of a metric as it is written in a sentence: "balanced accuracy", but "C-index" and "GTVp"."""
     return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
@@ -276,7 +276,7 @@ class _BoardTable:
         columns += [Column(_SCHEME_FIGURES[name], name == "significant_wins") for name in self.scheme_figures]
         if self.rank_intervals:
             columns.append(Column("Rank, 95% interval"))
-        schemes = [_lower_title(get_scheme_title(name, board)) for name in self.other_schemes]
+        schemes = [lower_title(get_scheme_title(name, board)) for name in self.other_schemes]
         return columns + [Column(f"Rank by {scheme}") for scheme in schemes]
 
     def make_ranked_row(self, entry: RankedEntry) -> Row:

@@ -18,7 +18,7 @@ from rehearsal.jobs.evaluation import select_ranked_values
 def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of seed 1: one recurrence is before the end of the other follow-up, so every metric is defined."""
     output = tmp_path / "my demo"
-    options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "1", "--jobs", "1"]
+    options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "1", "--jobs", "2"]
     assert demo.main([*options, "--output", str(output)]) == 0
     for team in ("baseline", "pet-threshold"):
         metrics = read_json(output / "task1" / team / "metrics.json")
@@ -27,7 +27,14 @@ def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert values
     board = read_json(output / "task1" / "leaderboard.json")
     assert {row["team"] for row in board["teams"]} == {"baseline", "pet-threshold"}
-    *_, viewer, report = capsys.readouterr().out.splitlines()
+    for team in ("baseline", "pet-threshold"):
+        record = read_json(output / "task1" / team / "rehearsal.json")
+        assert (record["api_method"], len(record["startup_s"]), len(record["cases"])) == ("invoke", 1, 2)
+    printed = capsys.readouterr().out
+    assert "On 2 synthetic patients, 1 of them HPV positive and 1 with a relapse, baseline reached score " in printed
+    assert "On 2 synthetic patients, 1 of them" in (output / "report.html").read_text()
+    assert "Kendall" not in printed
+    *_, viewer, report = printed.splitlines()
     assert report.split()[-1] == (output / "report.html").resolve().as_uri()
     assert (output / "report.html").is_file()
     program, *words = shlex.split(viewer.removeprefix("View a case:   "))

@@ -149,7 +149,7 @@ def test_the_demo_builds_and_runs_an_own_edition(script: Script, tmp_path: Path,
     done = script("demo", *f"--edition{sign}mine.json --patients 3 --output{sign}here".split(" "))
     ran = f"<demo><--edition><{caller}/mine.json><--patients><3><--output><{caller}/here><--containers>"
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, ran)
-    assert built(tmp_path) == ["larynx:latest", "hecktor-evaluation-larynx:latest"]
+    assert built(tmp_path) == ["larynx:invoke", "hecktor-evaluation-larynx:invoke"]
     done = script("demo", "--no-containers", "--edition", "hecktor2026")
     assert done.stdout.splitlines()[-1] == "<demo><--edition><hecktor2026>"
     assert len(built(tmp_path)) == 2

@@ -88,7 +88,14 @@ def test_zero_has_no_sign():
 
 
 def test_tau_is_worded_as_the_stability_of_each_ranking(files, tmp_path, capsys):
-    """The tau of a metric compares its bootstrap rankings with its own ranking of all patients, not with the official."""
+    """The tau of a metric compares its bootstrap rankings with its own ranking of all patients, not with the official.
+
+    Between two teams the tau would only repeat how often the first team is first.
+    """
+    assert main([*files, "--bootstraps", "20", "--output", str(tmp_path / "out")]) == 0
+    assert "Kendall" not in capsys.readouterr().out
+    write_challenge(tmp_path / "three", "hecktor2026", ChallengeSize(3, 10, bootstraps=5, rankings=0))
+    files = sorted(map(str, (tmp_path / "three" / "task1").glob("*/metrics.json")))
     assert main([*files, "--bootstraps", "20", "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert (
@@ -98,6 +105,7 @@ def test_tau_is_worded_as_the_stability_of_each_ranking(files, tmp_path, capsys)
     assert re.search(r"\n +this ranking +-?\d\.\d{3} \[", printed)
     assert re.search(r"\n +only Mean DSC +-?\d\.\d{3} \[", printed)
     assert "tau with this ranking" not in printed
+    assert "dsc_agg" not in printed  # it does not rank
 
 
 @pytest.fixture

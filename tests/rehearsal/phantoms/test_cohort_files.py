@@ -148,6 +148,21 @@ def test_platform_layout_and_resuming(tmp_path: Path) -> None:
         list(make_cohort(replace(options, seed=9), 2, tmp_path, jobs=1))
 
 
+def test_balanced_cohort() -> None:
+    """HPV positive and negative patients alternate, each the patients of the seed in their order."""
+    options = options_for("platform")
+    balanced = replace(options, hpv_balanced=True)
+    cases = draw_cases(balanced, 9)
+    assert [case.outcome.hpv_positive for case in cases] == [True, False] * 4 + [True]
+    assert cases[:4] == draw_cases(balanced, 4)
+    first = draw_cases(options, 1 + max(case.index for case in cases))
+    for positive in (True, False):
+        chosen = [case for case in cases if case.outcome.hpv_positive is positive]
+        assert chosen == [case for case in first if case.outcome.hpv_positive is positive][: len(chosen)]
+    assert balanced.as_json() == {**options.as_json(), "hpv_balanced": True}
+    assert "hpv_balanced" not in options.as_json()
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as table:
         return list(csv.DictReader(table))

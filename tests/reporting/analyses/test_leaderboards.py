@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from evaluation.results.task import TaskResults
 from reporting.analyses.leaderboards import analyse_significance, analyse_stability
 from tests.evaluation.built import board_of, with_board
 from tests.reporting.analyses.conftest import ranks
 
 
+@pytest.fixture
+def three_teams(two_teams) -> TaskResults:
+    """The two teams, and cat who is always third."""
+    stable = two_teams.board.stability.model_dump(exclude_unset=True)
+    for ranking in (*stable["rankings"].values(), *stable["metrics"].values()):
+        ranking["teams"] |= ranks(cat={"3": 4})["teams"]
+    return with_board(two_teams, teams=[{"team": name} for name in ("ann", "bea", "cat")], stability=stable)
+
+
 def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
-    """The official ranking: ann first in 3 of 4; each panel states its tau, if it has one."""
-    blobs, taus = analyse_stability(two_teams)
+    """The official ranking: ann first in 3 of 4. Kendall's tau between two teams would only repeat this."""
+    (blobs,) = analyse_stability(two_teams)
     official = [row for row in blobs.rows if row["ranking"].startswith("Official")]
     assert [(row["team"], row["rank"], row["fraction"]) for row in official] == [
         ("ann", 1, 0.75),
@@ -19,6 +31,13 @@ def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
         ("bea", 1, 0.25),
         ("bea", 2, 0.75),
     ]
+    assert {row["ranking"] for row in blobs.rows} == {"Official ranking", "M", "D (mm)"}
+    assert "tau" not in blobs.caption.lower()
+
+
+def test_tau_of_three_teams(three_teams) -> None:
+    """Each panel states its tau, if it has one."""
+    blobs, taus = analyse_stability(three_teams)
     assert list(dict.fromkeys(row["ranking"] for row in blobs.rows)) == [
         "Official ranking, tau 0.500 (-1.000 to 1.000)",
         "M",
@@ -27,11 +46,11 @@ def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
     assert [(row["ranking"], row["mean"]) for row in taus.rows] == [("o (official)", 0.5), ("D (mm) alone", 0.25)]
 
 
-def test_tau_of_a_metric_that_does_not_rank(two_teams) -> None:
+def test_tau_of_a_metric_that_does_not_rank(three_teams) -> None:
     """2021 prints the tau of DSCagg, which did not rank then."""
-    stable = two_teams.board.stability.model_dump(exclude_unset=True)
-    metrics = {**stable["metrics"], "gtvp_dsc_agg": ranks(0.841, ann={"1": 4}, bea={"2": 4})}
-    _, taus = analyse_stability(with_board(two_teams, stability={**stable, "metrics": metrics}))
+    stable = three_teams.board.stability.model_dump(exclude_unset=True)
+    metrics = {**stable["metrics"], "gtvp_dsc_agg": ranks(0.841, ann={"1": 4}, bea={"2": 4}, cat={"3": 4})}
+    _, taus = analyse_stability(with_board(three_teams, stability={**stable, "metrics": metrics}))
     assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC alone", 0.841)
 
 

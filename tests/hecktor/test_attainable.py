@@ -1,0 +1,70 @@
+"""The scores of the model that draws the phantoms, on examples computed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hecktor.attainable import Attainable, read_attainable
+from rehearsal.phantoms.cohort import CohortOptions, draw_cases
+from rehearsal.phantoms.outcome import HPV_POSITIVE_FRACTION
+from tests.evaluation.built import board_of, metrics_of, results_of
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+HEADER = "PatientID,linear_predictor,hpv_logit,hpv_positive,relapse,rfs_days"
+
+
+def write_truth(cohort: Path, *lines: str) -> Path:
+    (cohort / "truth").mkdir()
+    (cohort / "truth" / "truth.csv").write_text("\n".join([HEADER, *lines, ""]))
+    return cohort
+
+
+def test_values_by_hand(tmp_path: Path) -> None:
+    """A relapses before B, C and D end, with a higher predictor than B and D: 2 of 3 pairs.
+
+    The threshold is ln(0.85 / 0.15) = 1.73. Of the positives A and B only A is above it, of the negatives C and D both
+    are below: (1 / 2 + 2 / 2) / 2.
+    """
+    lines = ["A,1.0,2.0,1,1,100", "B,0.5,1.7,1,0,200", "C,2.0,1.0,0,0,300", "D,0.0,-1.0,0,0,400"]
+    attainable = read_attainable(write_truth(tmp_path, *lines))
+    assert attainable == Attainable(4, 1, 2, pytest.approx(2 / 3), pytest.approx(0.75))
+
+
+def test_undefined_values(tmp_path: Path) -> None:
+    """Without a relapse no pair is comparable, and with one status there is no balanced accuracy."""
+    attainable = read_attainable(write_truth(tmp_path, "A,1.0,2.0,1,0,100", "B,0.5,1.7,1,0,200"))
+    assert attainable == Attainable(2, 0, 2, None, None)
+    board = board_of({"c_index": "C-index"}, [{"team": "ours"}])
+    results = results_of({"ours": metrics_of({"c_index": (0.5,)})}, RFS, leaderboard=board)
+    assert "ours reached no value;" in attainable.describe([results], "ours")
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "expected"),
+    [
+        (SEGMENTATION, "gtvp_dsc_mean", 1.0),
+        (RFS, "c_index", 0.8),
+        (HPV, "balanced_accuracy", 0.7),
+        (HPV, "sensitivity", None),
+    ],
+)
+def test_value_of_a_metric(task, metric, expected) -> None:
+    results = results_of({}, task)
+    assert Attainable(4, 2, 2, 0.8, 0.7).find_value(results, metric) == expected
+
+
+def test_value_of_a_weighted_sum() -> None:
+    """The score of 2026: 0.25 of DSC, 0.35 of stages, which can all be 1, and 0.4 of the C-index."""
+    from contract.editions import load_edition
+
+    results = results_of({}, load_edition("hecktor2026").algorithms[0], "hecktor2026")
+    assert Attainable(4, 2, 2, 0.8, 0.7).find_value(results, "score") == pytest.approx(0.92)
+
+
+def test_fraction_of_hpv_positive_phantoms() -> None:
+    """Of 300 patients, with a standard error of 0.02."""
+    cases = draw_cases(CohortOptions(5, ("MDA",), "platform"), 300)
+    fraction = sum(case.outcome.hpv_positive for case in cases) / len(cases)
+    assert fraction == pytest.approx(HPV_POSITIVE_FRACTION, abs=0.06)
