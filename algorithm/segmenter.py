@@ -25,8 +25,9 @@ from algorithm.region.localise import Region
 from contract.errors import Finding
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
-    from algorithm.network.passes import Passes, Progress
+    from algorithm.network.passes import Passes
     from algorithm.network.preprocessing import CaseImage
+    from algorithm.network.sums import Progress
 
 LOGGER = logging.getLogger("hecktor")
 PHYSIOLOGIC_UPTAKE: Final = "the empty mask is kept, because necks have physiologic uptake: check the PET"
@@ -121,15 +122,14 @@ class Segmenter:
 
     def make_all_passes(self) -> CaseSegmentation | None:
         """Make the other passes that fit the time; note uptake that the networks do not take for a lesion."""
-        if self._passes is None or self._image is None:
+        if self._passes is None or self._image is None or self._by_networks is None:
             return None
-        first = self._passes.make_first()
         with self._hold_networks(), self._run.stages("segment"):
             progress = self._passes.make_all()
-        has_improved = progress.done > first.done
+        has_improved = progress.done > self._by_networks.passes_done
         if has_improved:
             self._by_networks = self._convert(progress, self._image)
-        if self._case.pet is not None and self._threshold is not None and self._by_networks is not None:
+        if self._case.pet is not None and self._threshold is not None:
             self._note_uptake(self._threshold, self._by_networks)
         return self._keep(self._by_networks, MaskSource.NETWORK) if has_improved else None
 

@@ -1,7 +1,7 @@
 """Run as many passes of the networks as the time allows, the most valuable first.
 
 The time of the longest pass decides whether another one begins. If a device runs out of memory or is lost, the next
-backend takes over; the sum of the passes so far is in RAM and stays.
+backend takes over and the sum of the passes moves to RAM. Passes that a lost card took with it are made again.
 
 A package may have several members, which are networks of different configurations. Each has its own cost and its own
 backends: a member that is too slow or too large is left out, and the passes of the others go on.
@@ -16,17 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from algorithm.case.inputs import Notices
 from algorithm.deadline import Deadline, NoPassFitsError, StoppedError
-from algorithm.masks.segmentation import log_probabilities, softmax
 from algorithm.network.custom import HookFailedError
 from algorithm.network.devices import first_line, is_device_failure
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
+from algorithm.network.sums import PassSum, Progress
 from algorithm.network.tiles import (
     Backend,
     NetworkImage,
@@ -43,42 +41,13 @@ from contract.errors import Finding, ModelPackageError
 LOGGER = logging.getLogger("hecktor")
 # A pass may take this much longer than the longest one so far.
 MAX_SLOWDOWN: Final = 1.2
+# A sum on a card is copied to RAM after the first pass, after every pass whose number is a multiple of this one, and
+# after the last pass.
+COPY_EVERY: Final = 5
 # Errors of a pass after which its member is left out and the others go on.
 _MEMBER_ERRORS: Final = (
     NoPassFitsError, TooSlowError, StoppedError, NotANumberError, HookFailedError, ModelPackageError,
 )  # fmt: skip
-
-_Float = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Sum (label, z, y, x) over the passes so far.
-
-    Attributes:
-        total: Sum of logits, or of probabilities if the package averages probabilities.
-        done: Number of passes in the sum.
-        planned: Number of passes that were planned.
-        backend: Devices that made the passes.
-        of_probabilities: Whether `total` is a sum of probabilities.
-    """
-
-    total: _Float
-    done: int
-    planned: int
-    backend: str
-    of_probabilities: bool = False
-
-    @property
-    def logits(self) -> _Float:
-        """Return the mean of the logits, or the logarithm of the mean probabilities.
-
-        Networks trained with cross-entropy return logarithms of probabilities up to a constant per voxel, so networks
-        of different architectures share one unit. The mean of logits is the geometric mean of the probabilities, which
-        gives confident networks more weight. Both ways take a single sum in memory.
-        """
-        mean = self.total if self.done == 1 else self.total / np.float32(self.done)
-        return log_probabilities(mean) if self.of_probabilities else mean
 
 
 @dataclass
@@ -112,7 +81,6 @@ class Passes:
 
     Attributes:
         notices: Collects departures from the plan: members that are left out and devices that failed.
-        progress: The passes so far, None before the first one.
     """
 
     image: NetworkImage
@@ -121,7 +89,6 @@ class Passes:
     deadline: Deadline
     device: torch.device
     notices: Notices = field(default_factory=Notices)
-    progress: Progress | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -135,9 +102,21 @@ class Passes:
                 members[name] = _Member(name, package.patch_of(fold), package.axes_of(fold), of_member)
         self._members = [members[name] for name in package.manifest.configurations]  # by fold
         self._waiting = deque(enumerate(self.passes, start=1))
+        self._added: list[tuple[int, Pass]] = []
+        self._sum = PassSum()
         self._reason = ""
         self._channels = functools.cache(self.image.channels)
         self._tensor: torch.Tensor | None = None  # the channels on the device of the last pass
+        self._averages_probabilities = package.manifest.average == "probabilities"
+
+    @property
+    def progress(self) -> Progress | None:
+        """Return the passes whose sum is in RAM, None before the first one; a card is not waited for."""
+        copy = self._sum.find_copy()
+        if copy is None:
+            return None
+        used = " and ".join(dict.fromkeys(member.backend for member in self._members if member.backend))
+        return Progress(copy.total.numpy(), copy.done, len(self.passes), used, self._averages_probabilities)
 
     def make_first(self) -> Progress:
         """Make passes until one is complete; a member that fails is left out.
@@ -146,23 +125,29 @@ class Passes:
             NoPassFitsError: There is too little time or memory for a single pass.
             StoppedError: The deadline stopped the pass.
         """
-        while self.progress is None:
+        while (progress := self.progress) is None:
             if not self._waiting:
                 raise NoPassFitsError(self._reason)
             self._make_next()
-        return self.progress
+        return progress
 
     def make_all(self) -> Progress:
         """Make passes until all are complete or the time is up.
+
+        If the deadline stops the passes, the result is the copy of the sum that was completed last: a card that hangs
+        is not waited for.
 
         Raises:
             NoPassFitsError: As `make_first`.
             StoppedError: As `make_first`.
         """
-        progress = self.make_first()
-        while self._waiting and not self.deadline.is_stopped():
-            self._make_next()
-            progress = self.progress or progress
+        first = self.make_first()
+        while not self.deadline.is_stopped() and (self._waiting or self._sum.is_behind):
+            if self._waiting:
+                self._make_next()
+            else:
+                self._copy_sum(waits=True)
+        progress = self.progress or first
         if progress.done < progress.planned:
             left = "" if self.deadline.time_limit_s is None else f": {self.deadline.left_s():.1f} s left"
             LOGGER.info("stopped after %d of %d passes%s", progress.done, progress.planned, left)
@@ -176,22 +161,25 @@ class Passes:
             return
         begun_s = self.deadline.clock()
         try:
-            logits = self._make_pass(step, member)
+            self._make_pass(step, member)
         except _MEMBER_ERRORS as problem:
-            if self.progress is None and isinstance(problem, StoppedError | ModelPackageError):
+            if self._sum.done == 0 and isinstance(problem, StoppedError | ModelPackageError):
                 raise
             self._reason = first_line(problem)
             actual = f"pass {number} of {len(self.passes)} left out: {self._reason}"
             self.notices.note(Finding(f"network {member.name}", actual, action="the network makes no further pass"))
             member.is_left_out = True
         except Exception as bug:
-            if self.progress is None:
+            if self._sum.done == 0:
                 raise
             LOGGER.exception("*** EARLY END *** %s: the best answer so far is written", type(bug).__name__)
             self._waiting.clear()
         else:
-            self.progress = self._add_pass(member, logits)
-            self._log_progress(self.progress.done, self.deadline.clock() - begun_s)
+            member.backend = member.backends[0].describe(member.full_precision_tiles)
+            self._added.append((number, step))
+            self._log_progress(self._sum.done, self.deadline.clock() - begun_s)
+            if self._sum.on_card and (self._sum.done == 1 or self._sum.done % COPY_EVERY == 0):
+                self._copy_sum(waits=self._sum.done == 1)
 
     def _is_worth_beginning(self, member: _Member) -> bool:
         """Return whether a pass would end in time at the cost of the longest pass of its member.
@@ -208,18 +196,6 @@ class Passes:
                 self.notices.note(Finding(f"network {member.name}", actual, action="the network is left out"))
         return not member.is_left_out
 
-    def _add_pass(self, member: _Member, logits: _Float) -> Progress:
-        """Return the progress with one more pass."""
-        of_probabilities = self.networks.package.manifest.average == "probabilities"
-        total = softmax(logits) if of_probabilities else logits
-        done = 1
-        if self.progress is not None:
-            total = self.progress.total + total
-            done += self.progress.done
-        member.backend = member.backends[0].describe(member.full_precision_tiles)
-        used = " and ".join(dict.fromkeys(known.backend for known in self._members if known.backend))
-        return Progress(total, done, len(self.passes), used, of_probabilities)
-
     def _log_progress(self, done: int, seconds: float) -> None:
         """Log the seconds of a pass and, without a time limit, an estimate for the passes that follow."""
         remaining = ""
@@ -228,29 +204,32 @@ class Passes:
             remaining = f", about {text} for the other {len(self._waiting)} (Ctrl-C keeps the best answer so far)"
         LOGGER.info("pass %d of %d: %.1f s%s", done, len(self.passes), seconds, remaining)
 
-    def _make_pass(self, step: Pass, member: _Member) -> _Float:
-        """Make one pass, on the next backend if one fails; return the logits of the whole image."""
+    def _make_pass(self, step: Pass, member: _Member) -> None:
+        """Make one pass and add it to the sum, on the next backend if one fails."""
         while True:
             try:
-                return self._try_pass(step, member)
+                self._try_pass(step, member)
             except TooSlowError as problem:
-                if self.progress is not None:
+                if self._sum.done:
                     raise
                 raise NoPassFitsError(f"{problem}, {self.deadline.left_s():.1f} s left") from None
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
                 reason = first_line(problem)
+            else:
+                return
             failed, *left = member.backends
             self._tensor = None
             self.networks.free(failed.device)  # after the failed pass has let go of network and image
+            self._move_sum_to_ram()
             if not left:
                 raise NoPassFitsError(f"{failed} failed: {reason}")
             member.backends = tuple(left)
             self.notices.note(Finding(str(failed), f"failed ({reason})", action=f"going on with {left[0]}"))
 
-    def _try_pass(self, step: Pass, member: _Member) -> _Float:
-        """Make one pass on the present backend.
+    def _try_pass(self, step: Pass, member: _Member) -> None:
+        """Make one pass on the present backend, and add it to the sum.
 
         Only this frame holds the network, so that a failed pass leaves none on the card. The image is kept for the
         later passes.
@@ -265,7 +244,27 @@ class Passes:
         result = slide(transposed, mirrored, network, member.patch, backend, self.deadline)
         member.longest_s = max(member.longest_s, self.deadline.clock() - ready_s)
         member.full_precision_tiles += result.full_precision_tiles
-        return result.logits.transpose(0, *(1 + member.axes.index(axis) for axis in range(3)))
+        logits = result.logits.permute(0, *(1 + member.axes.index(axis) for axis in range(3)))
+        values = torch.softmax(logits, 0) if self._averages_probabilities else logits
+        self._sum.add(values, on_card=backend.sums.type == "cuda")
+
+    def _copy_sum(self, *, waits: bool) -> None:
+        """Copy the sum to RAM; if the card fails, move the sum there."""
+        try:
+            self._sum.start_copy()
+            if waits:
+                self._sum.finish_copy()
+        except (RuntimeError, MemoryError) as problem:
+            if not (self._sum.on_card and is_device_failure(problem)):
+                raise
+            LOGGER.warning("the sum of the passes moves to RAM (%s)", first_line(problem))
+            self._move_sum_to_ram()
+
+    def _move_sum_to_ram(self) -> None:
+        """Move the sum away from a card that failed; passes that are lost with the card will be made again."""
+        self._sum.move_to_ram()
+        self._waiting.extendleft(reversed(self._added[self._sum.done :]))
+        del self._added[self._sum.done :]
 
 
 def describe_duration(seconds: float) -> str:

@@ -20,7 +20,7 @@ from algorithm.network.package import ModelPackage
 
 # Tiles overlap by half a patch.
 TILE_STEP: Final = 0.5
-# Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
+# Larger sums stay in RAM, so that the network's own memory always fits on the card.
 MAX_SUM_ON_GPU_BYTES: Final = 4 * 2**30
 
 Box = tuple[slice, slice, slice]
@@ -81,8 +81,11 @@ def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[B
 
 
 def sum_bytes(shape: Sequence[int], channels: int, classes: int) -> int:
-    """Return the bytes of images, logits and weights of one pass over a grid of (z, y, x) voxels, in float32."""
-    return 4 * (channels + classes + 1) * math.prod(shape)
+    """Return the bytes of images, logits and weights of one pass and of the sum of all passes, in float32.
+
+    The grid has (z, y, x) voxels.
+    """
+    return 4 * (channels + 2 * classes + 1) * math.prod(shape)
 
 
 def cpu_has_bfloat16() -> bool:
@@ -143,11 +146,11 @@ class PassResult:
     """Logits of one pass.
 
     Attributes:
-        logits: shape (label, z, y, x) of the whole grid, float32.
+        logits: shape (label, z, y, x) of the whole grid, float32, on the device of the backend's sums.
         full_precision_tiles: number of tiles that half precision could not represent, computed again in float32.
     """
 
-    logits: _Float
+    logits: torch.Tensor
     full_precision_tiles: int
 
 
@@ -214,7 +217,7 @@ def slide(
     total /= norm
     margins = [(have - want) // 2 for have, want in zip(padded.shape[1:], data.shape[1:], strict=True)]
     inner = (slice(start, start + size) for start, size in zip(margins, data.shape[1:], strict=True))
-    return PassResult(total[(slice(None), *inner)].cpu().contiguous().numpy(), full_precision_tiles)
+    return PassResult(total[(slice(None), *inner)].contiguous(), full_precision_tiles)
 
 
 def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None:

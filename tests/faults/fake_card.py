@@ -30,7 +30,21 @@ class FakeCard:
     def __init__(self) -> None:
         self.images, self.lost, self.share = 0, False, 1.0
         self.least_share = 1.0
+        self.is_copying = False  # copies are not complete until something waits for them
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.on_image: Callable[[int], None] = lambda _: None
+
+    def copy_later(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Start a copy from the card: until its event the target holds NaN, as memory that is still written to."""
+        target.fill_(float("nan"))
+        self._copies.append((target, source.clone()))
+
+    def complete_copies(self) -> None:
+        """Complete the copies, in the order in which they were started."""
+        self.answer()
+        for target, values in self._copies:
+            target.numpy()[...] = values.numpy()
+        self._copies.clear()
 
     def take(self, tensor: torch.Tensor) -> None:
         """Called for each tensor that is brought to the card."""
@@ -71,6 +85,22 @@ class FakeCard:
         self.on_image = lambda _: time.sleep(seconds)
 
 
+class FakeEvent:
+    """An event of the fake card, which completes all copies before it."""
+
+    def __init__(self, card: FakeCard) -> None:
+        self.synchronize, self._card = card.complete_copies, card
+
+    def record(self, *_: Any) -> None:
+        self._card.answer()
+
+    def query(self) -> bool:
+        self._card.answer()
+        if not self._card.is_copying:
+            self.synchronize()
+        return not self._card.is_copying
+
+
 def is_card(value: Any) -> bool:
     """True for a CUDA device, or its name."""
     return str(value).startswith("cuda") if isinstance(value, str | torch.device) else False
@@ -85,13 +115,27 @@ def fake_card() -> Iterator[FakeCard]:
     """Let torch report one card with 16 GiB until the block ends."""
     card, state = FakeCard(), torch.get_rng_state()
     move, empty_like, zeros, load = torch.Tensor.to, torch.empty_like, torch.zeros, torch.load
+    copy, cpu, empty = torch.Tensor.copy_, torch.Tensor.cpu, torch.empty
 
     def to(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         if any(map(is_card, (*args, *options.values()))):
             card.take(tensor)
         return move(tensor, *map(on_cpu, args), **tree_map(on_cpu, options))
 
-    def empty(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    def copy_from_card(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        if not non_blocking:
+            return copy(target, source)
+        card.copy_later(target, source)
+        return target
+
+    def leave_card(tensor: torch.Tensor) -> torch.Tensor:
+        card.answer()
+        return cpu(tensor)
+
+    def pinned(*sizes: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        return empty(*sizes, **tree_map(on_cpu, options))
+
+    def like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
         if is_card(options.get("device")):
             card.take(tensor)
         return empty_like(tensor, **tree_map(on_cpu, options))
@@ -124,7 +168,12 @@ def fake_card() -> Iterator[FakeCard]:
         patch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda *_: card.share)
         patch.setattr(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
         patch.setattr(torch.Tensor, "to", to)
-        patch.setattr(torch, "empty_like", empty)
+        patch.setattr(torch.Tensor, "copy_", copy_from_card)
+        patch.setattr(torch.Tensor, "cpu", leave_card)
+        patch.setattr(torch, "empty", pinned)
+        patch.setattr(torch.cuda, "Event", lambda: FakeEvent(card))
+        patch.setattr(torch.cuda, "current_stream", lambda *_: None)
+        patch.setattr(torch, "empty_like", like)
         patch.setattr(torch, "zeros", lambda *args, **options: zeros(*args, **tree_map(on_cpu, options)))
         patch.setattr(torch, "load", lambda path, **options: load(path, **tree_map(on_cpu, options)))
         yield card

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 import torch
 
 from algorithm.cli import main
+from algorithm.deadline import Deadline
 from algorithm.network.loaded_package import LoadedPackage
 from baseline.network.out_of_fold import OutOfFoldRun, segment_out_of_fold
 from baseline.release.cases import ReleaseCase
@@ -20,6 +24,7 @@ from baseline.work import WorkFolders
 from contract.errors import run_main
 from contract.images.volumes import read_volume
 from tests.baseline.network.test_out_of_fold import CT, FOLD_OF, alone, cohort  # noqa: F401 - a fixture
+from tests.conftest import write_tiny_package
 from tests.faults.fake_card import NAME, FakeCard, fake_card
 
 pytestmark = pytest.mark.usefixtures("root_logger")
@@ -160,3 +165,32 @@ def test_out_of_fold_masks_use_the_card_as_inference_does(
     for case in cases:
         expected = alone(case, work, tiny_package).mask_on(CT)
         np.testing.assert_array_equal(read_volume(work.raw_mask(case.patient_id)).array, expected)
+
+
+def test_sigterm_writes_the_last_copy_of_the_sum(
+    card: FakeCard, case_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM comes in the eighth of ten passes; the sum was copied after the fifth."""
+    case_folder.write()
+    package = write_tiny_package(tmp_path / "five", ("3d_fullres",) * 5)
+    stopped = threading.Event()
+    stop = Deadline.stop
+
+    def stop_and_tell(self: Deadline) -> None:
+        stop(self)
+        stopped.set()
+
+    def terminate(number: int) -> None:
+        if number == 7 * 8 + 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            stopped.wait(60)
+
+    monkeypatch.setattr(Deadline, "stop", stop_and_tell)
+    card.on_image = terminate
+    root: Path = case_folder.root
+    folders = ["--input", str(root / "input"), "--output", str(root / "output"), "--model", str(package)]
+    options = ["--task", "1", "--device", "cuda", "--record", str(root / "record.json")]
+    assert run_main(main, [*folders, *options]) == 0
+    record = json.loads((root / "record.json").read_text())
+    assert (record["passes_done"], record["passes_planned"], card.images) == (5, 10, 7 * 8 + 3)
+    assert "*** EARLY END *** asked to end: the best answer so far is written" in capfd.readouterr().err
