@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PRESETS
+from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PARTS, PRESETS, STEMS
 from baseline.package.options import lesion_numbers, package_output
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders, require_nnunet_results
 from contract.editions import load_edition
@@ -123,7 +123,7 @@ def _add_network_steps(add_step: _AddStep) -> None:
 def _add_head_steps(add_step: _AddStep) -> None:
     """Add the steps from out-of-fold masks to the package."""
     device, networks, code = _make_device_option(), _make_networks_option(), _make_code_option()
-    add_step("postprocess", [device, networks, code], "find minimum lesion volumes on the out-of-fold masks")
+    add_step("postprocess", [device, networks, code], "fit rules on the lesions of the out-of-fold masks")
     heads = add_step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",
@@ -278,7 +278,19 @@ def _make_plan_options() -> Parser:
         "--starting-weights",
         type=_resolve_path,
         metavar="PATH",
-        help="start from a checkpoint of nnU-Net or a model package",
+        help="start from a checkpoint of nnU-Net or nnssl, or a model package",
+    )
+    add(
+        "--starting-parts",
+        nargs="+",
+        choices=PARTS,
+        help="parts of the network that start from these weights (default: encoder decoder)",
+    )
+    add(
+        "--starting-stem",
+        choices=STEMS,
+        help="first layer of starting weights for fewer images: repeat a single channel (default), or zeros for the "
+        "further images",
     )
     add("--pet-dropout", type=number_within(0, 1), metavar="P", help="probability that a training patch has no PET")
     return parser

@@ -18,7 +18,7 @@ from baseline.measure import measure_out_of_fold, postprocess_masks, select_feat
 from baseline.network.jobs import select_jobs, select_unfinished_jobs, train_jobs
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
-from baseline.network.plans import PRESETS, NetworkPlan
+from baseline.network.plans import PARTS, PRESETS, NetworkPlan
 from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
@@ -63,7 +63,11 @@ def make_plan(arguments: argparse.Namespace, release: str) -> NetworkPlan:
     if arguments.preset is None:
         require_phantoms(release)
     options = _list_plan_options(arguments)
-    for name, order in (("backbones", tuple(BACKBONES)), ("mirror_axes", (0, 1, 2))):
+    for name, order in (
+        ("backbones", tuple(BACKBONES)),
+        ("mirror_axes", (0, 1, 2)),
+        ("starting_parts", PARTS),
+    ):
         if name in options:
             options[name] = tuple(sorted(set(options[name]), key=order.index))
     _check_effects(options)
@@ -91,6 +95,9 @@ def _check_effects(options: Mapping[str, Any]) -> None:
         useless = next((name for name in useless_options if name in options and options.get(option) == value), None)
         if useless is not None:
             raise HecktorError(f"--{useless.replace('_', '-')}", f"found with --{option} {value}", "one of them")
+    for name in ("starting_parts", "starting_stem"):
+        if name in options and "starting_weights" not in options:
+            raise HecktorError(f"--{name.replace('_', '-')}", "found without --starting-weights", "both")
 
 
 def make_machine(arguments: argparse.Namespace) -> Machine:

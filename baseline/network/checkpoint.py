@@ -1,14 +1,12 @@
-"""Weights of other trainings: nnU-Net's checkpoints, read as data without running code, and starting weights."""
+"""Checkpoints of nnU-Net and nnssl, read as data without running code."""
 
 from __future__ import annotations
 
 import json
 import pickle
-import tempfile
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,14 +14,8 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-from algorithm.network.networks import own_tensors
-from algorithm.network.package import load_package
-from contract.archives import SUFFIX, unpack
-from contract.errors import HecktorError, InputError, ModelPackageError
+from contract.errors import ModelPackageError
 
 # Types of NumPy numbers in nnU-Net's log, which run no code. Their constructor moved between NumPy 1 and 2.
 _SCALAR: Final = np.float32(0).__reduce__()[0]
@@ -50,6 +42,8 @@ class Checkpoint:
         plans: Plans of the training; empty if unknown.
         dataset: `dataset.json` of the training; empty if unknown.
         log: nnU-Net's log, a list with the values of all epochs by name; empty if unknown.
+        adaptation: nnssl's `nnssl_adaptation_plan`, which names the parts of a pre-trained network; empty if the
+            checkpoint is not nnssl's.
     """
 
     name: str
@@ -60,6 +54,7 @@ class Checkpoint:
     plans: Mapping[str, Any]
     dataset: Mapping[str, Any]
     log: Mapping[str, Any] = field(default_factory=dict)
+    adaptation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
@@ -85,8 +80,9 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     try:
         plans, dataset = (_convert_to_json(dict(arguments.get(key, {}))) for key in ("plans", "dataset_json"))
         configuration, trainer = str(arguments.get("configuration", "")), str(content.get("trainer_name", ""))
-        log = dict(content.get("logging", {}))
-        return Checkpoint(name, weights, configuration, trainer, _check_mirror_axes(axes), plans, dataset, log)
+        log, adaptation = dict(content.get("logging", {})), dict(content.get("nnssl_adaptation_plan", {}))
+        mirror_axes = _check_mirror_axes(axes)
+        return Checkpoint(name, weights, configuration, trainer, mirror_axes, plans, dataset, log, adaptation)
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
         problem = f"mirror axes {str(axes)[:_MAX_REASON]} or arguments that are not nnU-Net's"
         raise ModelPackageError(name, problem, "a checkpoint of nnU-Net v2") from None
@@ -179,61 +175,3 @@ def _check_mirror_axes(axes: Any) -> tuple[int, ...]:
     if any(axis not in (0, 1, 2) for axis in numbers):
         raise ValueError(f"mirror axes {axes!r}, expected 0, 1 or 2")
     return numbers
-
-
-Weights = Mapping[str, torch.Tensor]
-
-
-def load_starting_weights(network: nn.Module, path: Path, fold: int, output_layers: str) -> None:
-    """Copy the weights of all layers except output layers, like nnU-Net's `load_pretrained_weights`.
-
-    nnU-Net's own function would run code from the file. The folds take turns with the networks of a package that fit.
-
-    Args:
-        network: Network of the training, perhaps compiled or shared by several processes.
-        path: Checkpoint of nnU-Net or model package.
-        fold: Number of the fold.
-        output_layers: Part of the names of output layers, which start at random.
-
-    Raises:
-        HecktorError: The file cannot be read as data, or a layer is missing or has another shape.
-    """
-    from torch._dynamo import OptimizedModule  # takes seconds
-
-    bare = network.module if isinstance(network, DistributedDataParallel) else network
-    bare = bare._orig_mod if isinstance(bare, OptimizedModule) else bare
-    own = {name: tensor for name, tensor in own_tensors(bare) if output_layers not in name}
-    with _load_candidates(path) as candidates:
-        mismatches = [_find_mismatch(own, weights) for weights in candidates]
-        fitting = [weights for weights, mismatch in zip(candidates, mismatches, strict=True) if mismatch is None]
-        if not fitting:
-            raise HecktorError("--starting-weights", f"{path.name}: {mismatches[0]}", "weights of the same network")
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(fitting[fold % len(fitting)][name])
-
-
-@contextmanager
-def _load_candidates(path: Path) -> Iterator[list[Weights]]:
-    """Load the weights of a checkpoint, or of each network of a package."""
-    if path.is_file() and not path.name.endswith(SUFFIX):
-        yield [read_checkpoint(path).weights]
-        return
-    if not path.exists():
-        raise InputError(str(path), "not found", "a checkpoint of nnU-Net (.pth) or a model package")
-    with tempfile.TemporaryDirectory(prefix="hecktor-") as scratch:
-        root = path
-        if path.is_file():
-            root = Path(scratch) / "package"
-            unpack(path, root)
-        yield [load_file(str(file)) for file in load_package(root).fold_files]
-
-
-def _find_mismatch(own: Weights, weights: Weights) -> str | None:
-    """Find the first layer that is missing or has another shape; None if all layers fit."""
-    for name, tensor in own.items():
-        if name not in weights:
-            return f"no {name}"
-        if weights[name].shape != tensor.shape:
-            return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
-    return None

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
+from algorithm.network.package import INTENSITIES
 from baseline.cache import compute_digest
 from baseline.network.jobs import list_package_jobs, select_unfinished_jobs
 from baseline.network.nnunet import check_trainer
 from baseline.network.patches import replace_process_pools, set_environment
-from baseline.network.plans import NetworkPlan, describe_differences, load_plan, read_plan, store_plan
+from baseline.network.plans import UNREACHED_SUV, NetworkPlan, describe_differences, load_plan, read_plan, store_plan
 from baseline.network.progress import exit_at_interrupt
 from baseline.preparation import DEFAULT_SPACING_MM, format_spacing, read_preparation
 from baseline.release.cases import read_cases
@@ -159,9 +160,12 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     Raises:
         HecktorError: The planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
     """
+    planner = _make_planner(plan, path.stem)
     with replace_process_pools(1):
-        _make_planner(plan, path.stem).plan_experiment()
+        planner.plan_experiment()
     plans: dict[str, Any] = read_json(path)
+    if plan.pet_scale == "fixed":
+        fix_pet_scale(plans, planner.dataset_json["channel_names"])
     configuration = plans["configurations"][CONFIGURATION]
     if plan.dimensions == 2:
         configuration |= convert_to_one_slice(plans["configurations"]["2d"])
@@ -181,6 +185,21 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
             plans["configurations"][CONFIGURATIONS[name]]["architecture"]["sees"] = plan.channels
     write_json(path, plans)
     return plans
+
+
+def fix_pet_scale(plans: Mapping[str, Any], channel_names: Mapping[str, str]) -> None:
+    """Normalise the PET of all configurations by mean and standard deviation of the lesions of all patients.
+
+    A z-score over the image depends on the field of view: among 14 phantoms SUV 4 became 1.2 to 7.0. nnU-Net has a
+    scheme with fixed constants only for CT, which also clips at percentiles of the lesions; without these limits normal
+    uptake stays visible.
+    """
+    for channel, name in channel_names.items():
+        if name == "PET":
+            plans[INTENSITIES][channel] |= {"percentile_00_5": -UNREACHED_SUV, "percentile_99_5": UNREACHED_SUV}
+            for configuration in plans["configurations"].values():
+                if (schemes := configuration.get("normalization_schemes")) is not None:
+                    schemes[int(channel)] = "CTNormalization"
 
 
 def convert_to_one_slice(planned: Mapping[str, Any]) -> dict[str, Any]:

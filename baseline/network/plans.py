@@ -15,8 +15,15 @@ Network = Literal["shallow", "plain", "resenc-m", "resenc-l"]
 Optimiser = Literal["sgd", "adamw"]
 Channels = Literal["both", "CT", "PET", "mean"]
 Dimensions = Literal[2, 3]
+PetScale = Literal["fixed", "image"]
+Part = Literal["encoder", "decoder", "heads"]
+Stem = Literal["repeat", "zero"]
+# Limits of nnU-Net's normalisation of a CT that no SUV reaches, so that the PET is not clipped.
+UNREACHED_SUV: Final = 1e6
 CHANNELS_SEEN: Final[tuple[str, ...]] = get_args(Channels)
 DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
+PARTS: Final[tuple[str, ...]] = get_args(Part)
+STEMS: Final[tuple[str, ...]] = get_args(Stem)
 
 
 class NetworkPlan(Document):
@@ -39,12 +46,17 @@ class NetworkPlan(Document):
         batch_size: Number of patches per training step; None for nnU-Net's choice.
         batch_dice: Whether Dice is computed over the batch, which is more stable than Dice per patch if many patches
             have no lesion; None for nnU-Net's choice.
+        pet_scale: Mean and standard deviation that normalise the PET: `fixed` for those of the lesions of all patients,
+            `image` for those of each image, as nnU-Net plans.
         backbones: Networks to train, keys of `BACKBONES`; the first is the network of the preset.
         channels: Images that the networks see: CT and PET, one of them, or their mean after normalisation.
         dimensions: 2 for nnU-Net's 2D configuration, a network that sees one axial slice at a time.
         pet_dropout: Probability that a training patch has no PET.
         trainer: Name of a variant of nnU-Net's trainer, or a user's subclass, `module:Class`.
-        starting_weights: Checkpoint of nnU-Net or model package with the starting weights.
+        starting_weights: Checkpoint of nnU-Net or nnssl, or model package, with the starting weights.
+        starting_parts: Parts of the network that start from these weights; the others start at random.
+        starting_stem: First layer of weights for fewer images: `repeat` uses a single channel for all images, `zero`
+            starts the further images with zeros.
         starting_weights_digest: Digest of the starting weights, which `plan_networks` fills in.
     """
 
@@ -61,12 +73,15 @@ class NetworkPlan(Document):
     optimiser: Optimiser = "adamw"
     batch_size: int | None = None
     batch_dice: bool | None = True
+    pet_scale: PetScale = "fixed"
     backbones: tuple[str, ...] = ("unet",)
     channels: Channels = "both"
     dimensions: Dimensions = 3
     pet_dropout: float = 0.0
     trainer: str | None = None
     starting_weights: str | None = None
+    starting_parts: tuple[Part, ...] = ("encoder", "decoder")
+    starting_stem: Stem = "repeat"
     starting_weights_digest: str | None = None
 
     def with_options(self, **options: Any) -> NetworkPlan:
@@ -108,12 +123,11 @@ _NNUNET: Final = NetworkPlan(
     mirror_axes=(0, 1, 2),
     network="plain",
     optimiser="sgd",
-    batch_dice=None,
 )
 # Number of digits of a sha256 in messages.
 _SHOWN_DIGITS: Final = 12
 # Options that the command line cannot set: they follow the preset.
-_OF_PRESET: Final = ("network", "optimiser", "validation_iterations", "batch_dice")
+_OF_PRESET: Final = ("network", "optimiser", "validation_iterations", "batch_dice", "pet_scale")
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,

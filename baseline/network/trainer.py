@@ -24,10 +24,10 @@ from torch import nn
 
 from algorithm.network.backbones import BACKBONES, build_untrained_network
 from baseline.network.batches import add_pet_dropout, compute_absent_pet, seed_workers
-from baseline.network.checkpoint import load_starting_weights
 from baseline.network.patches import end_workers
 from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.network.progress import SAVE_EVERY, format_epoch, read_epoch_seconds
+from baseline.network.starting_weights import load_starting_weights
 from baseline.work import TRAINER, TRAINING_TIME
 from contract.errors import HecktorError
 from contract.io.files import atomic_path, check_free_space, write_json
@@ -87,7 +87,9 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         super().initialize()
         if self.plan.starting_weights is not None and not Path(self.output_folder, "checkpoint_latest.pth").is_file():
             output_layers = BACKBONES[self.backbone].output_layers
-            load_starting_weights(self.network, Path(self.plan.starting_weights), self.fold, output_layers)
+            summary = load_starting_weights(self.network, self.plan, self.fold, output_layers)
+            if self.local_rank == 0:
+                sys.stdout.write(f"fold {self.fold} ({self.backbone}): {summary}\n")
 
     def set_deep_supervision_enabled(self, enabled: bool) -> None:
         """Set deep supervision; a network with a single output has no deep supervision."""

@@ -13,27 +13,29 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from baseline.heads.fitting import HeadRecord, describe_masks, read_heads
+from algorithm.network.package import INTENSITIES
+from baseline.heads.fitting import OUT_OF_FOLD_MASKS, HeadRecord, describe_masks, read_heads
 from baseline.heads.models.kinds import Target, describe_direction
 from baseline.heads.models.targets import make_targets
 from baseline.heads.new_centres import estimate_new_centres
 from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, describe_left_out, read_cross_validation
-from baseline.network.plans import read_plan
+from baseline.network.plans import UNREACHED_SUV, NetworkPlan, read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import load_current_record
 from baseline.postprocessing.volumes import list_mask_metric_titles
 from baseline.preparation import read_preparation, read_training_edition
 from baseline.release.cases import ReleaseCase, count_outcomes, list_head_specs, read_cases
 from baseline.release.splits import read_splits
-from baseline.work import WorkFolders
+from baseline.work import CONFIGURATION, WorkFolders
 from contract.documents import Document, Text, escape_markdown, format_section, format_table, read_document
 from contract.editions import Edition
 from contract.editions.clinical import CENTRE
 from contract.io.files import read_json
-from contract.packages import PostprocessingRules
+from contract.packages import CHANNELS, PostprocessingRules
 from contract.platform import METRICS_JSON
 
 Record = Mapping[str, Any]
+PET: Final = CHANNELS.index("PET")
 NO_REPORT: Final = "Run `hecktor train report` on these heads to add intervals and the metrics of their masks."
 _CARD: Final = Template("""\
 # $name
@@ -163,13 +165,45 @@ def _training(work: WorkFolders) -> str:
             f"The networks are those of the package {record['name']} (sha256 of its manifest {record['sha256']}), "
             f"trained on: {_sentence(record.get('training_data', 'not described'))} Their licence: "
             f"{_sentence(record.get('licence', 'not stated'))} Only the heads were trained here, on features of the "
-            f"ensemble's masks. The figures below hold only if {CONDITION}."
-        )
-    splits = read_splits(work)
-    networks, masks = " and ".join(read_plan(work).backbones), describe_masks(read_heads(work))
+            f"ensemble's masks. The figures below hold only if {CONDITION}. {_describe_pet_scale(work, existing.plans)}"
+        ).strip()
+    splits, plan = read_splits(work), read_plan(work)
+    networks, masks = " and ".join(plan.backbones), describe_masks(read_heads(work))
+    split = f"one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed {splits.seed})"
+    sentences = [
+        f"Networks: {networks}, {split}; the manifest lists the plan's options.",
+        _describe_pet_scale(work, read_json(work.plans)) if work.plans.is_file() else "",
+        f"Heads were fitted on features of {masks}.",
+        _describe_held_out_masks(len(splits.folds), plan) if masks == OUT_OF_FOLD_MASKS else "",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _describe_pet_scale(work: WorkFolders, plans: Record) -> str:
+    """Describe the normalisation of the PET in nnU-Net's plans; empty for networks of MR and custom networks."""
+    configuration = plans["configurations"].get(CONFIGURATION, {})
+    schemes = configuration.get("normalization_schemes", ())
+    statistics = plans.get(INTENSITIES, {}).get(str(PET), {})
+    if read_cases(work)[0].channels != CHANNELS or len(schemes) != len(CHANNELS):
+        return ""
+    if schemes[PET] == "CTNormalization":
+        low, high = (statistics[f"percentile_{name}"] for name in ("00_5", "99_5"))
+        clipped = f"clipped to SUV {low:.2f} to {high:.2f}, " if high < UNREACHED_SUV else ""
+        scale = f"minus {statistics['mean']:.2f}, divided by {statistics['std']:.2f}"
+        return f"The networks see the PET on a fixed scale: SUV, {clipped}{scale}, as in the lesions of all patients."
+    if schemes[PET] == "ZScoreNormalization":
+        return "The networks see the PET minus its mean, divided by its standard deviation in each image."
+    return ""
+
+
+def _describe_held_out_masks(folds: int, plan: NetworkPlan) -> str:
+    """Describe how the masks behind the figures differ from the masks of the package."""
+    axes = len(plan.mirror_axes)
+    combined = ", without combined mirrors" if axes > 1 else ""
     return (
-        f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
-        f"{splits.seed}); the manifest lists the plan's options. Heads were fitted on features of {masks}."
+        f"The held-out masks behind the figures below were made by one fold with {1 + axes} passes of each network"
+        f"{combined}; a new patient is segmented by the average of {folds} folds with up to {2**axes} passes. The "
+        "figures do not measure this average."
     )
 
 

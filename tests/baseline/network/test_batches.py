@@ -23,6 +23,7 @@ from contract.io.files import read_json
 from tests.baseline.network.conftest import UNET, MakeTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+INTENSITIES_KEY = "foreground_intensity_properties_per_channel"
 INTENSITIES = {
     "0": {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0},
     "1": {"mean": 4.0, "std": 2.0, "percentile_00_5": 0.5, "percentile_99_5": 20.0},
@@ -50,9 +51,11 @@ def test_the_dropout_comes_last() -> None:
 
 def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> None:
     for probability, absent in ((1.0, True), (0.0, False)):
-        loader, _ = make_trainer(UNET.with_options(pet_dropout=probability)).get_dataloaders()
-        data = next(loader)["data"]
-        assert bool((data[:, 1] == 0).all()) is absent
+        trainer = make_trainer(UNET.with_options(pet_dropout=probability))
+        plans = trainer.plans_manager.plans
+        nothing = compute_absent_pet(plans["configurations"]["3d_fullres"], plans[INTENSITIES_KEY])
+        data = next(trainer.get_dataloaders()[0])["data"]
+        assert bool((data[:, 1] == np.float32(nothing)).all()) is absent
         assert not bool((data[:, 0] == 0).all())
 
 
@@ -67,7 +70,7 @@ def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders
     statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
     plans["foreground_intensity_properties_per_channel"] = {"0": statistics, "1": statistics}
     configuration = plans["configurations"]["3d_fullres"]
-    configuration["normalization_schemes"] = ["CTNormalization", "CTNormalization"]  # as `fixed` plans
+    assert configuration["normalization_schemes"] == ["CTNormalization", "CTNormalization"]
     images = [planned.raw / "imagesTr" / f"A-1_000{channel}.nii.gz" for channel in (0, 1)]
     manager = PlansManager(plans)
     own = manager.get_configuration("3d_fullres"), read_json(planned.raw / "dataset.json")
@@ -80,6 +83,8 @@ def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders
         channel_sources=(0, 1),
     )
     np.testing.assert_allclose(normalise((ct, pet), package), data, atol=1e-5)
+    half = normalise((ct[:8], pet[:8]), package)  # another field of view
+    np.testing.assert_allclose(half[1], data[1, :8], atol=1e-5)
 
 
 WORKERS = 3

@@ -86,7 +86,26 @@ def test_presets(
     assert arguments["strides"] == [[1, 1, 1], [2, 2, 2], [2, 2, 2], [2, 2, 2], [1, 2, 2]]
     assert (own["patch_size"], own["spacing"]) == ([48, 64, 64], [3.0, 3.0, 3.0])
     assert own["resampling_fn_data"] == own["resampling_fn_probabilities"] == "resample_torch_fornnunet"
-    assert own["batch_dice"] is (preset == "short")
+    assert own["batch_dice"] is True
+    assert own["normalization_schemes"] == ["CTNormalization", "CTNormalization"]
+
+
+def test_the_pet_has_the_constants_of_the_data_set_without_limits(work: WorkFolders) -> None:
+    """The CT keeps nnU-Net's; with the scale of images, and for networks of MR, nnU-Net's plan stays as it is."""
+    plans = write_plans(NetworkPlan(), work.plans)
+    intensities = plans["foreground_intensity_properties_per_channel"]
+    assert intensities == {"0": CHANNEL, "1": CHANNEL | {"percentile_00_5": -1e6, "percentile_99_5": 1e6}}
+    assert {tuple(own["normalization_schemes"]) for own in plans["configurations"].values()} == {
+        ("CTNormalization",) * 2
+    }
+    stock = {"0": CHANNEL, "1": CHANNEL}
+    plans = write_plans(NetworkPlan(pet_scale="image"), work.plans)
+    assert plans["configurations"]["3d_fullres"]["normalization_schemes"] == ["CTNormalization", "ZScoreNormalization"]
+    assert plans["foreground_intensity_properties_per_channel"] == stock
+    (work.raw / "dataset.json").write_text(json.dumps(DATASET | {"channel_names": {"0": "mr_during", "1": "mask"}}))
+    plans = write_plans(NetworkPlan(), work.plans)
+    assert plans["configurations"]["3d_fullres"]["normalization_schemes"] == ["ZScoreNormalization"] * 2
+    assert plans["foreground_intensity_properties_per_channel"] == stock
 
 
 def test_options_override_nnunets_plan(work: WorkFolders) -> None:
@@ -147,7 +166,8 @@ def test_any_option_makes_another_plan() -> None:
     other = {name: value for name, value in full.items() if value != getattr(plan, name)}
     other |= {
         "batch_size": 2, "backbones": ("segresnet",), "pet_dropout": 0.1, "channels": "PET", "dimensions": 2,
-        "trainer": "mine:Trainer", "starting_weights_digest": "digest",
+        "trainer": "mine:Trainer", "starting_weights_digest": "digest", "starting_parts": ("encoder",),
+        "starting_stem": "zero", "pet_scale": "image", "batch_dice": None,
     }  # fmt: skip
     assert other.keys() == full.keys() - {"starting_weights"}
     plans = [plan, *(plan.with_options(**{name: value}) for name, value in other.items())]
@@ -218,6 +238,10 @@ def test_defaults_of_prepare() -> None:
             "--trainer mine:Trainer --learning-rate 0.1 --starting-weights /b.pth",
             NetworkPlan(trainer="mine:Trainer", learning_rate=0.1, starting_weights="/b.pth"),
         ),
+        (
+            "--starting-weights /b.pth --starting-parts decoder encoder --starting-stem zero",
+            NetworkPlan(starting_weights="/b.pth", starting_parts=("encoder", "decoder"), starting_stem="zero"),
+        ),
     ],
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path: Path) -> None:
@@ -239,6 +263,7 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
     ("words", "message"),
     [
         ("--channels PET --pet-dropout 0.1", r"^--pet-dropout: found with --channels PET, expected one of them$"),
+        ("--starting-parts encoder", r"^--starting-parts: found without --starting-weights, expected both$"),
         ("--channels CT --pet-dropout 0.1", r"^--pet-dropout: found with --channels CT, expected one"),
         ("--dimensions 2 --backbones unet segresnet", r"^--backbones: found with --dimensions 2, expected one of"),
     ],

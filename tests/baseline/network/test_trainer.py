@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.network.networks import build_network, own_tensors
 from algorithm.network.package import load_package
-from baseline.network.checkpoint import load_starting_weights
 from baseline.network.nnunet import check_trainer
 from baseline.network.patches import set_environment
 from baseline.network.planning import write_plans
+from baseline.network.starting_weights import load_starting_weights
 from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError, OutputError
@@ -75,21 +75,23 @@ def test_training_starts_from_a_checkpoint(make_trainer: MakeTrainer, tmp_path: 
             assert not torch.equal(tensor, source.network.state_dict()[name]), name
     other = make_trainer(PLAN, "segresnet").network
     with pytest.raises(HecktorError, match=r"^--starting-weights: checkpoint\.pth: no .*"):
-        load_starting_weights(other, path, 0, "conv_final")
+        load_starting_weights(other, PLAN.with_options(starting_weights=str(path)), 0, "conv_final")
 
 
 def test_a_layer_of_another_shape_is_named(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     network = make_trainer(UNET).network
     name = next(iter(network.state_dict()))
     torch.save({"network_weights": {**network.state_dict(), name: torch.zeros(1)}}, tmp_path / "other.pth")
+    plan = UNET.with_options(starting_weights=str(tmp_path / "other.pth"))
     with pytest.raises(HecktorError, match=rf"^--starting-weights: other\.pth: {name} of shape \(1,\) instead of"):
-        load_starting_weights(network, tmp_path / "other.pth", 0, "seg_layers")
+        load_starting_weights(network, plan, 0, "seg_layers")
 
 
 def test_a_checkpoint_that_runs_code_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     torch.save({"network_weights": {}, "more": Path}, tmp_path / "code.pth")
+    plan = UNET.with_options(starting_weights=str(tmp_path / "code.pth"))
     with pytest.raises(HecktorError, match="can run code"):
-        load_starting_weights(make_trainer(UNET).network, tmp_path / "code.pth", 0, "seg_layers")
+        load_starting_weights(make_trainer(UNET).network, plan, 0, "seg_layers")
 
 
 def test_training_starts_from_a_package(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_training_starts_from_a_package(tmp_path: Path) -> None:
     pack(DEFAULT_PACKAGE, archive)
     for fold, path in ((0, DEFAULT_PACKAGE), (1, archive), (2, archive)):
         network = build_network(package)
-        load_starting_weights(network, path, fold, "seg_layers")
+        load_starting_weights(network, UNET.with_options(starting_weights=str(path)), fold, "seg_layers")
         own, given = dict(own_tensors(network)), load_file(str(package.fold_files[fold % 2]))
         same = {name for name, tensor in given.items() if torch.equal(own[name], tensor.float())}
         assert {name for name in given if "seg_layers" not in name} <= same

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baseline.network.plans import NetworkPlan, store_plan
+from baseline.network.plans import PRESETS, NetworkPlan, store_plan
 from baseline.package.card import DEFAULTS, NO_REPORT, model_card, read_description
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
@@ -118,6 +118,45 @@ def test_the_training_data_are_counted(work: WorkFolders) -> None:
     assert " Versions: python 3.11.2, torch 2.13.0.\n" in text
     assert "CHA-004" not in text
     assert str(work.root.parent) not in text
+
+
+def test_masks_behind_the_figures_are_of_one_fold(work: WorkFolders) -> None:
+    """Without mirrors and along each of three axes are four passes; all combinations are eight."""
+    held_out = "The held-out masks behind the figures below were made by one fold with "
+    assert f"{held_out}2 passes of each network; a new patient is" in model_card(work, DESCRIPTION)
+    store_plan(work, "", PRESETS["nnunet"])
+    about = (
+        f"{held_out}4 passes of each network, without combined mirrors; a new patient is segmented by the average of 2 "
+        "folds with up to 8 passes. The figures do not measure this average."
+    )
+    assert about in model_card(work, DESCRIPTION)
+    write_json(work.heads_json, {"rfs": HEAD | {"masks": "given masks"}})
+    assert held_out not in model_card(work, DESCRIPTION)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "limits", "sentence"),
+    [
+        (
+            "CTNormalization",
+            (-1e6, 1e6),
+            "on a fixed scale: SUV, minus 6.50, divided by 4.25, as in the lesions of all",
+        ),
+        (
+            "CTNormalization",
+            (0.75, 22.0),
+            "on a fixed scale: SUV, clipped to SUV 0.75 to 22.00, minus 6.50, divided by",
+        ),
+        ("ZScoreNormalization", (0.75, 22.0), "minus its mean, divided by its standard deviation in each image."),
+    ],
+)
+def test_the_scale_of_the_pet(work: WorkFolders, scheme: str, limits: tuple[float, float], sentence: str) -> None:
+    low, high = limits
+    pet = {"mean": 6.5, "std": 4.25, "percentile_00_5": low, "percentile_99_5": high}
+    configuration = {"normalization_schemes": ["CTNormalization", scheme]}
+    plans = {"foreground_intensity_properties_per_channel": {"1": pet}, "configurations": {"3d_fullres": configuration}}
+    write_json(work.plans, plans)
+    assert f"The networks see the PET {sentence}" in model_card(work, DESCRIPTION)
 
 
 def test_figures_with_their_intervals(work: WorkFolders) -> None:

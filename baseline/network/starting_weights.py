@@ -1,0 +1,157 @@
+"""Starting weights of a training: from checkpoints of nnU-Net and nnssl, and from model packages."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from algorithm.network.networks import own_tensors
+from algorithm.network.package import load_package
+from baseline.network.checkpoint import Checkpoint, read_checkpoint
+from baseline.network.plans import PARTS, NetworkPlan, Stem
+from contract.archives import SUFFIX, unpack
+from contract.errors import HecktorError, InputError
+
+Weights = Mapping[str, torch.Tensor]
+# Start of the names of a decoder's tensors, in nnU-Net's networks and in SegResNet.
+_DECODER: Final = ("decoder.", "up_")
+# Names of parts in the networks here, by nnssl's keys for the names in its network. nnssl's `ResEncL` is the same
+# network as nnU-Net's `ResidualEncoderUNet`; some of its pre-trainings put it inside another network.
+_OF_NNSSL: Final = {"key_to_encoder": "encoder.stages", "key_to_stem": "encoder.stem"}
+
+
+def load_starting_weights(network: nn.Module, plan: NetworkPlan, fold: int, output_layers: str) -> str:
+    """Copy the plan's parts of the starting weights into a network; return what was taken and what was not.
+
+    nnU-Net's own function would run code from the file. The folds take turns with the networks of a package that fit.
+
+    Args:
+        network: Network of the training, perhaps compiled or shared by several processes.
+        plan: Plan with starting weights: a checkpoint of nnU-Net or nnssl, or a model package.
+        fold: Number of the fold.
+        output_layers: Part of the names of output layers, the heads.
+
+    Raises:
+        HecktorError: The file cannot be read as data, or a layer of the parts is missing or has another shape.
+    """
+    from torch._dynamo import OptimizedModule  # takes seconds
+
+    path = Path(str(plan.starting_weights))
+    bare = network.module if isinstance(network, DistributedDataParallel) else network
+    bare = bare._orig_mod if isinstance(bare, OptimizedModule) else bare
+    own = dict(own_tensors(bare))
+    part_of = {name: find_part(name, output_layers) for name in own}
+    wanted = {name: tensor for name, tensor in own.items() if part_of[name] in plan.starting_parts}
+    stem = next(iter(own))
+    with _load_candidates(path) as candidates:
+        adapted = [adapt_stem(weights, stem, own[stem], plan.starting_stem) for weights in candidates]
+        mismatches = [_find_mismatch(wanted, weights) for weights in adapted]
+        fitting = [number for number, mismatch in enumerate(mismatches) if mismatch is None]
+        if not fitting:
+            raise HecktorError("--starting-weights", f"{path.name}: {mismatches[0]}", "weights of the same network")
+        number = fitting[fold % len(fitting)]
+        with torch.no_grad():
+            for name, tensor in wanted.items():
+                tensor.copy_(adapted[number][name])
+        channels = candidates[number][stem].shape[1] if stem in wanted else own[stem].shape[1]
+        unused = {name for name in candidates[number] if name not in wanted and not _is_alias(name)}
+    taken = [f"{_count(part_of[name] == part for name in wanted)} of {part}" for part in plan.starting_parts]
+    random = [part for part in PARTS if part not in plan.starting_parts]
+    sentences = [f"{path.name}: tensors taken: {', '.join(taken)}"]
+    if channels != own[stem].shape[1]:
+        words = "repeated over" if plan.starting_stem == "repeat" else "filled with zeros for"
+        sentences.append(
+            f"first layer of {channels} channel{'s' * (channels > 1)} {words} {own[stem].shape[1]} channels"
+        )
+    sentences += [f"random at the start: {', '.join(random)}"] if random else []
+    sentences += [f"not taken: {len(unused)} tensors, such as {min(unused)}"] if unused else []
+    return "starting weights of " + "; ".join(sentences)
+
+
+def find_part(name: str, output_layers: str) -> str:
+    """Find the part of a network that a tensor belongs to, one of `PARTS`."""
+    if output_layers in name:
+        return "heads"
+    return "decoder" if name.startswith(_DECODER) else "encoder"
+
+
+def adapt_stem(weights: Weights, name: str, own: torch.Tensor, stem: Stem) -> Weights:
+    """Adapt the first layer of other weights to the number of images that the network sees.
+
+    Args:
+        weights: Weights of the other network.
+        name: Name of the first layer's weights.
+        own: Weights of the network's first layer, (features, channels, z, y, x).
+        stem: `repeat` gives each image the weights of a single channel, divided by the number of images; `zero` gives
+            the first images the weights of the channels, and the others zeros.
+
+    Returns:
+        The weights; unchanged where the layer fits or cannot be adapted.
+    """
+    if name not in weights or weights[name].ndim != own.ndim:
+        return weights
+    first, (channels, images) = weights[name], (weights[name].shape[1], own.shape[1])
+    if channels >= images or (stem == "repeat" and channels != 1):
+        return weights
+    if stem == "repeat":
+        adapted = first.repeat_interleave(images, dim=1) / images
+    else:
+        adapted = torch.cat([first, first.new_zeros(first.shape[0], images - channels, *first.shape[2:])], dim=1)
+    return {**weights, name: adapted}
+
+
+def rename_nnssl(checkpoint: Checkpoint) -> Weights:
+    """Return the weights of a checkpoint with the names of the networks here."""
+    starts = {
+        str(checkpoint.adaptation[key]).removeprefix(".") + ".": f"{own}."
+        for key, own in _OF_NNSSL.items()
+        if checkpoint.adaptation.get(key)
+    }
+    renamed = {}
+    for name, tensor in checkpoint.weights.items():
+        start = next((start for start in starts if name.startswith(start)), "")
+        renamed[starts.get(start, "") + name.removeprefix(start)] = tensor
+    return renamed
+
+
+@contextmanager
+def _load_candidates(path: Path) -> Iterator[list[Weights]]:
+    """Load the weights of a checkpoint, or of each network of a package."""
+    if path.is_file() and not path.name.endswith(SUFFIX):
+        yield [rename_nnssl(read_checkpoint(path))]
+        return
+    if not path.exists():
+        raise InputError(str(path), "not found", "a checkpoint of nnU-Net or nnssl (.pth), or a model package")
+    with tempfile.TemporaryDirectory(prefix="hecktor-") as scratch:
+        root = path
+        if path.is_file():
+            root = Path(scratch) / "package"
+            unpack(path, root)
+        yield [load_file(str(file)) for file in load_package(root).fold_files]
+
+
+def _find_mismatch(own: Weights, weights: Weights) -> str | None:
+    """Find the first layer that is missing or has another shape; None if all layers fit."""
+    for name, tensor in own.items():
+        if name not in weights:
+            return f"no {name}"
+        if weights[name].shape != tensor.shape:
+            return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
+    return None
+
+
+def _is_alias(name: str) -> bool:
+    """Return whether nnU-Net lists a tensor a second time under this name."""
+    return name.startswith("decoder.encoder.") or ".all_modules." in name
+
+
+def _count(truths: Iterable[bool]) -> int:
+    return sum(truths)

@@ -1,0 +1,117 @@
+"""Starting weights of other channels, parts of networks, and pre-trainings of nnssl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from algorithm.network.backbones import build_untrained_network
+from baseline.network.plans import NetworkPlan
+from baseline.network.starting_weights import adapt_stem, find_part, load_starting_weights
+from contract.errors import HecktorError
+from tests.conftest import tiny_plans
+
+STEM = "encoder.stem.convs.0.conv.weight"
+
+
+def build(channels: int, seed: int, classes: int = 3) -> torch.nn.Module:
+    """A small ResidualEncoderUNet, nnssl's `ResEncL`."""
+    configuration = tiny_plans()["configurations"]["3d_fullres"]
+    architecture = configuration["architecture"]
+    architecture["network_class_name"] = "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
+    architecture["arch_kwargs"]["n_blocks_per_stage"] = architecture["arch_kwargs"].pop("n_conv_per_stage")
+    torch.manual_seed(seed)
+    return build_untrained_network(configuration, channels, classes)
+
+
+def write(path: Path, weights: dict[str, torch.Tensor], **adaptation: Any) -> Path:
+    """A checkpoint as nnssl publishes it."""
+    plan = {"architecture_plans": {"arch_class_name": "ResEncL"}, "pretrain_num_input_channels": 1, **adaptation}
+    torch.save({"network_weights": weights, "citations": [], "nnssl_adaptation_plan": plan}, path)
+    return path
+
+
+def load(path: Path, **options: Any) -> tuple[torch.nn.Module, str]:
+    network = build(2, seed=1)
+    plan = NetworkPlan(starting_weights=str(path), **options)
+    return network, load_starting_weights(network, plan, 0, "seg_layers")
+
+
+def test_one_channel_is_repeated_over_both_images(tmp_path: Path) -> None:
+    """Each image has half of the weights: if both are the same image, the first layer answers as before."""
+    source = build(1, seed=0)
+    network, summary = load(write(tmp_path / "a.pth", source.state_dict()))
+    own, image = network.state_dict(), torch.randn(1, 1, 8, 8, 8)
+    assert torch.equal(own[STEM], source.state_dict()[STEM].repeat(1, 2, 1, 1, 1) / 2)
+    same = network.encoder.stem(image.repeat(1, 2, 1, 1, 1))
+    torch.testing.assert_close(same, source.encoder.stem(image))
+    assert "first layer of 1 channel repeated over 2 channels" in summary
+    for name, tensor in source.state_dict().items():
+        is_random = "seg_layers" in name
+        if tensor.shape == own[name].shape:
+            assert torch.equal(own[name], tensor) is not is_random, name
+
+
+def test_further_images_may_start_with_zeros(tmp_path: Path) -> None:
+    source = build(1, seed=0)
+    network, summary = load(write(tmp_path / "a.pth", source.state_dict()), starting_stem="zero")
+    first = network.state_dict()[STEM]
+    assert torch.equal(first[:, :1], source.state_dict()[STEM])
+    assert not first[:, 1:].any()
+    assert "first layer of 1 channel filled with zeros for 2 channels" in summary
+
+
+def test_more_channels_than_images_do_not_fit(tmp_path: Path) -> None:
+    """Neither do two channels over three images, unless zeros are asked for."""
+    path = write(tmp_path / "a.pth", build(3, seed=0).state_dict())
+    with pytest.raises(HecktorError, match=rf"a\.pth: {STEM} of shape \(4, 3, 3, 3, 3\) instead of \(4, 2, 3, 3, 3\)"):
+        load(path)
+    two, three = torch.ones(4, 2, 1, 1, 1), torch.zeros(4, 3, 1, 1, 1)
+    assert adapt_stem({"a": two}, "a", three, "repeat")["a"] is two
+    assert adapt_stem({"a": two}, "a", three, "zero")["a"][0].flatten().tolist() == [1, 1, 0]
+
+
+def test_only_the_encoder_of_a_pretraining_inside_another_network(tmp_path: Path) -> None:
+    """As in a contrastive pre-training of nnssl, which has no decoder."""
+    source = build(2, seed=0).encoder.state_dict()
+    weights = {f"online_encoder.{name}": tensor for name, tensor in source.items()} | {"predictor.0": torch.ones(3)}
+    keys = {"key_to_encoder": "online_encoder.stages", "key_to_stem": "online_encoder.stem"}
+    path = write(tmp_path / "a.pth", weights, **keys)
+    with pytest.raises(HecktorError, match=r"a\.pth: no decoder\."):
+        load(path)
+    network, summary = load(path, starting_parts=("encoder",))
+    assert all(torch.equal(tensor, source[name]) for name, tensor in network.encoder.state_dict().items())
+    tensors = len(dict(network.encoder.named_parameters()))
+    assert summary == (
+        f"starting weights of a.pth: tensors taken: {tensors} of encoder; random at the start: decoder, heads; "
+        "not taken: 1 tensors, such as predictor.0"
+    )
+
+
+def test_heads_are_taken_where_asked(tmp_path: Path) -> None:
+    """They must fit as well: three labels here, two there."""
+    parts = ("encoder", "decoder", "heads")
+    source = build(2, seed=0)
+    network, summary = load(write(tmp_path / "a.pth", source.state_dict()), starting_parts=parts)
+    assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in network.state_dict().items())
+    assert "random" not in summary
+    with pytest.raises(HecktorError, match=r"seg_layers\.0\.weight of shape \(2, "):
+        load(write(tmp_path / "b.pth", build(2, seed=0, classes=2).state_dict()), starting_parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "output_layers", "part"),
+    [
+        (STEM, "seg_layers", "encoder"),
+        ("decoder.transpconvs.0.weight", "seg_layers", "decoder"),
+        ("decoder.seg_layers.0.weight", "seg_layers", "heads"),
+        ("convInit.conv.weight", "conv_final", "encoder"),
+        ("up_layers.0.0.conv1.conv.weight", "conv_final", "decoder"),
+        ("conv_final.2.conv.weight", "conv_final", "heads"),
+    ],
+)
+def test_parts_of_both_backbones(name: str, output_layers: str, part: str) -> None:
+    assert find_part(name, output_layers) == part
