@@ -59,7 +59,7 @@ def measure_out_of_fold(
 
 
 def postprocess_masks(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """Find minimum volumes and apply them to the out-of-fold masks; return the features of the new masks."""
+    """Fit rules on lesions and apply them to the out-of-fold masks; return the features of the new masks."""
     from baseline.postprocessing.step import postprocess
 
     return postprocess(work, measured, jobs)

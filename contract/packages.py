@@ -86,6 +86,7 @@ class PostprocessingRules(Document):
     gtvn_volume_ml: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum volume in ml")
     gtvn_mean_probability: float = Field(0.0, ge=0, le=1, description="GTVn, minimum mean probability")
     gtvn_suv_max: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum SUVmax")
+    gtvn_total_ml: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum total volume of a case in ml")
 
     def as_json(self) -> dict[str, Any]:
         """Return the rules that differ from the defaults."""

@@ -123,7 +123,8 @@ def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> Lesio
 def find_removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list[str]:
     """Return the rule that removes each lesion, empty for a kept one.
 
-    The largest GTVp is sought among those that pass their minimum volume. An unknown SUV passes.
+    The largest GTVp is sought among those that pass their minimum volume. An unknown SUV passes. If the GTVn that pass
+    the rules on single lesions have less than `gtvn_total_ml` in total, none of them is kept.
     """
     reasons = [""] * len(lesions.label)
     for label, limits in _LOWEST.items():
@@ -135,6 +136,10 @@ def find_removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) ->
         largest = max(primaries, key=lambda row: float(lesions.volume_ml[row]), default=None)
         for row in primaries:
             reasons[row] = "" if row == largest else "largest_gtvp_only"
+    nodes = [row for row, reason in enumerate(reasons) if lesions.label[row] == labels.GTVN and not reason]
+    if is_below(lesions.volume_ml[nodes].sum(), rules.gtvn_total_ml):
+        for row in nodes:
+            reasons[row] = "gtvn_total_ml"
     return reasons
 
 

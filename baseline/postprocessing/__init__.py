@@ -1,1 +1,1 @@
-"""Minimum volumes of lesions (`hecktor train postprocess`): lesions, score, choice, application."""
+"""Rules on lesions (`hecktor train postprocess`): lesions, score, choice, application."""

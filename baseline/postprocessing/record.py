@@ -17,7 +17,7 @@ from contract.io.files import read_json
 from contract.packages import NO_RULES, PostprocessingRules
 
 # Increment when the same probabilities give other rules, masks or features.
-FORMAT_VERSION: Final[Literal[5]] = 5
+FORMAT_VERSION: Final[Literal[6]] = 6
 SCORE: Final = "score"
 
 
@@ -50,10 +50,11 @@ class PostprocessingRecord(Document):
         titles: Titles of the metrics.
         cross_fitted: Gain of each metric with folds and with centres left out.
         rules_by_group: Rules found without each fold, which filter the masks of the fold, and without each centre.
+        decisions: Reason why each rule was not accepted; empty for an accepted rule.
         made_from: Digest of all inputs.
     """
 
-    format_version: Literal[5]
+    format_version: Literal[6]
     edition: str
     rules: PostprocessingRules = NO_RULES
     patients: int
@@ -62,7 +63,12 @@ class PostprocessingRecord(Document):
     titles: dict[str, str] = Field(default_factory=dict)
     cross_fitted: dict[str, dict[str, RuleGain]] = Field(default_factory=dict)
     rules_by_group: dict[str, dict[str, PostprocessingRules]] = Field(default_factory=dict)
+    decisions: dict[str, str] = Field(default_factory=dict)
     made_from: str
+
+    def list_refused(self) -> list[tuple[str, str]]:
+        """List the rules that were not accepted, each with the reason."""
+        return [(rule, why) for rule, why in self.decisions.items() if why]
 
     @field_serializer("rules")
     def _write_rules(self, rules: PostprocessingRules) -> dict[str, Any]:
@@ -145,18 +151,21 @@ def format_change(gain: GainInterval) -> str:
 
 
 def summarise_postprocessing(work: WorkFolders) -> str:
-    """Summarise each minimum volume, and the gain of the score with its interval, for the console."""
+    """Summarise each rule, and the gain of the score with its interval, for the console."""
     path = work.postprocessing_json
     record = parse_document(work.read(path), PostprocessingRecord, path.name, error=ModelPackageError)
     if record.why_not:
         return f"no postprocessing rules: {record.why_not}"
     lines = ["postprocessing rules, for the package:"]
     lines += [f"  {PostprocessingRules.describe_rule(rule)}: {value}" for rule, value in record.rules.as_json().items()]
+    lines += [
+        f"  not accepted: {PostprocessingRules.describe_rule(rule)}: {why}" for rule, why in record.list_refused()
+    ]
     for split, figures in record.cross_fitted.items():
         gain = figures[SCORE]
         lines.append(
-            f"  score, volumes found without the patient's {split[:-1]}: {gain.unfiltered:z.4f} to "
+            f"  score, limits found without the patient's {split[:-1]}: {gain.unfiltered:z.4f} to "
             f"{gain.filtered:z.4f}, difference {format_change(gain.difference)}"
         )
-    lines.append("  out-of-fold masks, features and figures have the volumes found without the patient's fold")
+    lines.append("  out-of-fold masks, features and figures have the limits found without the patient's fold")
     return "\n".join(lines)

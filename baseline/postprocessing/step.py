@@ -1,4 +1,4 @@
-"""Step `postprocess`: find minimum volumes, apply them to the out-of-fold masks, and measure the lesions again."""
+"""Step `postprocess`: fit rules on lesions, apply them to the out-of-fold masks, and measure the lesions again."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ from algorithm.masks.segmentation import REMOVED, Segmentation
 from baseline.cache import compute_key, load_cached, map_items, store_cached
 from baseline.postprocessing.record import (
     FORMAT_VERSION,
-    SCORE,
     PostprocessingRecord,
-    RuleGain,
-    format_change,
     is_recorded,
 )
 from baseline.postprocessing.volumes import (
     MaskCohort,
     PatientLesions,
-    cross_fit_volumes,
+    assemble_counts,
     estimate_gains,
-    find_min_volumes,
+    fit_rules,
     make_lesion_table,
     make_mask_score,
 )
@@ -47,7 +44,7 @@ from contract.packages import NO_RULES, PostprocessingRules
 _Labels = npt.NDArray[np.uint8]
 _Float = npt.NDArray[np.float32]
 
-# With fewer patients a single lesion changes the score by more than a minimum volume can gain.
+# With fewer patients a single lesion changes the score by more than a rule can gain.
 MIN_PATIENTS: Final = 30
 # Probabilities are stored in steps of 1 / 255; half a step is used for 0.
 _STEPS: Final = 255.0
@@ -134,15 +131,15 @@ def _make_record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs
     cohort = MaskCohort([tables[case.patient_id] for case in scored], score)
     if not any(patient.nodes for patient in cohort.patients):
         return record("no reference has a GTVn", weights=dict(score.weights))
-    return record(**fit_volumes(cohort, read_splits(work)))
+    return record(**fit_record(cohort, read_splits(work)))
 
 
 def _find_obstacle(scored: Sequence[ReleaseCase]) -> str:
-    """Find the reason why no minimum volume can be found for these patients; empty if there is no reason."""
+    """Find the reason why no rule can be fitted to these patients; empty if there is no reason."""
     if len(scored) < MIN_PATIENTS:
         return f"{len(scored)} patients with a reference, expected at least {MIN_PATIENTS}"
     if len({case.centre for case in scored}) < 2:
-        return "all patients are from one centre, but a minimum volume must hold with a centre left out"
+        return "all patients are from one centre, but a rule must hold with a centre left out"
     return ""
 
 
@@ -180,40 +177,29 @@ def read_images(work: WorkFolders, case: ReleaseCase) -> tuple[Volume, _Float | 
     return ct, pet_in_suv(pet)
 
 
-def fit_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
-    """Find the rules of all patients, and the gains with folds and with centres left out, as parts of the record.
-
-    Rules are stored only if both gains are large enough; each gain is expected for patients that did not choose the
-    rules.
-    """
-    folds = {_fold_name(number): fold for number, fold in enumerate(splits.folds)}
-    rules, gain_of, by_group = find_min_volumes(cohort, np.ones(len(cohort.patients))), {}, {}
-    for split, groups in (("folds", folds), ("centres", splits.centres)):
-        counts, by_group[split] = cross_fit_volumes(cohort, groups)
+def fit_record(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
+    """Fit the rules, and estimate their gains with folds and with centres left out, as parts of the record."""
+    groups_of = {
+        "folds": {_fold_name(number): fold for number, fold in enumerate(splits.folds)},
+        "centres": splits.centres,
+    }
+    fitted = fit_rules(cohort, groups_of, splits.seed)
+    names = np.array([patient.patient_id for patient in cohort.patients])
+    gain_of = {}
+    for split, groups in groups_of.items():
+        inside = {group: np.isin(names, list(members)).astype(np.float64) for group, members in groups.items()}
+        counts = assemble_counts(cohort, inside, fitted.by_group[split])
         gain_of[split] = estimate_gains(cohort, counts, splits.seed)
-    why_not = _find_reason_against(rules, gain_of, cohort.score.min_gain)
+    reasons = [f"{PostprocessingRules.describe_rule(name)}: {why}" for name, why in fitted.decisions.items()]
     return {
         "weights": dict(cohort.score.weights),
         "titles": dict(cohort.score.titles),
         "cross_fitted": gain_of,
-        "rules_by_group": by_group,
-        "why_not": why_not,
-        "rules": NO_RULES if why_not else rules,
+        "rules_by_group": fitted.by_group,
+        "decisions": fitted.decisions,
+        "why_not": "; ".join(reasons) if fitted.rules == NO_RULES else "",
+        "rules": fitted.rules,
     }
-
-
-def _find_reason_against(
-    rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, RuleGain]], min_gain: float
-) -> str:
-    """Find the reason against the rules; empty if the rules are used."""
-    if rules == NO_RULES:
-        return "no minimum volume gains enough"
-    for split, figures in gain_of.items():
-        gain = figures[SCORE].difference
-        if not gain.value >= min_gain:
-            change = f"the score changes by {format_change(gain)}, expected at least +{min_gain:.5f}"
-            return f"with volumes found without the patient's {split[:-1]}, {change}"
-    return ""
 
 
 def _filter_masks(

@@ -1,4 +1,4 @@
-"""Minimum volumes of lesions by the edition's own score, and their gains for patients that did not choose them.
+"""Rules on lesions by the edition's own score, and their gains for patients that did not choose them.
 
 The lesions of the out-of-fold masks are measured once, so that their removal needs no images.
 """
@@ -42,11 +42,20 @@ COUNTS: Final = ("gtvp_common", "gtvp_predicted", "gtvn_common", "gtvn_predicted
 _CONNECTIVITY: Final = 26
 _MEASURED: Final = ("gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_dsc_agg", "gtvn_dsc_agg", "gtvn_f1_agg")
 _PARTS: Final = {"dsc_agg_mean": {"gtvp_dsc_agg": 0.5, "gtvn_dsc_agg": 0.5}}
-# A minimum volume must raise the masks' part of the score by this fraction of the weights of masks, and by more than
-# the standard deviation of its gain.
+# A rule must raise the masks' part of the score by this fraction of the weights of masks, and by more than the standard
+# deviation of its gain.
 MIN_GAIN: Final = 0.001
-VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
-_LIMITS: Final = ("gtvp_volume_ml", "gtvn_volume_ml")
+# The cross-fitted gain must exceed this number of its standard deviations. So at most one null cohort in twenty gets a
+# rule (`tests/baseline/postprocessing/null_cohorts.py`).
+MIN_GAIN_DEVIATIONS: Final = 2.5
+_VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
+# Limits of each rule, in the order in which the rules are fitted.
+LIMITS: Final[Mapping[str, tuple[float, ...]]] = {
+    "gtvp_volume_ml": _VOLUMES_ML,
+    "gtvn_volume_ml": _VOLUMES_ML,
+    "gtvn_suv_max": (1.5, 2.0, 2.5, 3.0, 3.5, 4.0),
+    "gtvn_total_ml": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 15.0, 25.0),
+}
 _SEED, _DRAWS = 2025, 200
 
 
@@ -235,41 +244,97 @@ class MaskCohort:
         return mean_metric(np.array(dsc, dtype=np.float64))  # None of a patient that does not count becomes NaN
 
 
-def find_min_volumes(cohort: MaskCohort, members: Floats) -> PostprocessingRules:
-    """Find the minimum volume of each label for the patients with weight 1 in `members`, (patients,); 0 without a gain.
+def find_limit(cohort: MaskCohort, name: str, base: PostprocessingRules, members: Floats) -> PostprocessingRules:
+    """Add the best limit of one rule to `base` for the patients with weight 1 in `members`, (patients,).
 
-    A score is a weighted sum of metrics of one label each. So the gain of a label's volume does not depend on the other
-    label's volume.
+    Among equal limits the lowest is taken. Without a gain that counts `base` is returned.
     """
     patients = len(members)
     samples = np.random.default_rng(_SEED).multinomial(patients, np.full(patients, 1 / patients), _DRAWS) * members
-    result = NO_RULES
-    for limit in _LIMITS:
-        candidates = [NO_RULES.model_copy(update={limit: volume}) for volume in VOLUMES_ML]
-        best = max(candidates, key=lambda rules: _score(cohort, rules, members))
-        gain = _score(cohort, best, members) - _score(cohort, NO_RULES, members)
-        spread = np.nanstd(cohort.total(best)(samples) - cohort.total(NO_RULES)(samples))
-        if gain >= cohort.score.min_gain and gain > spread:
-            result = result.model_copy(update=best.as_json())
-    return result
+    candidates = [base.model_copy(update={name: limit}) for limit in LIMITS[name]]
+    best = max(candidates, key=lambda rules: _score(cohort, rules, members))
+    gain = _score(cohort, best, members) - _score(cohort, base, members)
+    spread = np.nanstd(cohort.total(best)(samples) - cohort.total(base)(samples))
+    return best if gain >= cohort.score.min_gain and gain > spread else base
 
 
 def _score(cohort: MaskCohort, rules: PostprocessingRules, members: Floats) -> float:
     return float(cohort.total(rules)(members[None])[0])
 
 
-def cross_fit_volumes(
-    cohort: MaskCohort, groups: Mapping[str, Sequence[str]]
-) -> tuple[Floats, dict[str, PostprocessingRules]]:
-    """Find volumes without each group, and assemble the counts of each group after the volumes found without it.
+@dataclass(frozen=True)
+class FittedRules:
+    """Rules of all patients, and of the patients without each group, by split and group (fold or centre).
 
-    `groups` holds patient IDs by name; patients of no group stay unfiltered. A group without a patient in the cohort
-    gets the volumes of all patients.
+    `decisions` holds, for each rule, why it was not accepted; empty if it was accepted.
+    """
+
+    rules: PostprocessingRules
+    by_group: Mapping[str, Mapping[str, PostprocessingRules]]
+    decisions: Mapping[str, str]
+
+
+def fit_rules(cohort: MaskCohort, groups_of: Mapping[str, Mapping[str, Sequence[str]]], seed: int) -> FittedRules:
+    """Fit the rules one after the other; each is added to the rules that were accepted before it.
+
+    A rule is accepted if its limit gains on all patients, and if its cross-fitted gain counts with folds and with
+    centres: each patient is filtered by a limit that was found without the patient's group.
+
+    Args:
+        cohort: Patients with a reference.
+        groups_of: Patient IDs by split and group.
+        seed: Seed of the bootstrap samples.
     """
     names = np.array([patient.patient_id for patient in cohort.patients])
-    inside = {group: np.isin(names, list(members)).astype(np.float64) for group, members in groups.items()}
-    rules = {group: find_min_volumes(cohort, 1 - members) for group, members in inside.items()}
-    return cohort.assemble([(inside[group], group_rules) for group, group_rules in rules.items()]), rules
+    everyone = np.ones(len(names))
+    inside = {
+        split: {group: np.isin(names, list(members)).astype(np.float64) for group, members in groups.items()}
+        for split, groups in groups_of.items()
+    }
+    rules = NO_RULES
+    by_group = {split: dict.fromkeys(groups, NO_RULES) for split, groups in groups_of.items()}
+    decisions = {}
+    for name in LIMITS:
+        trial = find_limit(cohort, name, rules, everyone)
+        if trial == rules:
+            decisions[name] = "no limit gains enough"
+            continue
+        trial_by_group = {
+            split: {
+                group: find_limit(cohort, name, by_group[split][group], 1 - members)
+                for group, members in groups.items()
+            }
+            for split, groups in inside.items()
+        }
+        decisions[name] = ""
+        for split, groups in inside.items():
+            before = assemble_counts(cohort, groups, by_group[split])
+            after = assemble_counts(cohort, groups, trial_by_group[split])
+            if problem := _find_problem(cohort, before, after, seed):
+                decisions[name] = f"with limits found without the patient's {split[:-1]}, {problem}"
+                break
+        else:
+            rules, by_group = trial, trial_by_group
+    return FittedRules(rules, by_group, decisions)
+
+
+def assemble_counts(
+    cohort: MaskCohort, inside: Mapping[str, Floats], rules_of: Mapping[str, PostprocessingRules]
+) -> Floats:
+    """Assemble the counts of each group after the rules that were found without it."""
+    return cohort.assemble([(inside[group], rules) for group, rules in rules_of.items()])
+
+
+def _find_problem(cohort: MaskCohort, before: Floats, after: Floats, seed: int) -> str:
+    """Find the reason why a cross-fitted gain does not count; empty if it counts."""
+    patients = len(cohort.patients)
+    gain = Difference(cohort.metrics(after)[SCORE], cohort.metrics(before)[SCORE])
+    value = float(gain(np.ones((1, patients)))[0])
+    samples = np.random.default_rng(seed).multinomial(patients, np.full(patients, 1 / patients), _DRAWS)
+    needed = max(cohort.score.min_gain, MIN_GAIN_DEVIATIONS * float(np.nanstd(gain(samples.astype(np.float64)))))
+    if value >= needed:
+        return ""
+    return f"the score changes by {value:+z.5f}, expected at least +{needed:.5f}"
 
 
 def estimate_gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, RuleGain]:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from algorithm.case.inputs import Notices
 from baseline.postprocessing.volumes import find_mask_task, list_mask_metric_titles
@@ -18,16 +18,21 @@ from contract.errors import HecktorError
 from contract.images.volumes import find_image_suffix
 from contract.io.tables import write_csv
 from evaluation.editions.profile import build_profile
+from evaluation.metrics.rules import MaskRules
 from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submission
 from evaluation.results.documents import MetricsJson
 from evaluation.rows.mask import flatten_row
+from reporting.analyses.analysis import Analysis
+from reporting.analyses.lesions import analyse_lesions
 from reporting.analyses.scans import PatientFiles
+from reporting.analyses.tables import AnswerRows
 from reporting.page.html import TEAM_COLOURS
 from reporting.report.pictures import PictureRequest, draw_patient
 
 NETWORK: Final = "out-of-fold"
 COLOUR: Final = TEAM_COLOURS[0]
+RECALL: Final = "gtvn-recall-by-volume"
 MAX_WORST_CASES: Final = 6
 # Keys of a declared algorithm that do not depend on its answers.
 _ALGORITHM_KEYS: Final = ("name", "title", "inputs", "optional_inputs", "time_limit_s")
@@ -131,6 +136,21 @@ def write_mask_edition(edition: Edition, file: Path) -> str:
         "scoring": {task.algorithm.name: content},
     }
     return write_edition_file(parse_edition(declared), file).source
+
+
+def analyse_recall(edition: Edition, rows: Sequence[Mapping[str, Any]]) -> Analysis | None:
+    """Analyse the recall of GTVn by volume of the out-of-fold masks; None if there are too few GTVn for bins.
+
+    Args:
+        edition: Edition of the training.
+        rows: Rows of the evaluation's `metrics.json`.
+    """
+    task = build_profile(edition).task(find_mask_task(edition))
+    profile = next(profile for profile in task.answers.values() if profile.answer.kind == "mask")
+    flat = [flatten_row(row) for row in rows]
+    cases = tuple(row["case"] for row in flat)
+    table = AnswerRows(profile.answer, "", (NETWORK,), cases, (tuple(flat),), {}, cast("MaskRules", profile.rules))
+    return next((analysis for analysis in analyse_lesions(table) if analysis.name == RECALL), None)
 
 
 def draw_worst_cases(

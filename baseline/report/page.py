@@ -15,6 +15,7 @@ from baseline.network.jobs import list_package_jobs
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.package.existing import existing_networks
 from baseline.postprocessing.record import PostprocessingRecord
+from baseline.postprocessing.volumes import MIN_GAIN_DEVIATIONS
 from baseline.preparation import read_preparation
 from baseline.release.splits import read_splits
 from baseline.report.masks import COLOUR, NETWORK, WorstCase
@@ -68,10 +69,11 @@ def _format_card(case: WorstCase, address: str) -> str:
 
 
 _POSTPROCESSING: Final = (
-    "Minimum volumes of 26-connected lesions on the network's grid. Masks, features and all figures of this page use "
-    "the volumes that were found without the patient's fold; the package uses those found on all patients. The gains "
-    "are of volumes found without the patient's fold or centre, with intervals from the paired bootstrap; a volume is "
-    "stored only if both gains are expected to reach 0.001 of the weights of masks."
+    "Rules on 26-connected lesions on the network's grid, fitted one after the other. Masks, features and all figures "
+    "of this page use the limits that were found without the patient's fold; the package uses those found on all "
+    "patients. The gains are of limits found without the patient's fold or centre, with intervals from the paired "
+    "bootstrap; a rule is accepted only if both gains reach 0.001 of the weights of masks and "
+    f"{MIN_GAIN_DEVIATIONS:g} of their standard deviations."
 )
 
 
@@ -107,9 +109,11 @@ def format_postprocessing(record: PostprocessingRecord) -> str:
             estimate = Estimate(gain.value, gain.ci95_low, gain.ci95_high)
             title = record.titles.get(name, name)
             rows.append(Row([f"{split} left out", title, effect.unfiltered, effect.filtered, estimate]))
-    titles = ["Volumes found with", "Metric", "Unfiltered", "Filtered", "Difference"]
+    refused = [f"{PostprocessingRules.describe_rule(rule)}: {why}" for rule, why in record.list_refused()]
+    titles = ["Limits found with", "Metric", "Unfiltered", "Filtered", "Difference"]
     caption = "Metrics on the network's grid, with 95% intervals of the difference"
-    about = render_paragraph(f"Rules of the package: {', '.join(rules)}. {_POSTPROCESSING}")
+    not_accepted = f" Not accepted: {'; '.join(refused)}." if refused else ""
+    about = render_paragraph(f"Rules of the package: {', '.join(rules)}. {_POSTPROCESSING}{not_accepted}")
     return about + render_table(caption, titles, rows, header_column=1)
 
 

@@ -16,10 +16,11 @@ from baseline.postprocessing.volumes import list_mask_metric_titles
 from baseline.preparation import read_preparation, read_training_edition
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits
-from baseline.report.masks import WorstCase, draw_worst_cases, score_masks
+from baseline.report.masks import WorstCase, analyse_recall, draw_worst_cases, score_masks
 from baseline.report.models import describe_benefit_of_images, describe_targets_at_new_centres, estimate_target
 from baseline.report.page import (
     collect_facts,
+    format_grid,
     format_postprocessing,
     format_segmentation,
     format_training,
@@ -31,11 +32,12 @@ from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.io.files import atomic_folder, read_json, write_bytes, write_json, write_text
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
+from reporting.page.charts import render_figure
 from reporting.page.document import HtmlPage, Section, render_page
 from reporting.page.html import render_list, render_paragraph
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 14
+FORMAT_VERSION: Final = 15
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 
@@ -91,7 +93,10 @@ def _make_page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> t
             estimates, heads.get(name), DEFAULT_BOOTSTRAPS, splits.seed, references.get(name)
         )
         sections.append(Section(name, estimates.target.title, content))
+    recall = analyse_recall(edition, metrics["results"])
+    figures["recall_by_volume"] = [] if recall is None else recall.rows
     content = format_segmentation(metrics, titles, len(cases) - len(scored))
+    content += "" if recall is None else format_grid([render_figure(recall, recall.name)])
     sections.append(Section("segmentation", "Segmentation", content))
     worst = draw_worst_cases(work, scored, metrics["results"])
     figures["worst_cases"] = [case.case for case in worst]

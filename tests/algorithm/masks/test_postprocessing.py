@@ -83,6 +83,11 @@ def test_rules_that_change_nothing_give_the_same_logits() -> None:
         ({"gtvp_volume_ml": 9.0}, [False, True, True, True]),
         # The foreground has the other label's 0.005 as well.
         ({"gtvn_mean_probability": 0.75}, [True, True, False, True]),
+        # 3.375 + 1 + 1 = 5.375 ml of GTVn; of those above 1.1 ml only 3.375 ml.
+        ({"gtvn_total_ml": 5.375}, [True, True, True, True]),
+        ({"gtvn_total_ml": 5.4}, [True, False, False, False]),
+        ({"gtvn_total_ml": 5.0, "gtvn_volume_ml": 1.1}, [True, False, False, False]),
+        ({"gtvn_total_ml": 3.0, "gtvn_volume_ml": 1.1}, [True, True, False, False]),
     ],
 )
 def test_each_rule_removes_the_lesions_below_its_limit(rules: dict[str, Any], kept: list[bool]) -> None:
@@ -126,8 +131,16 @@ def test_every_lesion_may_be_removed_and_the_log_says_so() -> None:
     assert result.summary() == f"4 of 4 lesions removed ({reasons}); no lesion is left"
 
 
+def test_a_case_with_too_little_gtvn_has_none() -> None:
+    """A node that fails a rule of its own keeps that reason."""
+    _, result = after(PostprocessingRules(gtvn_volume_ml=1.1, gtvn_total_ml=4.0))
+    reasons = "1 GTVn by gtvn_total_ml, 2 GTVn by gtvn_volume_ml"
+    assert result.summary() == f"3 of 4 lesions removed ({reasons})"
+
+
 def test_an_empty_mask_stays_empty() -> None:
-    mask, result = after(PostprocessingRules(gtvn_volume_ml=1.0, largest_gtvp_only=True), {})
+    rules = PostprocessingRules(gtvn_volume_ml=1.0, gtvn_total_ml=1.0, largest_gtvp_only=True)
+    mask, result = after(rules, {})
     assert (mask.any(), result.remaining, result.removed) == (False, 0, ())
 
 
@@ -176,6 +189,7 @@ RULES = st.builds(
     gtvn_volume_ml=st.floats(0, 2),
     gtvn_mean_probability=st.floats(0, 1),
     gtvn_suv_max=st.floats(0, 5),
+    gtvn_total_ml=st.floats(0, 5),
 )
 
 

@@ -73,7 +73,7 @@ def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Direct
     gain = record.cross_fitted["centres"]["score"]
     assert gain.filtered - gain.unfiltered == pytest.approx(gain.difference.value)
     assert gain.difference.ci95_low > 0
-    assert "score, volumes found without the patient's centre" in summarise_postprocessing(work)
+    assert "score, limits found without the patient's centre" in summarise_postprocessing(work)
     assert [len(of_split) for of_split in record.cross_fitted.values()] == [4, 4]  # the score and three metrics
 
 
@@ -81,7 +81,7 @@ def test_the_report_shows_rules_and_gains(filtered: tuple[Directory, dict[str, F
     (_, work, _), _ = filtered
     record = read_record(work.postprocessing_json)
     html = format_postprocessing(record)
-    assert "Minimum volumes of 26-connected lesions" in html
+    assert "Rules on 26-connected lesions" in html
     for heading in ("Rules of the package", "Filtered"):
         assert heading in html
 
@@ -97,7 +97,7 @@ def test_the_step_is_skipped_when_nothing_changed(filtered: tuple[Directory, dic
     ("patients", "centres", "why"),
     [
         (12, CENTRES, "12 patients with a reference, expected at least 30"),
-        (30, ("CHUM",), "all patients are from one centre, but a minimum volume must hold with a centre left out"),
+        (30, ("CHUM",), "all patients are from one centre, but a rule must hold with a centre left out"),
     ],
 )
 def test_too_few_patients_or_one_centre_end_in_a_plain_line(
@@ -137,7 +137,7 @@ def test_each_mask_has_the_rules_that_were_found_without_its_fold(
     no_nodes = PostprocessingRules(gtvn_volume_ml=1e5)
     by_fold = {"fold 0": no_nodes, "fold 1": no_nodes, "fold 2": NO_RULES}
     found = {"why_not": "", "rules": package, "rules_by_group": {"folds": by_fold}}
-    monkeypatch.setattr(step, "fit_volumes", lambda *_: found)
+    monkeypatch.setattr(step, "fit_record", lambda *_: found)
     features = postprocess(work, measured)
     for number, fold in enumerate(read_splits(work).folds):
         for name in fold:
