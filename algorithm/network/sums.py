@@ -73,9 +73,8 @@ class PassSum:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether the sum holds passes that no copy holds."""
-        newest = self._copy if self._in_flight is None else self._in_flight[0]
-        return self.done > (0 if newest is None else newest.done)
+        """Return whether the sum holds passes that no complete copy holds."""
+        return self.done > (0 if self._copy is None else self._copy.done)
 
     @torch.inference_mode()
     def add(self, values: torch.Tensor, *, on_card: bool) -> None:
@@ -89,13 +88,15 @@ class PassSum:
 
     @torch.inference_mode()
     def start_copy(self) -> None:
-        """Start a copy to RAM, which is complete at once if the sum is in RAM.
+        """Start a copy to RAM, unless one holds all passes; it is complete at once if the sum is in RAM.
 
         Raises:
             MemoryError: There is no memory for the copy.
             RuntimeError: There is no memory for the copy, or the card failed.
         """
         self.finish_copy()
+        if not self.is_behind:
+            return
         if not self.on_card:
             self._copy = SumCopy(self._total.clone(), self.done)
             return

@@ -103,6 +103,16 @@ def test_a_card_copies_after_the_first_pass_every_fifth_and_the_last(
     np.testing.assert_array_equal(progress.logits, logits_of_cpu(package, 12))
 
 
+def test_the_last_pass_is_waited_for_if_its_copy_is_in_flight(
+    make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard
+) -> None:
+    """The tenth pass is the last one and a multiple of five, whose copy is not waited for during the passes."""
+    card.is_copying = True
+    progress = make_passes(10).make_all()
+    assert progress.done == 10
+    np.testing.assert_array_equal(progress.logits, logits_of_cpu(package, 10))
+
+
 @pytest.mark.parametrize(("is_copying", "done"), [(False, 5), (True, 1)])
 def test_the_last_complete_copy_answers_when_the_deadline_stops_a_card(
     make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard, is_copying: bool, done: int
