@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from baseline.postprocessing.volumes import list_mask_metric_titles
 from baseline.release.cases import ReleaseCase
-from baseline.report.masks import draw_worst_cases, mean_dsc, score_masks, write_mask_edition
+from baseline.report.masks import analyse_recall, draw_worst_cases, mean_dsc, score_masks, write_mask_edition
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
@@ -58,6 +59,28 @@ def test_scores_and_the_worst_case(trained: tuple[WorkFolders, list[ReleaseCase]
     assert "GTVp 0.8 ml, predicted 0.8 ml, DSC 0.500" in first.facts
     assert "nodes true/false/missed 1/0/0" in first.facts
     assert first.jpeg.startswith(b"\xff\xd8")
+
+
+def recall_row(case: str, voxels: list[int], detected: list[bool]) -> dict[str, Any]:
+    """A row of metrics.json with reference nodes of 0.1 ml a voxel."""
+    lesions = {
+        "reference_voxels": voxels, "dsc": [0.8 if is_detected else None for is_detected in detected], "pairs": [],
+        "predicted_voxels": [],
+    }  # fmt: skip
+    return {"case": case, "voxel_volume_mm3": 100.0, "gtvn": {"lesions": lesions}}
+
+
+@pytest.mark.parametrize("edition", ["hecktor2025", "hecktor2026"])
+def test_the_recall_of_nodes_by_volume(edition: str) -> None:
+    """25 nodes of 0.1 to 2.5 ml in five bins of five: of the smallest two are detected, of the next four, then all."""
+    voxels = list(range(1, 26))
+    detected = [number in (3, 5) or (number > 5 and number != 7) for number in voxels]
+    rows = [recall_row("A", voxels[::2], detected[::2]), recall_row("B", voxels[1::2], detected[1::2])]
+    analysis = analyse_recall(load_edition(edition), rows)
+    assert analysis is not None
+    figures = [(row["volume_ml"], row["lesions"], row["detected"], row["recall"]) for row in analysis.rows]
+    assert figures == [(0.3, 5, 2, 0.4), (0.8, 5, 4, 0.8), (1.3, 5, 5, 1.0), (1.8, 5, 5, 1.0), (2.3, 5, 5, 1.0)]
+    assert analyse_recall(load_edition(edition), [recall_row("A", [1, 2], [True, False])]) is None
 
 
 def test_the_picture_of_a_pet_in_bq_per_ml_is_scaled_by_the_factor(
