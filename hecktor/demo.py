@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,7 @@ from contract.errors import HecktorError, replace_unprintable
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, whole_number
 from contract.platform import METRICS_JSON
-from contract.processes import WorkerDeath, count_usable_cpus, map_in_processes
+from contract.processes import count_usable_cpus
 from hecktor.cli import COMMANDS, load_command
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ CT_COARSENING: Final = 2
 # Images that answer many patients, as `scripts/build --api-method invoke` names them.
 IMAGE_TAG: Final = "invoke"
 BASELINE: Final = "baseline"
+LOGS: Final = "logs"
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,15 @@ class TeamRun:
     task: Algorithm
     team: str
 
-    @property
-    def log_name(self) -> str:
-        return f"task{self.task.number}-{self.team}.log"
+
+@dataclass(frozen=True)
+class StartedRun:
+    """A rehearsal that runs as a process, with its log and the time of its start on the monotonic clock."""
+
+    run: TeamRun
+    process: subprocess.Popen[bytes]
+    log: Path
+    start_s: float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,7 +128,7 @@ def _run_steps(demo: DemoOptions, package: Path) -> None:
     for task_results in results:
         _print_task(demo, task_results, attainable)
     print(f"\n{note}")
-    print(f"\nDone in {time.monotonic() - start_s:.0f} s; the logs are in {_get_log_dir(demo)}")
+    print(f"\nDone in {time.monotonic() - start_s:.0f} s; the logs are in {demo.output / LOGS}")
     print(f"View a case:   {_format_view_command(demo)}")
     print(f"Open this page:     {report.resolve().as_uri()}")
 
@@ -170,42 +178,60 @@ def _make_phantoms(demo: DemoOptions) -> None:
 
 def _rehearse_all(demo: DemoOptions, package: Path) -> None:
     """Run each team on all patients and score its answers, `demo.jobs` teams at a time, the slowest first."""
-    from tqdm import tqdm
+    from rehearsal.runners.monitor import end_on_signals
 
     _print_step("each team answers all patients, as on the platform: started once, then called for each patient")
     if not demo.containers:
         print("plain processes: the limits hold; user, network and read-only input are not enforced", flush=True)
-    runs = [TeamRun(task, team) for task in demo.edition.algorithms for team in list_teams(task)]
-    runs.sort(key=lambda run: run.team != BASELINE)
-    work = partial(_rehearse, demo, package)
-    with closing(map_in_processes(work, runs, demo.jobs)) as ended:
-        for index, result in tqdm(ended, total=len(runs), unit="team", disable=None, leave=False):
-            run = runs[index]
-            if isinstance(result, WorkerDeath):
-                raise HecktorError(run.log_name, f"the process ended ({result.reason})", f"{_get_log_dir(demo)}")
-            description = TEAMS[run.team].description
-            tqdm.write(f"task {run.task.number}: {run.team}, {description}: {result:.0f} s", file=sys.stdout)
+    waiting = [TeamRun(task, team) for task in demo.edition.algorithms for team in list_teams(task)]
+    waiting.sort(key=lambda run: run.team != BASELINE)
+    running: list[StartedRun] = []
+    with end_on_signals():
+        try:
+            while waiting or running:
+                while waiting and len(running) < demo.jobs:
+                    running.append(_start_rehearsal(demo, package, waiting.pop(0)))
+                for started in [started for started in running if started.process.poll() is not None]:
+                    running.remove(started)
+                    _finish_rehearsal(started)
+                time.sleep(_POLL_S)
+        finally:
+            for started in running:
+                started.process.terminate()
+            for started in running:
+                started.process.wait()
 
 
-def _rehearse(demo: DemoOptions, package: Path, run: TeamRun) -> float:
-    """Run the algorithm of a team on all patients and score its answers; return the seconds."""
-    start_s = time.monotonic()
+def _start_rehearsal(demo: DemoOptions, package: Path, run: TeamRun) -> StartedRun:
+    """Start `hecktor rehearse` with a team's algorithm on all patients; its output goes into a log."""
     task = run.task
     runner: tuple[object, ...] = ("--process",)
     if demo.containers:
         images = [f"{image}:{IMAGE_TAG}" for image in (task.image, task.evaluation_image)]
         runner = ("--algorithm-image", images[0], "--evaluation-image", images[1])
-    # Servers that run at the same time share the CPUs.
-    cpus = max(1.0, count_usable_cpus() / demo.jobs)
-    with _log_to(demo, run.log_name):
-        _call_command(
-            "rehearse",
-            *("--edition", demo.edition.source, "--task", task.number, *runner, "--api-method", "invoke"),
-            *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth", "--cpus", cpus),
-            *("--output", demo.task_dir(task) / run.team, "--team", run.team),
-            *_list_model_options(task, run.team, package),
-        )
-    return time.monotonic() - start_s
+    arguments = [
+        *("--edition", demo.edition.source, "--task", task.number, *runner, "--api-method", "invoke"),
+        # Servers that run at the same time share the CPUs.
+        *("--cpus", max(1.0, count_usable_cpus() / demo.jobs)),
+        *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
+        *("--output", demo.task_dir(task) / run.team, "--team", run.team),
+        *_list_model_options(task, run.team, package),
+    ]
+    log = _make_log_path(demo, f"task{task.number}-{run.team}.log")
+    with log.open("w", encoding="utf-8") as stream:
+        command = [sys.executable, "-m", "hecktor", "rehearse", *map(str, arguments)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+    return StartedRun(run, process, log, time.monotonic())
+
+
+def _finish_rehearsal(started: StartedRun) -> None:
+    """Print that a rehearsal has ended; raise `HecktorError` if it failed."""
+    run, status = started.run, started.process.returncode
+    if status != 0:
+        sys.stderr.write(started.log.read_text(encoding="utf-8"))
+        raise HecktorError(f"hecktor rehearse ended with status {status}", f"{started.log}")
+    seconds = time.monotonic() - started.start_s
+    print(f"task {run.task.number}: {run.team}, {TEAMS[run.team].description}: {seconds:.0f} s", flush=True)
 
 
 def _list_model_options(task: Algorithm, team: str, package: Path) -> list[object]:
@@ -222,15 +248,17 @@ def _call_command(name: str, *arguments: object) -> None:
         raise HecktorError(f"hecktor {name} ended with status {status}", COMMANDS[name][1])
 
 
-def _get_log_dir(demo: DemoOptions) -> Path:
-    return demo.output / "logs"
+def _make_log_path(demo: DemoOptions, name: str) -> Path:
+    """Return the path of a log in a folder that exists."""
+    folder = demo.output / LOGS
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / name
 
 
 @contextmanager
 def _log_to(demo: DemoOptions, name: str) -> Iterator[None]:
     """Write what commands print into a log; if they fail, print the log."""
-    path = _get_log_dir(demo) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = _make_log_path(demo, name)
     try:
         with path.open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
             yield

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,8 @@ from rehearsal.runners.trees import MAX_BYTES
 
 GIB: Final = 1024**3
 RUN_RECORD: Final = "run-record.json"
+# Shell code that kills the process group when the pipe at stdin closes, which also a killed rehearsal does.
+_END_WITH_REHEARSAL: Final = "exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &"
 
 
 @dataclass(frozen=True)
@@ -187,15 +190,25 @@ class ProcessRunner:
             raise EngineError(f"{self.command[0]}", "no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         tmp_dir = call.tmp_dir.resolve()
-        return subprocess.Popen(
-            self._build_command(call, options),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=call.tmp_dir,
-            env={**copy_clean_environment(), **build_environment(call.limits, tmp_dir), "TMPDIR": str(tmp_dir)},
-            start_new_session=True,
-        )
+        read_end, write_end = os.pipe()
+        try:
+            process = subprocess.Popen(
+                self._build_command(call, options),
+                stdin=read_end,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=call.tmp_dir,
+                env={**copy_clean_environment(), **build_environment(call.limits, tmp_dir), "TMPDIR": str(tmp_dir)},
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(write_end)
+            raise
+        finally:
+            os.close(read_end)
+        # The system also closes it when this process is killed.
+        weakref.finalize(process, os.close, write_end)
+        return process
 
     def _build_command(self, call: Call, options: Sequence[str]) -> list[str]:
         folders = ["--input", str(call.input_dir.resolve()), "--output", str(call.output_dir.resolve())]
@@ -209,7 +222,7 @@ class ProcessRunner:
         if call.limits.data_segment_bytes is not None:
             limits.append(f"ulimit -d {call.limits.data_segment_bytes // 1024}")
         settings = " ".join(f"{limit} 2>/dev/null;" for limit in limits)
-        return ["/bin/sh", "-c", f'{settings} exec "$@"', "sh", *program]
+        return ["/bin/sh", "-c", f'{settings} {_END_WITH_REHEARSAL} exec "$@" 3<&-', "sh", *program]
 
 
 def watch_disk(call: Call, stop: Stopper, layer_bytes: Callable[[], int | None] = lambda: None) -> DiskWatch:

@@ -1,0 +1,57 @@
+"""Plain processes: their input, and their end with the rehearsal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rehearsal.runners.runner import Call, Limits, ProcessRunner
+
+LIMITS = Limits(memory_bytes=2 << 30, time_limit_s=60)
+# Runs a program that writes its process number and then sleeps, as a rehearsal does.
+REHEARSAL = """
+import sys
+from pathlib import Path
+from rehearsal.runners.runner import Call, Limits, ProcessRunner
+folder = Path(sys.argv[1])
+program = "import os, time; os.write(1, b'%d ' % os.getpid()); time.sleep(600)"
+call = Call.create("test", folder, folder / "log", Limits(2 << 30, 600), None)
+ProcessRunner((sys.executable, "-c", program)).run(call)
+"""
+
+
+def test_a_program_has_an_empty_input_and_no_further_files(tmp_path: Path) -> None:
+    program = "import os, sys; print(sys.stdin.read() == '', sorted(os.listdir('/proc/self/fd'))[:3])"
+    call = Call.create("test", tmp_path, tmp_path / "log", LIMITS, None)
+    outcome = ProcessRunner((sys.executable, "-c", program)).run(call)
+    assert outcome.exit_code == 0
+    assert call.stdout.read_text() == "True ['0', '1', '2']\n"
+
+
+def test_a_program_ends_when_the_rehearsal_is_killed(tmp_path: Path) -> None:
+    rehearsal = subprocess.Popen([sys.executable, "-c", REHEARSAL, str(tmp_path)])
+    log = tmp_path / "log.stdout"
+    wait_until(lambda: log.exists() and log.read_text().endswith(" "))
+    program = int(log.read_text())
+    rehearsal.kill()
+    rehearsal.wait()
+    wait_until(lambda: not is_running(program))
+
+
+def wait_until(condition) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def is_running(number: int) -> bool:
+    """Whether a process runs; one that ended may remain until its parent takes note."""
+    try:
+        os.kill(number, 0)
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
