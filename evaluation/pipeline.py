@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from contract.editions.clinical import CENTRE
@@ -336,7 +335,7 @@ def _estimate(task: TaskProfile, cohort: ScoredCohort, seed: int, bootstraps: in
     ranked = {name: metrics[name] for name in task.metrics if name in metrics}
     unranked = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
-    main = estimate(ranked, n_cases, bootstraps, np.random.default_rng(seed))
+    main = estimate(ranked, n_cases, bootstraps, seed)
     extra = estimate_unranked(unranked, n_cases, bootstraps, seed)
     return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
 

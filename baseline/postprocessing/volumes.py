@@ -346,8 +346,7 @@ def estimate_gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, R
     everyone = np.ones((1, len(cohort.patients)))
     differences = {name: Difference(after[name], before[name]) for name in before}
     known = {name: metric for name, metric in differences.items() if np.isfinite(metric(everyone)[0])}
-    rng = np.random.default_rng(seed)
-    drawn = estimate(known, len(cohort.patients), DEFAULT_BOOTSTRAPS, rng).by_metric
+    drawn = estimate(known, len(cohort.patients), DEFAULT_BOOTSTRAPS, seed).by_metric
     return {
         name: RuleGain(
             unfiltered=float(before[name](everyone)[0]),

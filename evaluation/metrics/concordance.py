@@ -1,45 +1,30 @@
 """Comparable and concordant pairs of patients under case weights.
 
-Cohorts of up to about a thousand patients have a matrix of pairs, whose products with the weights give the sums. Larger
-cohorts are counted in n log n steps and with no matrix, as follows.
-
 Patients are sorted by time, a recurrence before a censoring at the same time, and the distinct (time, censored) are
-numbered from 0. Patient j is comparable with a recurrence i if the number of j is greater. The highest bit in which
-two numbers a < b differ is 0 in a and 1 in b. So each bit splits the pairs into blocks of numbers with equal higher
-bits, and every comparable pair is counted at exactly one bit: merge-sort counting, with one cumulative sum per bit.
+numbered from 0. Patient j is comparable with a recurrence i if the number of j is greater. So the patients who are
+comparable with a recurrence are the last patients of this order.
 
-Example with four patients (`test_the_worked_example_of_the_docstring`)::
-
-    patient  number  bits  outcome     risk
-    A        0       00    recurrence  0.9
-    B        1       01    recurrence  0.4
-    C        2       10    censored    0.4
-    D        3       11    recurrence  0.7
-
-    bit 1: one block. Earlier (bit is 0) recurrences: A, B. Later (bit is 1) patients by risk: C 0.4, D 0.7.
-           A is above both: 2. B is above none and equal to C: 0.5.
-    bit 0: block of A and B: A is above B: 1.
-           Block of C and D: C is no recurrence: no pair.
-
-    concordant 2 + 0.5 + 1 = 3.5 of the 5 comparable pairs AB, AC, AD, BC and BD: the C-index is 0.7.
-
-With weights, "above both" is a difference of two running sums of the later patients' weights.
+The sum over pairs of w_i c_ij w_j for many rows of weights w is a product of matrices, w times the transposed scores c,
+whose column of each recurrence i is multiplied by w_i and added up. What does not depend on risks is computed once for
+all metrics and all teams that have the same follow-up and the same draws (`FollowUp.weigh`).
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
 
-from evaluation.metrics.overlap import Booleans, Floats, Integers, ratio
+from evaluation.metrics.overlap import Booleans, Floats, Integers, Singles, ratio
 
-# Numbers in one block of replicates: about the size of a processor's cache.
-_BLOCK_NUMBERS: Final = 400_000
-# Up to this many pairs of a recurrence and a patient a product of matrices is faster than merge-sort counting.
-_MAX_MATRIX_PAIRS: Final = 400_000
+# Pairs of patients in one block: about the size of a processor's cache.
+_MAX_PAIRS_IN_MEMORY: Final = 200_000
+# Sums under larger arrays of weights are not remembered.
+_MAX_REMEMBERED_WEIGHTS: Final = 2_000_000
 # Whole numbers and halves up to this sum are exact in single precision, which is twice as fast.
 _MAX_EXACT_SUM: Final = 2.0**22
 
@@ -73,22 +58,166 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Level:
-    """The pairs that one bit splits, and where each earlier patient reads the running sum over the later ones.
+class PairBlock:
+    """Pairs of some recurrences, the rows, with all patients who may be comparable with them, the columns.
 
     Attributes:
-        later: The patients with the bit set, sorted by block and then by risk.
-        earlier: The recurrences with the bit unset.
-        begin: For each of `earlier`, the place in the running sum (which begins with 0) where its block begins.
-        below: The place where the risks that are equal to its own risk begin.
-        up_to: The place where these risks end.
+        rows: Places of the rows among the recurrences of the follow-up.
+        first_column: Place of the first column in the order of the follow-up; the last column is the last patient.
+        recurrences: Patients of the rows.
+        patients: Patients of the columns.
+        is_comparable: Whether a pair is comparable, shape (rows, columns).
     """
 
-    later: Integers
-    earlier: Integers
-    begin: Integers
-    below: Integers
-    up_to: Integers
+    rows: slice
+    first_column: int
+    recurrences: Integers
+    patients: Integers
+    is_comparable: Booleans
+
+    def score(self, risks: Floats, missing_score: float) -> Singles:
+        """Return the scores of the pairs, 0 for a pair that is not comparable.
+
+        The score is 1 if the recurrence has the higher risk, 0.5 if both risks are equal, and `missing_score` if a risk
+        is NaN.
+
+        Args:
+            risks: Risks of all patients, shape (patients,) or (teams, patients).
+            missing_score: Score of a pair with a missing risk.
+
+        Returns:
+            An array of shape (rows, columns) or (teams, rows, columns).
+        """
+        earlier, later = risks[..., self.recurrences, None], risks[..., None, self.patients]
+        scores: Singles = np.add(earlier > later, earlier >= later, dtype=np.float32)
+        scores *= 0.5
+        if missing_score != 0 and np.isnan(risks).any():
+            scores[np.isnan(earlier) | np.isnan(later)] = missing_score
+        scores *= self.is_comparable
+        return scores
+
+
+class FollowUp:
+    """The comparable pairs of a cohort, which are the same for the risks of all teams.
+
+    Args:
+        times: Follow-up, shape (patients,).
+        events: True for a recurrence, shape (patients,).
+
+    Attributes:
+        times: Follow-up, shape (patients,).
+        events: True for a recurrence, shape (patients,).
+        order: The patients by rising number.
+        recurrences: The patients who recurred, by rising number.
+    """
+
+    def __init__(self, times: Floats, events: Booleans) -> None:
+        self.times, self.events = times, events
+        number = rank_follow_up(times, events)
+        self.order = np.argsort(number, kind="stable")
+        self.recurrences = self.order[events[self.order]]
+        # Place in the order where the patients begin who are comparable with each recurrence.
+        self._later_from = np.searchsorted(number[self.order], number[self.recurrences], side="right")
+        self._weighed: deque[WeighedFollowUp] = deque(maxlen=2)
+
+    def split_pairs(self, max_pairs: int) -> Iterator[PairBlock]:
+        """Yield all comparable pairs in blocks of about `max_pairs`."""
+        n, n_rows = self.order.size, self.recurrences.size
+        step = max(1, max_pairs // max(1, n))
+        for start in range(0, n_rows, step):
+            rows = slice(start, min(start + step, n_rows))
+            later_from = self._later_from[rows]
+            first = int(later_from[0])
+            is_comparable = np.arange(first, n) >= later_from[:, None]
+            yield PairBlock(rows, first, self.recurrences[rows], self.order[first:], is_comparable)
+
+    def weigh(self, weights: Floats) -> WeighedFollowUp:
+        """Return sums under each row of `weights`, shape (replicates, patients).
+
+        The sums under the last two arrays that cannot be written are remembered: all metrics and teams use these draws.
+        """
+        for weighed in self._weighed:
+            if weighed.weights is weights:
+                return weighed
+        weighed = WeighedFollowUp(self, weights)
+        if not weights.flags.writeable and weights.size <= _MAX_REMEMBERED_WEIGHTS:
+            self._weighed.append(weighed)
+        return weighed
+
+    def sum_later(self, weights: Floats) -> Floats:
+        """Return the sum of the weights of the patients who are comparable with each recurrence.
+
+        The shape is (replicates, recurrences).
+        """
+        from_end: Floats = np.zeros((len(weights), self.order.size + 1))
+        np.cumsum(weights[:, self.order[::-1]], axis=1, out=from_end[:, 1:])
+        return np.ascontiguousarray(from_end[:, self.order.size - self._later_from])
+
+    @cached_property
+    def comparable_without(self) -> Floats:
+        """The number of comparable pairs without each patient in turn, shape (patients,)."""
+        later = self.order.size - self._later_from
+        counts = np.zeros(self.order.size + 1)
+        np.add.at(counts, self._later_from, 1.0)
+        left: Floats = np.empty(self.order.size)
+        left[self.order] = later.sum() - np.cumsum(counts)[:-1]
+        left[self.recurrences] -= later
+        return left
+
+
+class WeighedFollowUp:
+    """Case weights, shape (replicates, patients), and what follows from them without risks; computed when needed."""
+
+    def __init__(self, follow_up: FollowUp, weights: Floats) -> None:
+        self.weights = weights
+        self._follow_up = follow_up
+
+    @cached_property
+    def ordered(self) -> Floats | Singles:
+        """The weights in the order of the follow-up, in single precision if sums of pairs are exact in it."""
+        ordered = self.weights[:, self._follow_up.order]
+        is_exact = ordered.sum(axis=1).max(initial=0) < _MAX_EXACT_SUM and np.array_equal(ordered, np.rint(ordered))
+        return ordered.astype(np.float32) if is_exact else ordered
+
+    @cached_property
+    def later(self) -> Floats:
+        """The sum of the weights of the patients who are comparable with each recurrence."""
+        return self._follow_up.sum_later(self.weights)
+
+    @cached_property
+    def censoring_survival(self) -> Floats:
+        """The probability of not being censored before each patient's own time, shape (replicates, patients).
+
+        This is the Kaplan-Meier estimate with censoring as the event. A recurrence at the same time comes first, so
+        that patients who recur at t are not at risk of being censored at t. Patients of weight 0 whose time is after
+        all other times get 1.
+        """
+        order = self._follow_up.order
+        times, first, place = np.unique(self._follow_up.times[order], return_index=True, return_inverse=True)
+        weights = self.weights[:, order]
+        at_time = np.add.reduceat(weights, first, axis=1)
+        censored = np.add.reduceat(weights * ~self._follow_up.events[order], first, axis=1)
+        at_risk = np.cumsum(at_time[:, ::-1], axis=1)[:, ::-1]
+        exposed = at_risk - (at_time - censored)
+        stays = 1.0 - np.divide(censored, exposed, out=np.zeros_like(censored), where=exposed > 0)
+        before = np.ones((len(weights), times.size))
+        np.cumprod(stays[:, :-1], axis=1, out=before[:, 1:])
+        # If every patient at the last time is censored, no patient of this replicate is later: any positive number
+        # serves.
+        before[before <= 0] = 1.0
+        probability: Floats = np.empty(weights.shape)
+        probability[:, order] = before[:, place]
+        return probability
+
+
+@lru_cache(maxsize=8)
+def _share_follow_up(times: bytes, events: bytes) -> FollowUp:
+    return FollowUp(np.frombuffer(times, dtype=np.float64), np.frombuffer(events, dtype=np.bool_))
+
+
+def find_follow_up(times: Floats, events: Booleans) -> FollowUp:
+    """Return the follow-up of a cohort; the cohorts of all teams with equal follow-up share one object."""
+    return _share_follow_up(np.asarray(times, dtype=np.float64).tobytes(), np.asarray(events, dtype=np.bool_).tobytes())
 
 
 @dataclass(frozen=True)
@@ -97,74 +226,17 @@ class PairSums:
 
     Attributes:
         comparable: All pairs.
-        concordant: Pairs in which the patient who recurred earlier has the higher risk; a tie of risks counts 0.5.
-        unknown: Pairs in which a risk is missing. They do not count in `concordant`.
+        concordant: Pairs in which the patient who recurred earlier has the higher risk. A tie of risks counts 0.5, a
+            pair with a missing risk the counter's `missing_score`.
     """
 
     comparable: Floats
     concordant: Floats
-    unknown: Floats
 
-    def concordance(self, missing_score: float = 0.0) -> Floats:
-        """Return the concordant fraction of the pairs, NaN if no pair is comparable.
-
-        A pair with a missing risk counts `missing_score`.
-        """
+    def concordance(self) -> Floats:
+        """Return the concordant fraction of the pairs, NaN if no pair is comparable."""
         # Fractional weights leave a perfect order an ulp above 1.
-        return np.clip(ratio(self.concordant + missing_score * self.unknown, self.comparable), 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class _PairMatrix:
-    """All pairs of a recurrence (row) and a patient (column).
-
-    Attributes:
-        recurrences: Places of the recurrences in the cohort.
-        comparable: Whether a pair counts, shape (recurrences, patients).
-        known: Whether a pair counts and has both risks, shape (recurrences, patients).
-        concordant: Score of the pair, 0, 0.5 or 1, shape (recurrences, patients).
-    """
-
-    recurrences: Integers
-    comparable: Booleans
-    known: Booleans
-    concordant: Floats
-
-    def count(self, weights: Floats, earlier_weights: Floats) -> PairSums:
-        """Return the sums under each row of the weights, see `PairCounter.count`."""
-        earlier = earlier_weights[:, self.recurrences]
-        comparable = _weigh_pairs(earlier, self.comparable, weights)
-        unknown = np.zeros(len(weights))
-        if self.has_unknown:
-            unknown = _weigh_pairs(earlier, self.comparable & ~self.known, weights)
-        return PairSums(comparable, _weigh_pairs(earlier, self.concordant, weights), unknown)
-
-    def leave_one_out(self) -> PairSums:
-        """Return the sums without each patient in turn."""
-        return PairSums(
-            self._sum_without_each(self.comparable.astype(np.float64)),
-            self._sum_without_each(self.concordant),
-            self._sum_without_each((self.comparable & ~self.known).astype(np.float64)),
-        )
-
-    @property
-    def has_unknown(self) -> bool:
-        """Whether a comparable pair lacks a risk."""
-        return bool((self.comparable & ~self.known).any())
-
-    def _sum_without_each(self, pairs: Floats) -> Floats:
-        sums: Floats = pairs.sum() - pairs.sum(axis=0)
-        sums[self.recurrences] -= pairs.sum(axis=1)
-        return sums
-
-
-def _weigh_pairs(earlier: Floats, pairs: Booleans | Floats, weights: Floats) -> Floats:
-    """Return the sum of pairs under the weights of both patients, shape (replicates,)."""
-    is_exact = np.array_equal(earlier, np.rint(earlier)) and earlier.sum(axis=1).max(initial=0) < _MAX_EXACT_SUM
-    number = np.float32 if is_exact else np.float64
-    later: Floats = (earlier.astype(number) @ pairs.astype(number)).astype(np.float64)
-    total: Floats = np.einsum("bj,bj->b", later, weights)
-    return total
+        return np.clip(ratio(self.concordant, self.comparable), 0.0, 1.0)
 
 
 class PairCounter:
@@ -174,37 +246,13 @@ class PairCounter:
         times: Follow-up, shape (patients,).
         events: True for a recurrence, shape (patients,).
         risks: Higher for earlier recurrence, NaN where missing, shape (patients,).
+        missing_score: Score of a comparable pair with a missing risk.
     """
 
-    def __init__(self, times: Floats, events: Booleans, risks: Floats) -> None:
-        self._number = rank_follow_up(times, events)
-        self._events = np.asarray(events, dtype=np.bool_)
-        known = np.flatnonzero(~np.isnan(risks))
-        rank = np.zeros(risks.size, dtype=np.intp)
-        rank[known] = np.unique(risks[known], return_inverse=True)[1].ravel()
-        self._known = known
-        self._rank = rank
-
-    @cached_property
-    def _levels(self) -> list[_Level]:
-        """The pairs that each bit splits, for merge-sort counting."""
-        bits = int(self._number.max(initial=0)).bit_length()
-        levels = (_make_level(self._number, self._events, self._rank, self._known, bit) for bit in range(bits))
-        return [level for level in levels if level.later.size and level.earlier.size]
-
-    @cached_property
-    def _matrix(self) -> _PairMatrix | None:
-        """The pairs as a matrix; None for cohorts that are too large."""
-        recurrences = np.flatnonzero(self._events)
-        if recurrences.size * self._events.size > _MAX_MATRIX_PAIRS:
-            return None
-        comparable = self._number[recurrences, None] < self._number
-        is_known = np.zeros(self._events.size, dtype=np.bool_)
-        is_known[self._known] = True
-        known = comparable & is_known[recurrences, None] & is_known
-        is_higher = self._rank[recurrences, None] > self._rank
-        is_tied = self._rank[recurrences, None] == self._rank
-        return _PairMatrix(recurrences, comparable, known, known * (is_higher + 0.5 * is_tied))
+    def __init__(self, times: Floats, events: Booleans, risks: Floats, missing_score: float = 0.0) -> None:
+        self._follow_up = find_follow_up(times, events)
+        self._risks = risks
+        self._missing_score = missing_score
 
     def count(self, weights: Floats, earlier_weights: Floats | None = None) -> PairSums:
         """Sum the pairs under each row of `weights`, shape (replicates, patients).
@@ -212,56 +260,25 @@ class PairCounter:
         The weight of a pair is the product of its patients' weights. `earlier_weights`, of the same shape, replace the
         weights of the patient who recurred.
         """
-        if earlier_weights is None:
-            earlier_weights = weights
-        if self._matrix is not None:
-            return self._matrix.count(
-                np.asarray(weights, dtype=np.float64), np.asarray(earlier_weights, dtype=np.float64)
-            )
-        replicates, n = weights.shape
-        step = max(1, _BLOCK_NUMBERS // max(1, n))
-        sums: Floats = np.zeros((3, replicates))
-        for start in range(0, replicates, step):
-            block = slice(start, start + step)
-            sums[:, block] = self._count_block(weights[block], earlier_weights[block])
-        return PairSums(*sums)
+        weighed = self._follow_up.weigh(weights)
+        earlier = (weights if earlier_weights is None else earlier_weights)[:, self._follow_up.recurrences]
+        comparable = np.einsum("bi,bi->b", earlier, weighed.later)
+        concordant = np.zeros(len(weights))
+        for block in self._follow_up.split_pairs(_MAX_PAIRS_IN_MEMORY):
+            scores = block.score(self._risks, self._missing_score)
+            later = weighed.ordered[:, block.first_column :] @ scores.T
+            concordant += np.einsum("bi,bi->b", earlier[:, block.rows], later)
+        return PairSums(comparable, concordant)
 
     def leave_one_out(self) -> PairSums:
         """Return the sums of an unweighted cohort with each patient left out in turn, shape (patients,)."""
-        if self._matrix is not None:
-            return self._matrix.leave_one_out()
-        return self.count(1.0 - np.eye(self._events.size))
-
-    def _count_block(self, weights: Floats, earlier_weights: Floats) -> tuple[Floats, Floats, Floats]:
-        # Patients along the first axis, so that running sums and look-ups move whole rows of replicates.
-        w = np.ascontiguousarray(weights.T, dtype=np.float64)
-        earlier = np.ascontiguousarray(earlier_weights.T, dtype=np.float64)
-        comparable = self._count_comparable(w, earlier, np.arange(w.shape[0]))
-        unknown = np.zeros(w.shape[1])
-        if self._known.size < w.shape[0]:
-            unknown = comparable - self._count_comparable(w, earlier, self._known)
-        concordant = np.zeros(w.shape[1])
-        for level in self._levels:
-            sums = np.zeros((level.later.size + 1, w.shape[1]))
-            np.cumsum(w[level.later], axis=0, out=sums[1:])
-            # Lower risks count 1 and equal risks 0.5: the mean of the sums below and up to the own risk.
-            lower = sums[level.below]
-            lower += sums[level.up_to]
-            lower *= 0.5
-            lower -= sums[level.begin]
-            concordant += np.einsum("ib,ib->b", lower, earlier[level.earlier])
-        return comparable, concordant, unknown
-
-    def _count_comparable(self, w: Floats, earlier: Floats, patients: Integers) -> Floats:
-        """Sum the weights of all comparable pairs among `patients`."""
-        order = patients[np.argsort(self._number[patients], kind="stable")]
-        numbers = self._number[order]
-        after = np.zeros((order.size + 1, w.shape[1]))
-        np.cumsum(w[order][::-1], axis=0, out=after[1:])
-        is_recurrence = self._events[order]
-        later = order.size - np.searchsorted(numbers, numbers[is_recurrence], side="right")
-        total: Floats = np.einsum("ib,ib->b", after[later], earlier[order[is_recurrence]])
-        return total
+        concordant = np.zeros(self._risks.size)
+        for block in self._follow_up.split_pairs(_MAX_PAIRS_IN_MEMORY):
+            scores = block.score(self._risks, self._missing_score)
+            concordant[block.patients] += scores.sum(axis=0, dtype=np.float64)
+            concordant[block.recurrences] += scores.sum(axis=1, dtype=np.float64)
+        # Each pair was counted for both of its patients.
+        return PairSums(self._follow_up.comparable_without, concordant.sum() / 2 - concordant)
 
 
 def make_case_control_counter(cases: Booleans, scores: Floats) -> PairCounter:
@@ -270,21 +287,3 @@ def make_case_control_counter(cases: Booleans, scores: Floats) -> PairCounter:
     Both arrays have the same shape; `cases` is True for a case and False for a control.
     """
     return PairCounter((~cases).astype(np.float64), cases, scores)
-
-
-def _make_level(number: Integers, events: Booleans, rank: Integers, known: Integers, bit: int) -> _Level:
-    is_later = (number[known] >> bit) & 1 == 1
-    later, earlier = known[is_later], known[~is_later]
-    earlier = earlier[events[earlier]]
-    # One key for block and risk: a block's risks are contiguous in its order.
-    span = int(rank.max(initial=0)) + 2
-    key = (number >> (bit + 1)) * span + rank
-    later = later[np.argsort(key[later], kind="stable")]
-    keys = key[later]
-    return _Level(
-        later,
-        earlier,
-        begin=np.searchsorted(keys, key[earlier] - rank[earlier], side="left"),
-        below=np.searchsorted(keys, key[earlier], side="left"),
-        up_to=np.searchsorted(keys, key[earlier], side="right"),
-    )

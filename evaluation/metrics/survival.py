@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from evaluation.metrics.concordance import PairCounter, make_case_control_counter
+from evaluation.metrics.concordance import PairCounter, find_follow_up
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import KANG, MISSING_RISK_RULES, Metric
 
@@ -37,14 +37,17 @@ class CIndex:
     """Harrell's C-index as a function of case weights, with a short way to leave out each patient in turn."""
 
     counter: PairCounter
-    missing_score: float
 
     def __call__(self, weights: Floats) -> Floats:
-        return self.counter.count(weights).concordance(self.missing_score)
+        return self.counter.count(weights).concordance()
 
     def leave_one_out(self) -> Floats:
         """Return the index without each patient in turn, shape (patients,)."""
-        return self.counter.leave_one_out().concordance(self.missing_score)
+        return self.counter.leave_one_out().concordance()
+
+
+def _count_pairs(cohort: SurvivalCohort, missing_risk: str) -> PairCounter:
+    return PairCounter(cohort.times_days, cohort.events, cohort.risks, MISSING_RISK_RULES[missing_risk])
 
 
 def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
@@ -59,8 +62,7 @@ def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     values.
     Source: the HECKTOR 2025 rules; the HECKTOR 2021 rules for NaN.
     """
-    counter = PairCounter(cohort.times_days, cohort.events, cohort.risks)
-    return CIndex(counter, MISSING_RISK_RULES[missing_risk])
+    return CIndex(_count_pairs(cohort, missing_risk))
 
 
 def uno_c_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
@@ -71,12 +73,12 @@ def uno_c_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     with no censored patient the value is Harrell's. There is no upper time limit.
     Source: Uno et al. 2011.
     """
-    counter = PairCounter(cohort.times_days, cohort.events, cohort.risks)
-    missing_score = MISSING_RISK_RULES[missing_risk]
+    counter = _count_pairs(cohort, missing_risk)
+    follow_up = find_follow_up(cohort.times_days, cohort.events)
 
     def uno_c(weights: Floats) -> Floats:
-        earlier_weights = weights / censoring_survival(cohort, weights) ** 2
-        return counter.count(weights, earlier_weights).concordance(missing_score)
+        earlier_weights = weights / follow_up.weigh(weights).censoring_survival ** 2
+        return counter.count(weights, earlier_weights).concordance()
 
     return uno_c
 
@@ -90,39 +92,17 @@ def dynamic_auc_metric(cohort: SurvivalCohort, missing_risk: str, time_days: flo
     Source: Uno et al. 2007; Hung and Chiang 2010.
     """
     controls = cohort.times_days > time_days
-    is_compared = controls | cohort.events
-    counter = make_case_control_counter(~controls[is_compared], cohort.risks[is_compared])
-    missing_score = MISSING_RISK_RULES[missing_risk]
+    cases = cohort.events & ~controls
+    # Patients who were censored by the time come before all cases, so that no case is comparable with them.
+    order = np.where(controls, 2.0, np.where(cases, 1.0, 0.0))
+    counter = PairCounter(order, cases, cohort.risks, MISSING_RISK_RULES[missing_risk])
+    follow_up = find_follow_up(cohort.times_days, cohort.events)
 
     def dynamic_auc(weights: Floats) -> Floats:
-        earlier_weights = weights / censoring_survival(cohort, weights)
-        return counter.count(weights[:, is_compared], earlier_weights[:, is_compared]).concordance(missing_score)
+        earlier_weights = weights / follow_up.weigh(weights).censoring_survival
+        return counter.count(weights, earlier_weights).concordance()
 
     return dynamic_auc
-
-
-def censoring_survival(cohort: SurvivalCohort, weights: Floats) -> Floats:
-    """Return the probability of not being censored before each patient's own time, shape (replicates, patients).
-
-    This is the Kaplan-Meier estimate with censoring as the event. A recurrence at the same time comes first, so that
-    patients who recur at t are not at risk of being censored at t. Patients of weight 0 whose time is after all other
-    times get 1.
-    """
-    order = np.argsort(cohort.times_days, kind="stable")
-    times, first, place = np.unique(cohort.times_days[order], return_index=True, return_inverse=True)
-    ordered_weights = weights[:, order]
-    at_time = np.add.reduceat(ordered_weights, first, axis=1)
-    censored = np.add.reduceat(ordered_weights * ~cohort.events[order], first, axis=1)
-    at_risk = np.cumsum(at_time[:, ::-1], axis=1)[:, ::-1]
-    exposed = at_risk - (at_time - censored)
-    stays = 1.0 - np.divide(censored, exposed, out=np.zeros_like(censored), where=exposed > 0)
-    before = np.ones((len(weights), times.size))
-    np.cumprod(stays[:, :-1], axis=1, out=before[:, 1:])
-    # If every patient at the last time is censored, no patient of this replicate is later: any positive number serves.
-    before[before <= 0] = 1.0
-    probability: Floats = np.empty_like(weights, dtype=np.float64)
-    probability[:, order] = before[:, place]
-    return probability
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def collect_figures(results: TaskResults, bootstraps: int, seed: int | None) -> 
         if _is_signed_rank(scheme, results):
             functions |= _compare_signed_ranks(results, scheme)
     seed = next(iter(results.teams.values())).provenance.seed if seed is None else seed
-    draws, redraws = draw_replicates(functions, len(results.cases), bootstraps, np.random.default_rng(seed))
+    draws, redraws = draw_replicates(functions, len(results.cases), bootstraps, seed)
     tests = compare_teams(results, values, draws)
     for column, scheme in wins.items():
         values[column] = count_wins(_select_pairs(tests[scheme.metric], scheme), list(results.teams))

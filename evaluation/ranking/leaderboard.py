@@ -199,7 +199,7 @@ def _compute_unranked_stability(ranked: TaskResults, bootstraps: int, seed: int)
         by_team: dict[tuple[str, ...], WeightedMetric] = {
             (team, name): function for team, function in zip(teams, functions, strict=True)
         }
-        draws, _ = draw_replicates(by_team, len(ranked.cases), bootstraps, np.random.default_rng(seed))
+        draws, _ = draw_replicates(by_team, len(ranked.cases), bootstraps, seed)
         unranked = {name: MetricProfile(metric.title, metric.higher_is_better, measured.answer, metric)}
         values = {name: column}
         replicates = _stack_replicates(teams, values, draws)

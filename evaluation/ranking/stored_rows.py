@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from contract.errors import HecktorError
 from contract.io.tables import format_csv
 from contract.patient import format_names
@@ -75,7 +73,7 @@ def _compute_metrics_again(
     measured = join_metrics(remaining, answers.values(), select_weighted_sums(profile.metrics))
     ranked = {name: measured[name] for name in profile.metrics if name in measured}
     stated = metrics.provenance
-    estimates = estimate(ranked, len(remaining), stated.bootstraps, np.random.default_rng(stated.seed)).by_metric
+    estimates = estimate(ranked, len(remaining), stated.bootstraps, stated.seed).by_metric
     figures = make_aggregates({name: estimates.get(name, Estimate(None, None, None)) for name in profile.metrics})
     digest = compute_case_digest(case for answer in answers.values() for case in answer.table.cases)
     return metrics.model_copy(

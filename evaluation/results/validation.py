@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
 from contract.errors import HecktorError
 from contract.patient import format_names
 from evaluation.editions.document import MetricProfile
@@ -136,7 +134,7 @@ def _estimate_metrics(
     if not names:
         return {}
     bootstraps = min(provenance.bootstraps, _MAX_BOOTSTRAPS)
-    estimates = estimate(ranked, n_cases, bootstraps, np.random.default_rng(provenance.seed)).by_metric
+    estimates = estimate(ranked, n_cases, bootstraps, provenance.seed).by_metric
     return make_aggregates({name: estimates.get(name, Estimate(None, None, None)) for name in names})
 
 

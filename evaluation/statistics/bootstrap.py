@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from evaluation.statistics.gains import interval_of_difference
 from evaluation.statistics.intervals import interval_of_recalls, percentile_interval
 
 Key = TypeVar("Key", bound=Hashable)
+Seed: TypeAlias = int | Sequence[int]
 
 MAX_REDRAWS_PER_REPLICATE: Final = 10_000
 # Number of samples that show whether a metric is always defined.
@@ -53,9 +55,7 @@ class Estimates:
     extra_redraws: int = 0
 
 
-def estimate(
-    metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, rng: np.random.Generator
-) -> Estimates:
+def estimate(metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: Seed) -> Estimates:
     """Estimate every metric over the cohort, with a 95% interval.
 
     The interval of a recall is Wilson's, and the interval of a mean of recalls joins Wilson's intervals by MOVER. The
@@ -68,15 +68,14 @@ def estimate(
         n_cases: Number of patients in the cohort. They are sorted by name, so that teams with the same seed share
             their draws.
         bootstraps: Number of replicates; 0 gives no intervals.
-        rng: Source of the draws. Replicate i has its own stream, so that a second draw of it changes no other
-            replicate.
+        seed: Seed of the draws. Replicate i has its own stream, so that a second draw of it changes no other replicate.
 
     Raises:
         MetricError: A replicate stays undefined after 10,000 draws.
     """
     whole = {name: float(metric(np.ones((1, n_cases)))[0]) for name, metric in metrics.items()}
     defined = {name: metric for name, metric in metrics.items() if not np.isnan(whole[name])}
-    values, redraws = draw_replicates(defined, n_cases, bootstraps, rng)
+    values, redraws = draw_replicates(defined, n_cases, bootstraps, seed)
     by_metric = {}
     for name, value in whole.items():
         if name not in defined:
@@ -99,9 +98,7 @@ def _with_interval(metric: WeightedMetric, value: float, values: Floats, n_cases
     return Estimate(value, *percentile_interval(values))
 
 
-def estimate_unranked(
-    metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: int | Sequence[int]
-) -> Estimates:
+def estimate_unranked(metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: Seed) -> Estimates:
     """Estimate metrics that do not rank, with 95% intervals.
 
     A metric gets no interval if most samples of this cohort leave it undefined. Metrics that are defined in each of a
@@ -115,14 +112,14 @@ def estimate_unranked(
             low, high = interval_of_recalls(metric) if bootstraps else (None, None)
             estimates[name] = Estimate(float(metric(cohort)[0]), low, high)
     resampled = {name: metric for name, metric in metrics.items() if name not in estimates}
-    probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES).astype(float)
+    probes = _draw_probes(_make_key(seed), n_cases)
     undefined_fraction = {name: float(np.isnan(metric(probes)).mean()) for name, metric in resampled.items()}
     groups = [{name: metric for name, metric in resampled.items() if undefined_fraction[name] == 0}]
     groups += [{name: metric} for name, metric in resampled.items() if undefined_fraction[name] > 0]
     redraws = 0
     for group in groups:
         has_interval = all(undefined_fraction[name] <= _MAX_UNDEFINED_FRACTION for name in group)
-        drawn = estimate(group, n_cases, bootstraps if has_interval else 0, np.random.default_rng(seed))
+        drawn = estimate(group, n_cases, bootstraps if has_interval else 0, seed)
         estimates |= drawn.by_metric
         redraws += drawn.redraws
     return Estimates({name: estimates[name] for name in metrics}, redraws)
@@ -142,7 +139,7 @@ def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
 
 
 def draw_replicates(
-    metrics: Mapping[Key, WeightedMetric], n_cases: int, bootstraps: int, rng: np.random.Generator
+    metrics: Mapping[Key, WeightedMetric], n_cases: int, bootstraps: int, seed: Seed
 ) -> tuple[dict[Key, Floats], int]:
     """Compute each metric in bootstrap replicates, drawing a replicate again if any metric is undefined in it.
 
@@ -152,23 +149,55 @@ def draw_replicates(
     Raises:
         MetricError: A replicate stays undefined after 10,000 draws.
     """
-    streams = rng.spawn(bootstraps)
     values = {name: np.full(bootstraps, np.nan) for name in metrics}
+    if not metrics or bootstraps == 0:
+        return values, 0
+    weights = _draw_samples(_make_key(seed), n_cases, bootstraps)
     open_replicates = np.arange(bootstraps)
+    streams: dict[int, np.random.Generator] = {}
     redraws = 0
     for _ in range(MAX_REDRAWS_PER_REPLICATE):
-        if not metrics or open_replicates.size == 0:
-            return values, redraws
-        weights = np.stack([_draw(streams[int(replicate)], n_cases) for replicate in open_replicates])
         for name, metric in metrics.items():
             values[name][open_replicates] = metric(weights)
         undefined = np.any([np.isnan(values[name][open_replicates]) for name in metrics], axis=0)
         open_replicates = open_replicates[undefined]
+        if open_replicates.size == 0:
+            return values, redraws
         redraws += open_replicates.size
+        if not streams:
+            streams = {int(replicate): _make_stream(seed, int(replicate)) for replicate in open_replicates}
+            for stream in streams.values():
+                _draw_sample(stream, n_cases)  # the sample that was just used
+        weights = np.stack([_draw_sample(streams[int(replicate)], n_cases) for replicate in open_replicates])
     raise MetricError(
         "bootstrap", f"replicates stay undefined after {MAX_REDRAWS_PER_REPLICATE} draws of {n_cases} cases"
     )
 
 
-def _draw(stream: np.random.Generator, n_cases: int) -> Floats:
+def _make_key(seed: Seed) -> int | tuple[int, ...]:
+    return tuple(seed) if isinstance(seed, Sequence) else seed
+
+
+@lru_cache(maxsize=1)
+def _draw_samples(seed: int | tuple[int, ...], n_cases: int, bootstraps: int) -> Floats:
+    """Draw the first sample of each replicate, which metrics and teams share; the array cannot be written."""
+    samples = np.stack([_draw_sample(_make_stream(seed, replicate), n_cases) for replicate in range(bootstraps)])
+    samples.flags.writeable = False
+    return samples
+
+
+@lru_cache(maxsize=1)
+def _draw_probes(seed: int | tuple[int, ...], n_cases: int) -> Floats:
+    """Draw samples that show whether a metric is always defined; the array cannot be written."""
+    probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES).astype(np.float64)
+    probes.flags.writeable = False
+    return probes
+
+
+def _make_stream(seed: Seed, replicate: int) -> np.random.Generator:
+    """Make the stream of one replicate, the same as `default_rng(seed).spawn` makes."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(replicate,)))
+
+
+def _draw_sample(stream: np.random.Generator, n_cases: int) -> Floats:
     return np.bincount(stream.integers(0, n_cases, n_cases), minlength=n_cases).astype(np.float64)

@@ -5,13 +5,12 @@ Every test is one-sided, with a small p if the first team is better, and paired 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from evaluation.metrics.concordance import comparable_pairs
+from evaluation.metrics.concordance import find_follow_up
 from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric
 from evaluation.statistics.distributions import normal_cdf
 
@@ -232,8 +231,8 @@ def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
     return taus
 
 
-# Pairs of patients times teams in memory at the same time: some tens of MB.
-_MAX_PAIRS_IN_MEMORY: Final = 1_000_000
+# Pairs of patients times teams in memory at the same time: some MB.
+_MAX_SCORES_IN_MEMORY: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -321,32 +320,13 @@ class _PairSums:
 def _pair_sums(patients: TeamRisks) -> _PairSums:
     teams, n = patients.risks.shape
     sums = _PairSums(np.zeros(n), np.zeros((teams, n)), np.zeros((teams, teams)))
-    for rows in _split_recurrences(patients.events, teams):
-        pairs = comparable_pairs(patients.times, patients.events, rows)
-        scores = np.stack([pairs * concordance_scores(risks, patients.missing_score, rows) for risks in patients.risks])
-        for part, of_pairs in ((sums.compared, pairs), (sums.concordant, scores)):
-            part[..., rows] += of_pairs.sum(axis=-1)
-            part[...] += of_pairs.sum(axis=-2)
+    follow_up = find_follow_up(patients.times, patients.events)
+    for block in follow_up.split_pairs(_MAX_SCORES_IN_MEMORY // teams):
+        scores = block.score(patients.risks, patients.missing_score)
+        for part, of_pairs in ((sums.compared, block.is_comparable), (sums.concordant, scores)):
+            part[..., block.recurrences] += of_pairs.sum(axis=-1, dtype=np.float64)
+            part[..., block.patients] += of_pairs.sum(axis=-2, dtype=np.float64)
+        # Products of scores are quarters, whose sums over a block are exact in single precision.
         flat = scores.reshape(teams, -1)
         sums.products[...] += flat @ flat.T
     return sums
-
-
-def _split_recurrences(events: Booleans, teams: int) -> Iterator[Integers]:
-    """Yield the patients who recurred in blocks; only these can be the earlier patient of a comparable pair."""
-    recurrences = np.flatnonzero(events)
-    step = max(1, _MAX_PAIRS_IN_MEMORY // max(1, events.size * teams))
-    for start in range(0, recurrences.size, step):
-        yield recurrences[start : start + step]
-
-
-def concordance_scores(risks: Floats, missing_score: float, rows: Integers) -> Floats:
-    """Score pairs by their risks, shape (rows, patients).
-
-    The score is 1 where the row's risk is higher, 0.5 where both risks are equal, and `missing_score` where a risk is
-    NaN.
-    """
-    earlier, later = risks[rows, None], risks[None, :]
-    scores = (earlier > later) + 0.5 * (earlier == later)
-    completed: Floats = np.where(np.isnan(earlier) | np.isnan(later), missing_score, scores)
-    return completed

@@ -64,5 +64,5 @@ def test_blocks_give_the_same_value(monkeypatch):
     many = cohort(rng.integers(1, 40, 90), rng.random(90) < 0.4, rng.normal(size=90).round(1))
     weights = rng.integers(0, 4, (7, 90)).astype(float)
     whole = c_index_metric(many, "tie")(weights)
-    monkeypatch.setattr("evaluation.metrics.concordance._BLOCK_NUMBERS", 200)
+    monkeypatch.setattr("evaluation.metrics.concordance._MAX_PAIRS_IN_MEMORY", 200)
     np.testing.assert_array_equal(c_index_metric(many, "tie")(weights), whole)

@@ -41,7 +41,7 @@ def intervals_of_a_ranking(teams):
     """Each team's 95% interval of the C-index from the common draws of its ranking."""
     cohort = load_teams(teams)
     metrics = {team: of["c_index"] for team, of in cohort.metrics.items()}
-    draws, _ = draw_replicates(metrics, len(cohort.cases), 200, np.random.default_rng(SEED))
+    draws, _ = draw_replicates(metrics, len(cohort.cases), 200, SEED)
     return cohort.cases, {team: percentile_interval(values) for team, values in draws.items()}
 
 

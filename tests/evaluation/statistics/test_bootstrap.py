@@ -18,7 +18,7 @@ from evaluation.statistics.intervals import percentile_interval
 def test_interval_of_a_mean_is_that_of_the_normal_law():
     """The mean of n = 400 values with standard deviation s has standard error s / 20; 95% lie within 1.96 of it."""
     values = np.random.default_rng(0).normal(0.6, 0.2, 400)
-    found = estimate({"m": mean_metric(values)}, 400, 4000, np.random.default_rng(1)).by_metric["m"]
+    found = estimate({"m": mean_metric(values)}, 400, 4000, 1).by_metric["m"]
     half = 1.96 * values.std() / 20
     assert found.value == pytest.approx(values.mean())
     assert found.ci95_low == pytest.approx(values.mean() - half, abs=0.1 * half)
@@ -27,7 +27,7 @@ def test_interval_of_a_mean_is_that_of_the_normal_law():
 
 def test_equal_seed_gives_equal_intervals_and_other_seeds_others():
     metric = {"m": mean_metric(np.arange(20.0))}
-    first, again, other = (estimate(metric, 20, 50, np.random.default_rng(seed)) for seed in (7, 7, 8))
+    first, again, other = (estimate(metric, 20, 50, seed) for seed in (7, 7, 8))
     assert first == again
     assert first != other
 
@@ -35,7 +35,7 @@ def test_equal_seed_gives_equal_intervals_and_other_seeds_others():
 def test_metrics_share_their_draws():
     """m and 1 - m over the same patients mirror each other in every replicate, so their intervals do."""
     values = np.random.default_rng(2).random(30)
-    found = estimate({"m": mean_metric(values), "n": mean_metric(1 - values)}, 30, 200, np.random.default_rng(3))
+    found = estimate({"m": mean_metric(values), "n": mean_metric(1 - values)}, 30, 200, 3)
     m, n = found.by_metric["m"], found.by_metric["n"]
     assert m.ci95_low == pytest.approx(1 - n.ci95_high)
     assert m.ci95_high == pytest.approx(1 - n.ci95_low)
@@ -49,7 +49,7 @@ def test_replicates_without_a_class_are_drawn_again_and_counted():
     """
     positive = np.arange(10) > 0
     accuracy = binary_metrics(positive, np.ones(10, np.bool_))["balanced_accuracy"]
-    found = estimate({"squared": lambda weights: accuracy(weights) ** 2}, 10, 400, np.random.default_rng(5))
+    found = estimate({"squared": lambda weights: accuracy(weights) ** 2}, 10, 400, 5)
     assert 214 - 5 * 18 < found.redraws < 214 + 5 * 18
     assert found.by_metric["squared"].ci95_low == 1.0
 
@@ -63,12 +63,12 @@ def test_intervals_of_fractions_of_patients_are_not_those_of_draws():
     metrics = binary_metrics(np.arange(10) > 0, np.ones(10, np.bool_))
     unranked = estimate_unranked(metrics, 10, 40, 5)
     assert unranked.redraws == 0
-    for found in (estimate(metrics, 10, 40, np.random.default_rng(5)), unranked):
+    for found in (estimate(metrics, 10, 40, 5), unranked):
         ends = {name: (one.value, one.ci95_low, one.ci95_high) for name, one in found.by_metric.items()}
         assert ends["sensitivity"] == pytest.approx((1, 0.701, 1), abs=5e-4)
         assert ends["specificity"] == pytest.approx((1, 0.207, 1), abs=5e-4)
         assert ends["balanced_accuracy"] == pytest.approx((1, 0.576, 1), abs=5e-4)
-    for found in (estimate(metrics, 10, 0, np.random.default_rng(5)), estimate_unranked(metrics, 10, 0, 5)):
+    for found in (estimate(metrics, 10, 0, 5), estimate_unranked(metrics, 10, 0, 5)):
         assert found.by_metric["sensitivity"].ci95_low is None
 
 
@@ -82,7 +82,7 @@ def test_the_interval_of_a_difference_is_that_of_its_test():
     rng = np.random.default_rng(7)
     values = rng.normal(0.5, 0.2, (2, 60))
     first, second = map(mean_metric, values)
-    found = estimate({"d": Difference(first, second)}, 60, 4000, np.random.default_rng(8)).by_metric["d"]
+    found = estimate({"d": Difference(first, second)}, 60, 4000, 8).by_metric["d"]
     gaps = values[0] - values[1]
     assert found.value == pytest.approx(gaps.mean())
     half = t.ppf(0.975, 59) * gaps.std(ddof=1) / np.sqrt(60)
@@ -91,7 +91,7 @@ def test_the_interval_of_a_difference_is_that_of_its_test():
         positive = np.arange(60) >= negatives
         right, wrong = (binary_metrics(positive, one)["balanced_accuracy"] for one in (np.ones(60, np.bool_), positive))
         for found in (
-            estimate({"d": Difference(right, wrong)}, 60, 40, np.random.default_rng(8)),
+            estimate({"d": Difference(right, wrong)}, 60, 40, 8),
             estimate_unranked({"d": Difference(right, wrong)}, 60, 40, 8),
         ):
             one = found.by_metric["d"]
@@ -114,18 +114,16 @@ def test_a_redraw_moves_no_other_replicate():
         return mean_metric(values)(weights)
 
     sometimes = np.where(np.arange(12) < 2, 1.0, np.nan)
-    estimate({"m": spy}, 12, 30, np.random.default_rng(9))
+    estimate({"m": spy}, 12, 30, 9)
     alone = seen[1]
     seen.clear()
-    estimate({"m": spy, "s": mean_metric(sometimes)}, 12, 30, np.random.default_rng(9))
+    estimate({"m": spy, "s": mean_metric(sometimes)}, 12, 30, 9)
     np.testing.assert_array_equal(seen[1], alone)
     assert len(seen) > 2
 
 
 def test_undefined_metric_has_no_interval_and_hinders_no_other():
-    found = estimate(
-        {"m": mean_metric(np.arange(4.0)), "u": mean_metric(np.full(4, np.nan))}, 4, 20, np.random.default_rng(0)
-    )
+    found = estimate({"m": mean_metric(np.arange(4.0)), "u": mean_metric(np.full(4, np.nan))}, 4, 20, 0)
     assert found.by_metric["u"].value is None
     assert found.by_metric["m"].ci95_low is not None
     assert found.redraws == 0
@@ -138,7 +136,7 @@ def test_a_metric_that_no_draw_can_define_is_an_error(monkeypatch):
         return np.where((weights == 1).all(axis=1) & (len(weights) == 1), 1.0, np.nan)
 
     with pytest.raises(MetricError, match="undefined"):
-        estimate({"m": only_whole}, 30, 5, np.random.default_rng(0))
+        estimate({"m": only_whole}, 30, 5, 0)
 
 
 def test_infinite_values_are_values():
@@ -147,7 +145,7 @@ def test_infinite_values_are_values():
     def worst_if_first_is_drawn(weights):
         return np.where(weights[:, 0] > 0, np.inf, weights[:, 1])
 
-    found = estimate({"m": worst_if_first_is_drawn}, 10, 200, np.random.default_rng(8))
+    found = estimate({"m": worst_if_first_is_drawn}, 10, 200, 8)
     assert found.redraws == 0
     assert (found.by_metric["m"].value, found.by_metric["m"].ci95_high) == (np.inf, np.inf)
     assert np.isfinite(found.by_metric["m"].ci95_low)

@@ -162,7 +162,7 @@ def test_an_interval_without_0_is_one_with_p_up_to_a_fortieth(seed, cases, digit
     values = (rng.normal(0.5, 0.2, (4, cases)) + np.array([[0.0], [0.1], [0.2], [0.0]])).round(digits)
     values[3] = values[0] + rng.choice([0, 0.25], cases)
     metrics = {team: mean_metric(of_team) for team, of_team in enumerate(values)}
-    draws, _ = draw_replicates(metrics, cases, 100, rng)
+    draws, _ = draw_replicates(metrics, cases, 100, seed)
     drawn = np.stack(list(draws.values()))
     drawn[rng.random(drawn.shape) < odd] = INF
     left_out = np.stack([leave_one_out(one, cases) for one in metrics.values()])
@@ -178,7 +178,7 @@ def test_a_mean_is_compared_like_a_paired_t_test():
     rng, n = np.random.default_rng(4), 60
     cases = rng.normal(size=(2, n)) + rng.normal(size=n) + np.array([[0.3], [0.0]])
     metrics = {team: mean_metric(of_team) for team, of_team in enumerate(cases)}
-    draws, _ = draw_replicates(metrics, n, 4000, rng)
+    draws, _ = draw_replicates(metrics, n, 4000, 4)
     drawn, left_out = np.stack(list(draws.values())), np.stack([leave_one_out(one, n) for one in metrics.values()])
     found = compute_gains(cases.mean(axis=1), drawn, left_out)
     expected = stats.ttest_rel(cases[0], cases[1], alternative="greater")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.metrics.concordance import comparable_pairs
+from evaluation.metrics.concordance import PairBlock
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from evaluation.statistics.tests import TeamRisks, kang
 
@@ -70,7 +70,7 @@ def test_the_direct_definition_agrees(seed):
 def test_blocks_of_rows_give_the_numbers_of_one_block(monkeypatch, at_once, missing_score):
     patients = replace(cohort(3, 90, missing=0.1), missing_score=missing_score)
     whole = kang(patients)
-    monkeypatch.setattr("evaluation.statistics.tests._MAX_PAIRS_IN_MEMORY", at_once)
+    monkeypatch.setattr("evaluation.statistics.tests._MAX_SCORES_IN_MEMORY", at_once)
     found = kang(patients)
     assert found.difference[0, 1] == pytest.approx(whole.difference[0, 1], rel=1e-12)
     assert found.p[0, 1] == pytest.approx(whole.p[0, 1], rel=1e-9)
@@ -78,14 +78,15 @@ def test_blocks_of_rows_give_the_numbers_of_one_block(monkeypatch, at_once, miss
 
 def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
     """With 3,000 patients and two teams no block holds more than 150,000 pairs, of nine million."""
-    monkeypatch.setattr("evaluation.statistics.tests._MAX_PAIRS_IN_MEMORY", 300_000)
+    monkeypatch.setattr("evaluation.statistics.tests._MAX_SCORES_IN_MEMORY", 300_000)
     seen = []
 
-    def counted(times, events, rows):
-        seen.append(rows.size * times.size)
-        return comparable_pairs(times, events, rows)
+    def score(block, risks, missing_score):
+        seen.append(block.is_comparable.size)
+        return score_pairs(block, risks, missing_score)
 
-    monkeypatch.setattr("evaluation.statistics.tests.comparable_pairs", counted)
+    score_pairs = PairBlock.score
+    monkeypatch.setattr(PairBlock, "score", score)
     kang(cohort(4, 3000))
     assert len(seen) > 3
     assert max(seen) <= 150_000
