@@ -88,14 +88,6 @@ class CustomNetwork(nn.Module):
             raise HookFailedError(f"network {self.reference}: {describe_failure(problem)}") from problem
         return self._logits(outputs, (len(patch), len(self._names), *patch.shape[2:]))
 
-    @torch.inference_mode()
-    def answer_empty(self, package: ModelPackage, fold: int) -> None:
-        """Answer one empty patch, to see before an upload that it can. Raises `HookFailedError`."""
-        channels = len(package.configuration_of(fold)["channels"])
-        logits = self(torch.zeros((1, channels, *package.patch_of(fold))))
-        if not bool(torch.isfinite(logits).all()):
-            raise HookFailedError(f"network {self.reference}: returns NaN or infinity for an empty patch")
-
     def _logits(self, outputs: Any, shape: tuple[int, ...]) -> torch.Tensor:
         if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != shape or not outputs.is_floating_point():
             actual = type(outputs).__name__
@@ -113,3 +105,12 @@ class CustomNetwork(nn.Module):
         background_numbers = [number for number, name in enumerate(self._names) if name not in labels.LESIONS]
         background = values[:, background_numbers].logsumexp(1)
         return torch.stack([background, *tumours], dim=1)
+
+
+@torch.inference_mode()
+def check_empty_patch(network: nn.Module, package: ModelPackage, fold: int) -> None:
+    """Check that a custom network answers an empty patch. Raises `HookFailedError` if it cannot."""
+    logits = network(torch.zeros((1, len(package.channel_sources), *package.patch_of(fold))))
+    if not bool(torch.isfinite(logits).all()):
+        reference = package.configuration_of(fold)["architecture"][HOOK]
+        raise HookFailedError(f"network {reference}: returns NaN or infinity for an empty patch")

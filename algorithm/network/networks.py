@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +20,22 @@ from algorithm.network.preprocessing import check_resampling
 from contract.errors import ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")
+
+
+class ReorderedNetwork(nn.Module):
+    """A network whose training had the channels or the labels in another order than the package."""
+
+    def __init__(self, network: nn.Module, channels: Sequence[int], labels: Sequence[int]) -> None:
+        """Wrap a network; `channels` are the image's in the network's order, `labels` the outputs in our order."""
+        super().__init__()
+        self.network = network
+        self._channels = list(channels)
+        self._labels = list(labels)
+
+    def forward(self, patch: torch.Tensor) -> torch.Tensor:
+        """Return logits of background, GTVp and GTVn from a patch (batch, channel, z, y, x) of the image."""
+        logits: torch.Tensor = self.network(patch[:, self._channels])
+        return logits[:, self._labels]
 
 
 class Networks:
@@ -77,11 +93,16 @@ class Networks:
         _release_cache(device)
 
     def _load(self, fold: int, device: torch.device) -> nn.Module:
+        network: nn.Module
         if is_custom(self.package.configuration_of(fold)):
-            return CustomNetwork(self.package, fold, device)
-        network = _build_without_memory(self.package, fold).to_empty(device=device).eval()
-        load_weights(network, self.package.fold_files[fold])
-        return network
+            network = CustomNetwork(self.package, fold, device)
+        else:
+            network = _build_without_memory(self.package, fold).to_empty(device=device).eval()
+            load_weights(network, self.package.fold_files[fold])
+        channels, labels = self.package.channel_order_of(fold), self.package.label_order_of(fold)
+        if (channels, labels) == (tuple(range(len(channels))), tuple(range(len(labels)))):
+            return network
+        return ReorderedNetwork(network, channels, labels).eval()
 
 
 def _build_without_memory(package: ModelPackage, fold: int) -> nn.Module:

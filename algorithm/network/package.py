@@ -48,6 +48,10 @@ RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
 # Key of nnU-Net's plans: for each axis of the network its axis of the image (z, y, x).
 TRANSPOSE: Final = "transpose_forward"
+# Keys of a configuration: for each channel of the network its number among the manifest's channels, and for each output
+# its number among the manifest's labels. A configuration without them has the manifest's order.
+CHANNELS: Final = "channels"
+LABELS: Final = "labels"
 _AXES: Final = (0, 1, 2)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
@@ -99,8 +103,21 @@ class ModelPackage:
 
     @property
     def channel_sources(self) -> tuple[int, ...]:
-        """For each channel of the networks its number among the manifest's: 0 for CT, 1 for PET."""
-        return tuple(self.configuration.get("channels", range(len(self.manifest.channels))))
+        """For each channel of the image that the networks see its number among the manifest's: 0 for CT, 1 for PET."""
+        return tuple(self.configuration.get(CHANNELS, range(len(self.manifest.channels))))
+
+    def channel_order_of(self, fold: int) -> tuple[int, ...]:
+        """Return, for each channel of one fold's network, the number of the channel of the image."""
+        image, own = (
+            _describe_channels(configuration, self.plans, self.manifest)
+            for configuration in (self.configuration, self.configuration_of(fold))
+        )
+        return tuple(image.index(channel) for channel in own)
+
+    def label_order_of(self, fold: int) -> tuple[int, ...]:
+        """Return, for background, GTVp and GTVn, the number of the output of one fold's network."""
+        outputs = self.configuration_of(fold).get(LABELS, range(len(self.manifest.labels)))
+        return tuple(outputs.index(label) for label in range(len(self.manifest.labels)))
 
     def sees_pet_alone(self, fold: int) -> bool:
         """Return whether this fold's network uses only the PET."""
@@ -222,7 +239,7 @@ def _read_plans(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Any]
     plans = _read_object(_find_listed(files, PLANS))
     _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     for name in dict.fromkeys((manifest.configuration, *manifest.configurations)):
-        _check_configuration(plans, name, manifest.channels)
+        _check_configuration(plans, name, manifest)
         read_axes(plans["configurations"][name], plans)
     return plans
 
@@ -268,23 +285,19 @@ def _check_one_image(plans: Mapping[str, Any], manifest: Manifest) -> None:
 
 
 def _describe_image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str, Any]:
-    """Return the entries that make the image of a configuration; a custom network has no resampling."""
+    """Return the entries that make the image of a configuration, whatever the order of its channels.
+
+    A custom network has no resampling.
+    """
     configuration = plans["configurations"][name]
-    schemes, intensities = (
-        list(configuration["normalization_schemes"]),
-        configuration.get(INTENSITIES, plans[INTENSITIES]),
-    )
+    channels = sorted(_describe_channels(configuration, plans, manifest), key=repr)
     seen = {
         "spacing": list(_untranspose(configuration["spacing"], read_axes(configuration, plans))),
-        "channels": list(configuration.get("channels", range(len(manifest.channels)))),
-        "normalization_schemes": schemes,
-        INTENSITIES: [
-            {key: intensities.get(str(number), {}).get(key) for key in _OF_CT_NORMALISATION}
-            for number, scheme in enumerate(schemes)
-            if scheme == "CTNormalization"
-        ],
+        CHANNELS: [source for source, _, _ in channels],
+        "normalization_schemes": [scheme for _, scheme, _ in channels],
+        INTENSITIES: [intensities for _, _, intensities in channels if intensities],
     }
-    if CUSTOM_FUNCTION in schemes:
+    if CUSTOM_FUNCTION in configuration["normalization_schemes"]:
         seen["function of"] = configuration["architecture"].get(HOOK)
     if manifest.resampling == "nnunet" and not is_custom(configuration):
         seen |= {
@@ -293,7 +306,21 @@ def _describe_image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> 
     return seen
 
 
-def _check_configuration(plans: Mapping[str, Any], name: str, channels: Sequence[str]) -> None:
+def _describe_channels(
+    configuration: Mapping[str, Any], plans: Mapping[str, Any], manifest: Manifest
+) -> list[tuple[int, Any, dict[str, Any]]]:
+    """Return what makes each channel of a network: its number among the manifest's, its scheme and its intensities."""
+    sources = configuration.get(CHANNELS, range(len(manifest.channels)))
+    intensities = configuration.get(INTENSITIES, plans[INTENSITIES])
+    return [
+        (source, scheme, {key: intensities[str(number)][key] for key in _OF_CT_NORMALISATION})
+        if scheme == "CTNormalization"
+        else (source, scheme, {})
+        for number, (source, scheme) in enumerate(zip(sources, configuration["normalization_schemes"], strict=True))
+    ]
+
+
+def _check_configuration(plans: Mapping[str, Any], name: str, manifest: Manifest) -> None:
     configurations = plans.get("configurations")
     chosen = configurations.get(name) if isinstance(configurations, dict) else None
     if not isinstance(chosen, dict):
@@ -307,7 +334,8 @@ def _check_configuration(plans: Mapping[str, Any], name: str, channels: Sequence
         fits = isinstance(numbers, list) and len(numbers) == 3 and all(map(_is_positive, numbers))
         if not fits or (whole and any(int(number) != number for number in numbers)):
             raise ModelPackageError(PLANS, f"{key} {numbers!r:.80}", f"three positive numbers{whole}")
-    _check_normalisation(chosen, channels, chosen.get(INTENSITIES, plans[INTENSITIES]))
+    _check_normalisation(chosen, manifest.channels, chosen.get(INTENSITIES, plans[INTENSITIES]))
+    _check_labels(chosen, len(manifest.labels))
 
 
 def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[str], intensities: Any) -> None:
@@ -326,9 +354,17 @@ def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[st
                     raise ModelPackageError(PLANS, f"found no number {key!r} for channel {number}", INTENSITIES)
 
 
+def _check_labels(configuration: Mapping[str, Any], count: int) -> None:
+    """Check that each output of the network is one of the manifest's labels."""
+    outputs = configuration.get(LABELS, list(range(count)))
+    fits = isinstance(outputs, list) and all(map(is_integer, outputs)) and sorted(outputs) == list(range(count))
+    if not fits:
+        raise ModelPackageError(PLANS, f"labels {outputs!r:.80}", f"the numbers 0 to {count - 1} in some order")
+
+
 def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
     """Return the number of each of the network's channels among the manifest's `channels`."""
-    numbers: Any = configuration.get("channels", list(range(len(channels))))
+    numbers: Any = configuration.get(CHANNELS, list(range(len(channels))))
     fits = isinstance(numbers, list) and all(is_integer(number) and 0 <= number < len(channels) for number in numbers)
     if not fits or not numbers:
         expected = f"numbers from 0 ({channels[0]}) to {len(channels) - 1} ({channels[-1]})"

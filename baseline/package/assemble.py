@@ -27,7 +27,7 @@ from baseline.package.card import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import CustomMember, EnsembleMember, custom_member
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, read_trained_plans
-from baseline.package.trained_order import TrainedOrder, read_trained_order, reorder_plans
+from baseline.package.trained_order import TrainedOrder, read_trained_order
 from baseline.postprocessing.record import pack_rules
 from baseline.preparation import read_training_edition
 from baseline.release.cases import list_head_specs
@@ -99,7 +99,7 @@ class WrittenPackage:
 
 @dataclass(frozen=True)
 class _Trained:
-    """A results folder, its first checkpoint, and its plans with only the trained configuration, in our order."""
+    """A results folder, its first checkpoint, and its plans with only the trained configuration."""
 
     results: NnunetResults
     first: Checkpoint
@@ -112,7 +112,7 @@ class _Trained:
         return trained
 
     def member(self, trust: bool) -> EnsembleMember:
-        return EnsembleMember(self.plans, self.first.configuration, self._checkpoints(trust), self.order)
+        return EnsembleMember(self.plans, self.first.configuration, self._checkpoints(trust))
 
     def _checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
         for path in self.results.checkpoints.values():
@@ -232,7 +232,8 @@ def _trained(
     # What a checkpoint records is what it was trained with, whatever became of the files beside it.
     plans = read_trained_plans(first.plans or results.plans, first.configuration)
     order = read_trained_order(first.dataset or results.dataset, channels, lesions, names)
-    return _Trained(results, first, reorder_plans(plans, order), order)
+    plans["configurations"][first.configuration] |= order.as_configuration()
+    return _Trained(results, first, plans, order)
 
 
 def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpoint:

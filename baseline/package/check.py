@@ -104,24 +104,23 @@ def check_model(check: ModelCheck) -> Iterator[CheckedCase]:
     from baseline.package.trained_order import read_trained_order  # imports torch
 
     order = read_trained_order(_read_dataset(check.nnunet_masks), check.channels, check.lesions)
-    number_of = {order.names[place]: number for place, number in zip(order.sees, order.channels, strict=True)}
-    if "CT" not in number_of:
+    if "CT" not in order.channels:
         raise InputError("--cases", "images of a training that sees only the PET", "a training with the CT")
-    ct_number = number_of["CT"]
+    ct_number = order.channels["CT"]
     # A training that sees only the CT has no PET among its images; the algorithm reads one next to the CT.
-    pet_number = number_of.get("PET", ct_number + 1)
+    pet_number = order.channels.get("PET", ct_number + 1)
     cases = find_nnunet_cases(check.cases, check.cases, ct_number, pet_number)
     if not cases:
         expected = f"nnU-Net's names, CASE_{ct_number:04}.nii.gz for the CT"
         raise InputError("--cases", f"no cases in {check.cases.absolute()}", expected)
     masks = [_find_mask(check.nnunet_masks, case.patient_id) for case in cases]
-    yield from _compare(check, list(zip(cases, masks, strict=True)), order.labels)
+    yield from _compare(check, list(zip(cases, masks, strict=True)), order.lesions)
 
 
 def _compare(
-    check: ModelCheck, cases: Sequence[tuple[BatchCase, Path]], numbers: Sequence[int]
+    check: ModelCheck, cases: Sequence[tuple[BatchCase, Path]], lesions: Sequence[int]
 ) -> Iterator[CheckedCase]:
-    """Predict each case, which comes with the path of nnU-Net's mask; `numbers` are nnU-Net's by label."""
+    """Predict each case, which comes with the path of nnU-Net's mask; `lesions` are nnU-Net's numbers."""
     from algorithm.predictor import Predictor
     from contract.images.volumes import read_volume
     from contract.packages import open_package
@@ -137,8 +136,8 @@ def _compare(
                 by = prediction.record.segmented_by
                 raise HecktorError(case.patient_id, f"a mask by {by or 'a fallback'}", "a mask by the network")
             dice = {
-                labels.NAMES[label]: compute_dice(prediction.mask == label, nnunet_mask.array == numbers[label])
-                for label in labels.FOREGROUND
+                labels.NAMES[label]: compute_dice(prediction.mask == label, nnunet_mask.array == number)
+                for label, number in zip(labels.FOREGROUND, lesions, strict=True)
             }
             yield CheckedCase(case.patient_id, dice)
 

@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook
 from algorithm.heads.head_hook import custom_heads
-from algorithm.network.custom import CustomNetwork, HookFailedError
+from algorithm.network.custom import HookFailedError, check_empty_patch
 from algorithm.network.networks import Networks
-from algorithm.network.package import CARD, ModelPackage, load_package
+from algorithm.network.package import CARD, ModelPackage, is_custom, load_package
 from algorithm.network.preprocessing import normalise
 from baseline.package.members import CustomMember, EnsembleMember, copy_networks, write_networks
 from contract import labels
@@ -101,8 +101,8 @@ def _try_networks(package: ModelPackage) -> None:
     networks.check()
     for fold in range(len(package.fold_files)):
         network = networks.get(fold, torch.device("cpu"))
-        if isinstance(network, CustomNetwork):
-            network.answer_empty(package, fold)
+        if is_custom(package.configuration_of(fold)):
+            check_empty_patch(network, package, fold)
     empty = (np.zeros((2, 2, 2), dtype=np.float32),) * len(package.manifest.channels)
     normalise(empty, package)
 

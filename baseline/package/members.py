@@ -18,7 +18,6 @@ from algorithm.network.networks import own_tensors
 from algorithm.network.package import INTENSITIES, PLANS, TRANSPOSE, ModelPackage, is_custom, read_axes
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.declaration import NetworkDeclaration, declaration_of
-from baseline.package.trained_order import OWN_ORDER, TrainedOrder, reorder_weights
 from contract import labels
 from contract.code import Code, split_reference
 from contract.errors import HecktorError, ModelPackageError
@@ -52,13 +51,11 @@ class EnsembleMember:
         plans: nnU-Net's plans; only `configuration`, which inherits from no other, is written.
         configuration: name of the trained configuration.
         checkpoints: one per fold, read one at a time; only their weights are written, floating ones as float16.
-        order: the training's channels and labels; `plans` have them in this package's order already.
     """
 
     plans: Mapping[str, Any]
     configuration: str
     checkpoints: Iterable[Checkpoint]
-    order: TrainedOrder = OWN_ORDER
 
 
 def write_networks(
@@ -131,12 +128,12 @@ def _write_folds(
     for number, checkpoint in itertools.chain.from_iterable(map(enumerate, rounds)):
         if checkpoint is None:
             continue
-        member, network = members[number], networks[number]
+        network = networks[number]
         if isinstance(checkpoint, Path):
             files.append(f"{_CUSTOM_FOLDER}/{len(files)}")
             shutil.copytree(checkpoint, folder / files[-1], copy_function=shutil.copyfile)
-        elif isinstance(member, EnsembleMember) and network is not None:
-            files.append(_write_fold(checkpoint, folder / f"fold_{len(files)}.safetensors", network, member))
+        elif network is not None:
+            files.append(_write_fold(checkpoint, folder / f"fold_{len(files)}.safetensors", network))
         member_of.append(number)
     return files, member_of
 
@@ -146,9 +143,9 @@ def _untrained(configuration: Mapping[str, Any], channels: int) -> nn.Module:
     return build_untrained_network(configuration, seen, len(labels.NAMES))
 
 
-def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:
-    _check_fit(checkpoint.name, checkpoint.weights, network)
-    trained = reorder_weights(checkpoint.weights, network, member.order)
+def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module) -> str:
+    trained = checkpoint.weights
+    _check_fit(checkpoint.name, trained, network)
     # A checkpoint holds a shared tensor under each of its names; only the first one is written.
     weights = {name: _compact(trained[name]).contiguous().clone() for name, _ in own_tensors(network)}
     for name, tensor in weights.items():

@@ -1,21 +1,13 @@
-"""Order of a training's channels and labels, and networks rearranged to the edition's order.
-
-Permuting the input channels of the first convolution and the outputs of the segmentation heads gives a network that
-takes the edition's channels in their order (CT, PET) and returns background, GTVp and GTVn. The configuration of a
-network with only some of the channels names them.
-"""
+"""Numbers of channels and labels in a training, which the package records for the algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-import torch
-from torch import nn
-
-from algorithm.network.backbones import backbone_of
-from algorithm.network.package import INTENSITIES
+from algorithm.network.package import CHANNELS as CHANNELS_KEY
+from algorithm.network.package import LABELS as LABELS_KEY
 from baseline.package.options import mapping_text
 from contract import labels
 from contract.errors import ModelPackageError
@@ -25,58 +17,59 @@ from contract.packages import CHANNELS
 
 @dataclass(frozen=True)
 class TrainedOrder:
-    """Numbers of a training's channels, and of its background, GTVp and GTVn.
+    """Numbers of channels and lesions in a training.
 
-    `names` are the edition's channels, `sees` the numbers of the training's channels among them, in ascending order.
+    Attributes:
+        channels: The training's number of each of the edition's channels that it has, by name.
+        lesions: The training's numbers of GTVp and GTVn.
+        names: The edition's channels.
     """
 
-    channels: tuple[int, ...] = tuple(range(len(CHANNELS)))
-    labels: tuple[int, ...] = tuple(range(len(LESIONS) + 1))
+    channels: Mapping[str, int]
+    lesions: tuple[int, ...]
     names: tuple[str, ...] = CHANNELS
-    sees: tuple[int, ...] = tuple(range(len(CHANNELS)))
 
-    @property
-    def permutes_channels(self) -> bool:
-        """True if the training has its channels in another order than the edition."""
-        return self.channels != tuple(sorted(self.channels))
+    def as_configuration(self) -> dict[str, list[int]]:
+        """Return the order as entries of a configuration of nnU-Net's plans; none for the edition's order."""
+        entries = {}
+        sources = [self.names.index(name) for name in sorted(self.channels, key=self.channels.__getitem__)]
+        if sources != list(range(len(self.names))):
+            entries[CHANNELS_KEY] = sources
+        if self.lesions != labels.FOREGROUND:
+            numbers = (labels.BACKGROUND, *self.lesions)
+            entries[LABELS_KEY] = [numbers.index(output) for output in range(len(numbers))]
+        return entries
 
-    @property
-    def sees_all(self) -> bool:
-        """True if the training has all of the edition's channels."""
-        return len(self.sees) == len(self.names)
-
-    def as_json(self) -> dict[str, Any]:
-        """The numbers that differ from the algorithm's, by name, for the manifest."""
-        record: dict[str, Any] = {}
-        if self.permutes_channels or not self.sees_all:
-            seen = [self.names[number] for number in self.sees]
-            record["channels"] = dict(zip(seen, self.channels, strict=True))
-        if self.labels != TrainedOrder.labels:
-            record["labels"] = dict(zip(LESIONS, self.labels[1:], strict=True))
+    def as_json(self) -> dict[str, dict[str, int]]:
+        """Return the numbers by name for the manifest; none for the edition's order."""
+        record = {}
+        if CHANNELS_KEY in self.as_configuration():
+            record["channels"] = dict(self.channels)
+        if self.lesions != labels.FOREGROUND:
+            record["labels"] = dict(zip(LESIONS, self.lesions, strict=True))
         return record
-
-
-OWN_ORDER: Final = TrainedOrder()
 
 
 def read_trained_order(
     dataset: Mapping[str, Any],
     channels: Mapping[str, int] | None,
     lesions: tuple[int, ...] | None,
-    wanted: tuple[str, ...] = CHANNELS,
+    names: tuple[str, ...] = CHANNELS,
 ) -> TrainedOrder:
-    """Numbers of channels and labels in a training.
+    """Read the numbers of channels and labels in a training.
 
     Args:
         dataset: nnU-Net's `dataset.json`.
-        channels: numbers of the training's channels by name; None if `dataset.json` has these names.
-        lesions: numbers of GTVp and GTVn; None if `dataset.json` has these names.
-        wanted: names of the edition's channels, of which the training has all or some.
+        channels: Numbers of the training's channels by name; None if `dataset.json` has these names.
+        lesions: Numbers of GTVp and GTVn; None if `dataset.json` has these names.
+        names: The edition's channels; the training has all or some of them.
+
+    Raises:
+        ModelPackageError: `dataset.json` names other channels or labels, or contradicts the options.
     """
-    numbers = _numbers("channel", _channel_names(channel_names(dataset), wanted), wanted, channels)
-    sees = tuple(place for place, name in enumerate(wanted) if name in numbers)
-    order = tuple(numbers[wanted[place]] for place in sees)
-    return TrainedOrder(order, (labels.BACKGROUND, *lesion_numbers(dataset, lesions)), wanted, sees)
+    numbers = _numbers("channel", _channel_names(channel_names(dataset), names), names, channels)
+    ordered = {name: numbers[name] for name in names if name in numbers}
+    return TrainedOrder(ordered, lesion_numbers(dataset, lesions), names)
 
 
 def channel_names(dataset: Mapping[str, Any]) -> Any:
@@ -89,43 +82,6 @@ def lesion_numbers(dataset: Mapping[str, Any], chosen: tuple[int, ...] | None) -
     given = None if chosen is None else dict(zip(LESIONS, chosen, strict=True))
     numbers = _numbers("label", _label_names(dataset.get("labels")), LESIONS, given)
     return tuple(numbers[name] for name in LESIONS)
-
-
-def reorder_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
-    """Plans whose normalisation and intensities are in the order of the edition's channels, with those that it sees."""
-    if not order.sees_all:
-        configurations = {name: {**one, "channels": list(order.sees)} for name, one in plans["configurations"].items()}
-        plans = {**plans, "configurations": configurations}
-    if not order.permutes_channels:
-        return dict(plans)
-    configurations = {name: _ordered_configuration(one, order) for name, one in plans["configurations"].items()}
-    intensities = {str(to): plans[INTENSITIES][str(number)] for to, number in enumerate(order.channels)}
-    return {**plans, "configurations": configurations, INTENSITIES: intensities}
-
-
-def reorder_weights(
-    weights: Mapping[str, torch.Tensor], network: nn.Module, order: TrainedOrder
-) -> dict[str, torch.Tensor]:
-    """Weights by name, input channels and outputs permuted; `network` is the one to which they belong."""
-    # In order of registration: the first sees the image. Second names of shared tensors are left out.
-    convolutions = [name for name, module in network.named_modules() if isinstance(module, nn.Conv3d)]
-    permuted = dict(weights)
-    if order.permutes_channels:
-        first = f"{convolutions[0]}.weight"
-        permuted[first] = weights[first][:, list(order.channels)]
-    output_layers = backbone_of({"network_class_name": type(network).__name__}).output_layers
-    for head in (name for name in convolutions if output_layers in name):
-        for name in (f"{head}.weight", f"{head}.bias"):
-            permuted[name] = weights[name][list(order.labels)]
-    return permuted
-
-
-def _ordered_configuration(configuration: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
-    lists = ("normalization_schemes", "use_mask_for_norm")
-    permuted = {
-        key: [configuration[key][number] for number in order.channels] for key in lists if configuration.get(key)
-    }
-    return {**configuration, **permuted}
 
 
 def _channel_names(found: Any, wanted: Sequence[str]) -> dict[int, str]:

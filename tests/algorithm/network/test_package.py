@@ -209,6 +209,14 @@ def test_intensities_that_a_normalisation_needs(root: Path, sign_package: Callab
         load_package(root)
 
 
+@pytest.mark.parametrize("outputs", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, "2"], [0, 1, 2.0], 0, {"0": 1}], ids=str)
+def test_labels_that_the_manifest_does_not_have(root: Path, sign_package: Callable[..., None], outputs: Any) -> None:
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(labels=outputs))
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: labels .*, expected the numbers 0 to 2 in some order"):
+        load_package(root)
+
+
 def test_folds_of_two_members(pair_package: Path) -> None:
     package = load_package(pair_package)
     assert package.manifest.configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
@@ -221,7 +229,8 @@ def test_folds_of_two_members(pair_package: Path) -> None:
     ("changes", "resampling", "found"),
     [
         ({"spacing": [9.0, 9.0, 8.0]}, "grid", "spacing [9.0, 9.0, 8.0], 3d_fullres [9.0, 9.0, 9.0]"),
-        ({"channels": [1, 0]}, "grid", "channels [1, 0], 3d_fullres [0, 1]"),
+        ({"channels": [1, 1]}, "grid", "channels [1, 1], 3d_fullres [0, 1]"),
+        ({"channels": [1, 0]}, "grid", "normalization_schemes ['ZScoreNormalization', 'CTNormalization'], 3d_"),
         ({"normalization_schemes": ["CTNormalization"] * 2}, "grid", "normalization_schemes ["),
         ({"foreground_intensity_properties_per_channel": {"0": {"std": 200.0}, "1": {}}}, "grid", "foreground_"),
         ({"foreground_intensity_properties_per_channel": {"1": {"std": 7.0}}}, "grid", ""),

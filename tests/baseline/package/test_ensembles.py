@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from algorithm.network import tiles
 from algorithm.network.package import ONE_IMAGE, load_package
 from contract.io.files import write_json
 from contract.packages import read_manifest
@@ -100,8 +101,11 @@ def exchange_channels(plans: Any) -> None:
     intensities["0"], intensities["1"] = intensities["1"], intensities["0"]
 
 
-def test_an_order_for_each_member(trained: dict[str, Path], swapped: Path, tmp_path: Path) -> None:
-    """The second member alone is rearranged: its weights are those of its own package, the first one's unchanged."""
+def test_an_order_for_each_member(
+    trained: dict[str, Path], swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each member sees the channels and returns the labels in its own order: the mean of both packages answers."""
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     channels = ("--channels", "CT=0,PET=1", "--channels", "CT=1,PET=0")
     lesions = ("--labels", "GTVp=1,GTVn=2", "--labels", "GTVp=2,GTVn=1")
     members = ("--nnunet", str(swapped), *channels, *lesions)
@@ -114,6 +118,10 @@ def test_an_order_for_each_member(trained: dict[str, Path], swapped: Path, tmp_p
     records = both.manifest.training["members"]
     assert [one.get("channels") for one in records] == [None, {"CT": 1, "PET": 0}]
     assert [one.get("labels") for one in records] == [None, {"GTVp": 2, "GTVn": 1}]
+    assert [both.channel_order_of(fold) for fold in range(3)] == [(0, 1), (1, 0), (0, 1)]
+    data = np.random.default_rng(1).normal(0, 1, (2, 12, 8, 16)).astype(np.float32)
+    expected = (2 * our_logits(first, data) + our_logits(second, data[::-1].copy())) / 3
+    np.testing.assert_allclose(our_logits(both, data), expected, atol=1e-4)
 
 
 def test_orders_that_fit_not_every_member(

@@ -11,7 +11,7 @@ from torch import nn
 
 from algorithm.network.networks import load_weights
 from baseline.network.checkpoint import Checkpoint
-from baseline.package.members import EnsembleMember, _write_fold
+from baseline.package.members import _write_fold
 from contract.errors import ModelPackageError
 
 
@@ -26,9 +26,8 @@ class SegResNet(nn.Module):
 
 
 def packaged(network: nn.Module, folder: Path) -> Path:
-    member = EnsembleMember({}, "3d_fullres", ())
     checkpoint = Checkpoint("fold_0/checkpoint_final.pth", network.state_dict(), "", "", (), {}, {})
-    return folder / _write_fold(checkpoint, folder / "fold_0.safetensors", network, member)
+    return folder / _write_fold(checkpoint, folder / "fold_0.safetensors", network)
 
 
 def test_integers_are_packaged_exactly(tmp_path: Path) -> None:
