@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PARTS, PRESETS, STEMS
-from baseline.package.options import lesion_numbers, package_output
+from baseline.package.cli import parse_package_output
+from baseline.package.numbering import parse_lesion_numbers
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders, require_nnunet_results
 from contract.editions import load_edition
 from contract.errors import HecktorError
@@ -141,7 +142,7 @@ def _add_head_steps(add_step: _AddStep) -> None:
     )
     heads.add_argument(
         "--labels",
-        type=lesion_numbers,
+        type=parse_lesion_numbers,
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in your own masks or in the training of --nnunet, if they differ from these; other "
         "labels become background",
@@ -303,6 +304,6 @@ def _resolve_path(text: str) -> str:
 def _make_export_options() -> Parser:
     parser = Parser(add_help=False)
     add = parser.add_argument
-    add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
+    add("--output", type=parse_package_output, required=True, help="model.tar.gz for upload, or a folder")
     add("--description", type=Path, help="JSON for manifest and model card, docs/formats.md")
     return parser

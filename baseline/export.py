@@ -1,33 +1,51 @@
-"""Export of a training's model package: networks, heads, fitted features and model card."""
+"""Export of a training's model package: networks, heads, fitted features, calibration and model card.
+
+The calibration maps the expected DSC of the networks to the DSC of out-of-fold masks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import folders_of
 from algorithm.heads.head_hook import folders_of_code
+from baseline.cache import map_items
 from baseline.fit import check_heads
 from baseline.heads.fitting import collect_fallbacks, describe_masks, make_lesion_size_entry, read_heads
 from baseline.heads.record import read_cross_validation
 from baseline.network.jobs import list_final_checkpoints
 from baseline.network.plans import read_plan
 from baseline.own_features import load_fitted_hooks, read_feature_digests, read_fit_digests
-from baseline.package.calibration import calibration_entry
 from baseline.package.card import DEFAULTS, model_card
-from baseline.package.existing import existing_networks, networks_record
+from baseline.package.existing import describe_networks, load_existing_networks
 from baseline.postprocessing.record import load_rules_in_use
 from baseline.preparation import read_training_edition
-from baseline.release.cases import read_cases
+from baseline.release.cases import ReleaseCase, label_path, read_cases
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
+from contract import labels
 from contract.code import Code
-from contract.packages import make_edition_entries
+from contract.images.volumes import read_volume
+from contract.packages import DscCalibration, make_edition_entries
+from contract.processes import count_usable_cpus
 
 if TYPE_CHECKING:  # imports torch
-    from baseline.package.members import EnsembleMember
+    from baseline.package.export import EnsembleMember
+
+# A label's expected DSC stays as it is if fewer patients have a mask with the label and a reference.
+MIN_PATIENTS: Final = 30
+# With fewer patients starting processes takes longer than reading the masks.
+_MIN_FOR_PROCESSES: Final = 40
+# Stored value of probability 1.
+_FULL: Final = np.float32(255)
+_Pairs = dict[str, tuple[float, float]]
 
 
 def export_model(
@@ -49,7 +67,7 @@ def export_model(
     if code:
         code.use(folders_of_code(heads.values()))
     features = load_fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
-    existing = existing_networks(work)
+    existing = load_existing_networks(work)
     if existing is not None:
         if code:
             code.use(existing.manifest.code)
@@ -64,7 +82,7 @@ def _make_manifest(work: WorkFolders, heads: Mapping[str, Head], description: Ma
     """Make the manifest without the entries of trained networks."""
     fitted, document = read_heads(work), read_cross_validation(work)
     cases, splits, edition = read_cases(work), read_splits(work), read_training_edition(work)
-    existing = existing_networks(work)
+    existing = load_existing_networks(work)
     training = {
         "patients": len(cases),
         "centres": sorted({case.centre for case in cases}),
@@ -79,9 +97,9 @@ def _make_manifest(work: WorkFolders, heads: Mapping[str, Head], description: Ma
         **make_edition_entries(edition),
         **({} if rules is None else {"postprocessing": rules}),
         "training": training,
-        **({} if existing is None else {"networks_from": networks_record(existing)}),
+        **({} if existing is None else {"networks_from": describe_networks(existing)}),
         "fallbacks": collect_fallbacks(edition, fitted),
-        **calibration_entry(work),
+        **_make_calibration_entry(work),
         **make_lesion_size_entry(fitted),
         "out_of_fold": {
             name: {record.metric: round(record.out_of_fold, 4), "setting": dict(record.setting)}
@@ -108,7 +126,7 @@ def export_networks(work: WorkFolders) -> Path:
 def _read_trained_members(work: WorkFolders) -> tuple[list[EnsembleMember], dict[str, Any]]:
     """Read the trained networks, fold 0 first as `ModelPackage` expects, and make their entries of the manifest."""
     from baseline.network.checkpoint import read_checkpoint
-    from baseline.package.members import EnsembleMember
+    from baseline.package.export import EnsembleMember
     from baseline.package.nnunet_results import read_trained_plans
 
     plans, final = work.read(work.plans), list_final_checkpoints(work)
@@ -121,3 +139,69 @@ def _read_trained_members(work: WorkFolders) -> tuple[list[EnsembleMember], dict
     # docs/formats.md compares the averages.
     channels = list(read_training_edition(work).algorithms[0].channels)
     return members, {"channels": channels, "mirror_axes": list(mirror_axes), "average": "probabilities"}
+
+
+def fit_calibrations(work: WorkFolders) -> dict[str, DscCalibration]:
+    """Fit the map of each label on the out-of-fold probabilities of all patients with a reference.
+
+    The result lacks labels with few masks. It is empty for masks that the user provided, which have no probabilities.
+    """
+    scored = [case for case in read_cases(work) if case.mask is not None]
+    stored = [case for case in scored if work.probabilities(case.patient_id).is_file()]
+    if len(stored) < MIN_PATIENTS:
+        return {}
+    jobs = count_usable_cpus() if len(stored) >= _MIN_FOR_PROCESSES else 1
+    patients = list(map_items(partial(compare_patient, work=work), stored, jobs, "calibrate the expected DSC"))
+    calibrations = {}
+    for label in labels.LESIONS:
+        pairs = [patient[label] for patient in patients if label in patient]
+        if len(pairs) >= MIN_PATIENTS:
+            calibrations[label] = fit_calibration(pairs)
+    return calibrations
+
+
+def fit_calibration(pairs: Sequence[tuple[float, float]]) -> DscCalibration:
+    """Fit the isotonic regression of true on expected DSC."""
+    from sklearn.isotonic import IsotonicRegression
+
+    expected, true_dsc = np.array(pairs, dtype=np.float64).T
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(expected, true_dsc)
+    return DscCalibration(expected=tuple(fitted.X_thresholds_.tolist()), dsc=tuple(fitted.y_thresholds_.tolist()))
+
+
+def compare_patient(case: ReleaseCase, work: WorkFolders) -> _Pairs:
+    """Return expected and true DSC of each label in a patient's out-of-fold mask."""
+    with np.load(work.probabilities(case.patient_id)) as content:
+        gtvp, gtvn = content["gtvp"], content["gtvn"]
+    reference = read_volume(label_path(work.raw, case), np.uint8).array
+    return compare_probabilities(gtvp, gtvn, reference)
+
+
+def compare_probabilities(
+    gtvp: npt.NDArray[np.uint8], gtvn: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]
+) -> _Pairs:
+    """Return expected and true DSC of each label of the argmax; probabilities are in steps of 1 / 255."""
+    from algorithm.masks.segmentation import argmax, expected_dsc
+
+    first, second = gtvp.astype(np.float32), gtvn.astype(np.float32)
+    probabilities = np.stack([np.maximum(_FULL - first - second, 0), first, second])
+    with np.errstate(divide="ignore"):
+        logits = np.log(probabilities / _FULL)
+    mask, expected_of = argmax(logits), expected_dsc(logits)
+    pairs = {}
+    for label in labels.FOREGROUND:
+        name = labels.NAMES[label]
+        expected = expected_of[name]
+        if expected is not None:
+            predicted, true = mask == label, reference == label
+            overlap = np.count_nonzero(predicted & true)
+            pairs[name] = (expected, float(2 * overlap / (np.count_nonzero(predicted) + np.count_nonzero(true))))
+    return pairs
+
+
+def _make_calibration_entry(work: WorkFolders) -> Mapping[str, Any]:
+    """Return the manifest's entry with the maps; it is empty if no label has a map."""
+    maps = fit_calibrations(work)
+    if not maps:
+        return {}
+    return {"expected_dsc": {label: calibration.model_dump(mode="json") for label, calibration in maps.items()}}

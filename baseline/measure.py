@@ -14,7 +14,7 @@ from baseline.export import export_networks
 from baseline.network.jobs import list_final_checkpoints
 from baseline.network.planning import compute_plan_key
 from baseline.network.plans import read_plan
-from baseline.package.existing import check_spacing, existing_networks, networks_record
+from baseline.package.existing import check_spacing, describe_networks, load_existing_networks
 from baseline.preparation import read_preparation
 from baseline.release.cases import read_cases
 from baseline.release.splits import read_splits
@@ -41,7 +41,7 @@ def measure_out_of_fold(
     """
     from baseline.network.out_of_fold import MEASURE_VERSION, is_segmented, segment_out_of_fold
 
-    cases, existing = read_cases(work), existing_networks(work)
+    cases, existing = read_cases(work), load_existing_networks(work)
     run = _make_fold_run(work, device) if existing is None else _make_package_run(work, existing, device, code)
     patients = [case.patient_id for case in cases]
     prepared = read_preparation(work)
@@ -96,4 +96,4 @@ def _make_package_run(work: WorkFolders, package: ModelPackage, device: str, cod
     check_spacing(package, read_preparation(work).spacing_mm)
     if code:
         code.use(package.manifest.code)
-    return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device, code)
+    return OutOfFoldRun(lambda: package.root, None, describe_networks(package)["sha256"], device, code)

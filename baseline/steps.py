@@ -208,9 +208,9 @@ def _run_heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         masks = average_masks(work, [WorkFolders(folder.resolve()) for folder in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
-        from baseline.package.nnunet_results import fold_masks  # imports torch
+        from baseline.package.nnunet_results import find_fold_masks  # imports torch
 
-        held_out = fold_masks(work, arguments.nnunet, arguments.labels)
+        held_out = find_fold_masks(work, arguments.nnunet, arguments.labels)
         _show(held_out.origin)
         features = _measure_masks(work, held_out.paths, jobs, held_out.lesions)
     else:

@@ -50,8 +50,8 @@ RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
 TRANSPOSE: Final = "transpose_forward"
 # Keys of a configuration: for each channel of the network its number among the manifest's channels, and for each output
 # its number among the manifest's labels. A configuration without them has the manifest's order.
-CHANNELS: Final = "channels"
-LABELS: Final = "labels"
+CHANNEL_NUMBERS: Final = "channels"
+LABEL_NUMBERS: Final = "labels"
 _AXES: Final = (0, 1, 2)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
@@ -104,7 +104,7 @@ class ModelPackage:
     @property
     def channel_sources(self) -> tuple[int, ...]:
         """For each channel of the image that the networks see its number among the manifest's: 0 for CT, 1 for PET."""
-        return tuple(self.configuration.get(CHANNELS, range(len(self.manifest.channels))))
+        return tuple(self.configuration.get(CHANNEL_NUMBERS, range(len(self.manifest.channels))))
 
     def channel_order_of(self, fold: int) -> tuple[int, ...]:
         """Return, for each channel of one fold's network, the number of the channel of the image."""
@@ -116,7 +116,7 @@ class ModelPackage:
 
     def label_order_of(self, fold: int) -> tuple[int, ...]:
         """Return, for background, GTVp and GTVn, the number of the output of one fold's network."""
-        outputs = self.configuration_of(fold).get(LABELS, range(len(self.manifest.labels)))
+        outputs = self.configuration_of(fold).get(LABEL_NUMBERS, range(len(self.manifest.labels)))
         return tuple(outputs.index(label) for label in range(len(self.manifest.labels)))
 
     def sees_pet_alone(self, fold: int) -> bool:
@@ -293,7 +293,7 @@ def _describe_image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> 
     channels = sorted(_describe_channels(configuration, plans, manifest), key=repr)
     seen = {
         "spacing": list(_untranspose(configuration["spacing"], read_axes(configuration, plans))),
-        CHANNELS: [source for source, _, _ in channels],
+        CHANNEL_NUMBERS: [source for source, _, _ in channels],
         "normalization_schemes": [scheme for _, scheme, _ in channels],
         INTENSITIES: [intensities for _, _, intensities in channels if intensities],
     }
@@ -310,7 +310,7 @@ def _describe_channels(
     configuration: Mapping[str, Any], plans: Mapping[str, Any], manifest: Manifest
 ) -> list[tuple[int, Any, dict[str, Any]]]:
     """Return what makes each channel of a network: its number among the manifest's, its scheme and its intensities."""
-    sources = configuration.get(CHANNELS, range(len(manifest.channels)))
+    sources = configuration.get(CHANNEL_NUMBERS, range(len(manifest.channels)))
     intensities = configuration.get(INTENSITIES, plans[INTENSITIES])
     return [
         (source, scheme, {key: intensities[str(number)][key] for key in _OF_CT_NORMALISATION})
@@ -356,7 +356,7 @@ def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[st
 
 def _check_labels(configuration: Mapping[str, Any], count: int) -> None:
     """Check that each output of the network is one of the manifest's labels."""
-    outputs = configuration.get(LABELS, list(range(count)))
+    outputs = configuration.get(LABEL_NUMBERS, list(range(count)))
     fits = isinstance(outputs, list) and all(map(is_integer, outputs)) and sorted(outputs) == list(range(count))
     if not fits:
         raise ModelPackageError(PLANS, f"labels {outputs!r:.80}", f"the numbers 0 to {count - 1} in some order")
@@ -364,7 +364,7 @@ def _check_labels(configuration: Mapping[str, Any], count: int) -> None:
 
 def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
     """Return the number of each of the network's channels among the manifest's `channels`."""
-    numbers: Any = configuration.get(CHANNELS, list(range(len(channels))))
+    numbers: Any = configuration.get(CHANNEL_NUMBERS, list(range(len(channels))))
     fits = isinstance(numbers, list) and all(is_integer(number) and 0 <= number < len(channels) for number in numbers)
     if not fits or not numbers:
         expected = f"numbers from 0 ({channels[0]}) to {len(channels) - 1} ({channels[-1]})"

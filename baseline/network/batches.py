@@ -59,7 +59,7 @@ def add_pet_dropout(transforms: ComposeTransforms, probability: float, absent: f
 
 
 def seed_process(seed: int) -> None:
-    """Seed the global generators of this process, from which nnU-Net's loader and transforms draw."""
+    """Seed the global generators of this process; nnU-Net's loader and transforms draw from them."""
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from algorithm.network.networks import own_tensors
-from algorithm.network.package import load_package
+from algorithm.network.package import ModelPackage, load_package
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.network.plans import PARTS, NetworkPlan, Stem
 from contract.archives import SUFFIX, unpack
@@ -135,7 +135,23 @@ def _load_candidates(path: Path) -> Iterator[list[Weights]]:
         if path.is_file():
             root = Path(scratch) / "package"
             unpack(path, root)
-        yield [load_file(str(file)) for file in load_package(root).fold_files]
+        package = load_package(root)
+        _check_channel_order(package, path.name)
+        yield [load_file(str(file)) for file in package.fold_files]
+
+
+def _check_channel_order(package: ModelPackage, name: str) -> None:
+    """Check that the networks see the channels in the edition's order, as the networks of a training do.
+
+    Raises:
+        HecktorError: A network sees them in another order; its first layer would see the PET as CT.
+    """
+    for fold in range(len(package.fold_files)):
+        sources = [package.channel_sources[number] for number in package.channel_order_of(fold)]
+        if sources != sorted(sources):
+            channels = ", ".join(package.manifest.channels[source] for source in sources)
+            expected = f"channels in the order {', '.join(package.manifest.channels)}"
+            raise HecktorError("--starting-weights", f"{name}: a network that sees {channels}", expected)
 
 
 def _find_mismatch(own: Weights, weights: Weights) -> str | None:

@@ -13,14 +13,14 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from algorithm.network.package import INTENSITIES
+from algorithm.network.package import CHANNEL_NUMBERS, INTENSITIES
 from baseline.heads.fitting import OUT_OF_FOLD_MASKS, HeadRecord, describe_masks, read_heads
 from baseline.heads.models.kinds import Target, describe_direction
 from baseline.heads.models.targets import make_targets
 from baseline.heads.new_centres import estimate_new_centres
 from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, describe_left_out, read_cross_validation
 from baseline.network.plans import UNREACHED_SUV, NetworkPlan, read_plan
-from baseline.package.existing import CONDITION, existing_networks, networks_record
+from baseline.package.existing import CONDITION, describe_networks, load_existing_networks
 from baseline.postprocessing.record import load_current_record
 from baseline.postprocessing.volumes import list_mask_metric_titles
 from baseline.preparation import read_preparation, read_training_edition
@@ -102,70 +102,77 @@ DEFAULTS: Final[Mapping[str, str]] = Description().model_dump()
 
 
 def read_description(path: Path | None) -> dict[str, str]:
-    """The description in a JSON file, completed with defaults; the defaults alone if `path` is None."""
+    """Read the description in a JSON file, completed with defaults; None gives the defaults."""
     return dict(DEFAULTS) if path is None else read_document(path, Description).model_dump()
 
 
 def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
-    """The card of a working directory's model, as Markdown.
+    """Make the card of a working directory's model, as Markdown.
 
-    The step `heads` has been run; without the step `report` the card says which figures are missing. `description` has
-    every key of `DEFAULTS`.
+    The step `heads` has been run. If the step `report` has not been run, the card says which figures are missing.
+    `description` has every key of `DEFAULTS`.
     """
     cases, edition, preparation = read_cases(work), read_training_edition(work), read_preparation(work)
-    document, report, targets = read_cross_validation(work), _report(work), make_targets(edition)
+    document, report, targets = read_cross_validation(work), _read_report(work), make_targets(edition)
     centres = sorted(Counter(case.centre for case in cases).items())
     figures = format_table(
         ["", "Patients", "Held out", "At new centres"],
-        [*_mask_rows(work, edition, report), *(_head_row(one, document.targets[one.name], report) for one in targets)],
+        [
+            *_make_mask_rows(work, edition, report),
+            *(_make_head_row(target, document.targets[target.name], report) for target in targets),
+        ],
     )
     heads = read_heads(work)
-    shipped = [
-        _head(one, document.targets[one.name], heads.get(one.name), document.no_head.get(one.name)) for one in targets
-    ]
+    sections = []
+    for target in targets:
+        name = target.name
+        sections.append(_describe_head(target, document.targets[name], heads.get(name), document.no_head.get(name)))
     summary = [] if report is None else report["summary"]  # new centres, and images against simpler models
     return _CARD.substitute(
-        {key: _sentence(value) for key, value in description.items()},
+        {key: _make_sentence(value) for key, value in description.items()},
         name=escape_markdown(description["name"]),
         edition=edition.title,
         images="T2-weighted MR" if cases[0].is_mr else "FDG-PET/CT",
         patients=len(cases),
         centres=", ".join(f"{name} {count}" for name, count in centres),
         excluded=len(preparation.left_out),
-        known=", ".join(f"{name} {count}" for name, count in _known(cases, edition).items()),
-        training=_training(work),
-        postprocessing=_postprocessing(work),
+        known=", ".join(f"{name} {count}" for name, count in _count_known(cases, edition).items()),
+        training=_describe_training(work),
+        postprocessing=_describe_postprocessing(work),
         versions=", ".join(f"{name} {version}" for name, version in preparation.versions.items()),
         figures="\n\n".join([figures, *([NO_REPORT] if report is None else []), *filter(None, summary)]),
-        targets="\n\n".join(shipped),
+        targets="\n\n".join(sections),
     )
 
 
-def _sentence(text: str) -> str:
+def _make_sentence(text: str) -> str:
+    """Return the text in one line, with a capital letter at its start and a full stop at its end."""
     text = " ".join(text.split())
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) or not text else text + "."
 
 
-def _known(cases: Sequence[ReleaseCase], edition: Edition) -> dict[str, int]:
-    """Number of patients with a mask, with each outcome, event and rarer class, with a dose and each variable."""
+def _count_known(cases: Sequence[ReleaseCase], edition: Edition) -> dict[str, int]:
+    """Count the patients with a mask, with each outcome, event and rarer class, with a dose and with each variable."""
     counts = {"with_mask": sum(case.mask is not None for case in cases)}
     for answer in list_head_specs(edition):
         counts |= count_outcomes(answer, cases)
     counts["with_dose"] = sum(case.dose is not None for case in cases)
-    names = {one.key: one.name for one in edition.clinical if one.name != CENTRE}
-    known = {key: sum(case.patient.values.get(name) is not None for case in cases) for key, name in names.items()}
-    return {name.removeprefix("with_").replace("_", " "): count for name, count in (counts | known).items()}
+    for variable in edition.clinical:
+        if variable.name != CENTRE:
+            counts[variable.key] = sum(case.patient.values.get(variable.name) is not None for case in cases)
+    return {name.removeprefix("with_").replace("_", " "): count for name, count in counts.items()}
 
 
-def _training(work: WorkFolders) -> str:
-    if (existing := existing_networks(work)) is not None:
-        record = networks_record(existing)
+def _describe_training(work: WorkFolders) -> str:
+    if (existing := load_existing_networks(work)) is not None:
+        record = describe_networks(existing)
         return (
-            f"The networks are those of the package {record['name']} (sha256 of its manifest {record['sha256']}), "
-            f"trained on: {_sentence(record.get('training_data', 'not described'))} Their licence: "
-            f"{_sentence(record.get('licence', 'not stated'))} Only the heads were trained here, on features of the "
-            f"ensemble's masks. The figures below hold only if {CONDITION}. {_describe_pet_scale(work, existing.plans)}"
+            f"The networks come from the package {record['name']} (sha256 of its manifest {record['sha256']}), "
+            f"trained on: {_make_sentence(record.get('training_data', 'not described'))} Their licence: "
+            f"{_make_sentence(record.get('licence', 'not stated'))} Only the heads were trained here, on features of "
+            f"the ensemble's masks. The figures below hold only if {CONDITION}. "
+            f"{_describe_pet_scale(work, existing.plans)}"
         ).strip()
     splits, plan = read_splits(work), read_plan(work)
     networks, masks = " and ".join(plan.backbones), describe_masks(read_heads(work))
@@ -183,15 +190,16 @@ def _describe_pet_scale(work: WorkFolders, plans: Record) -> str:
     """Describe the normalisation of the PET in nnU-Net's plans; empty for networks of MR and custom networks."""
     configuration = plans["configurations"].get(CONFIGURATION, {})
     schemes = configuration.get("normalization_schemes", ())
-    statistics = plans.get(INTENSITIES, {}).get(str(PET), {})
     if read_cases(work)[0].channels != CHANNELS or len(schemes) != len(CHANNELS):
         return ""
-    if schemes[PET] == "CTNormalization":
+    number = configuration.get(CHANNEL_NUMBERS, list(range(len(CHANNELS)))).index(PET)
+    if schemes[number] == "CTNormalization":
+        statistics = plans[INTENSITIES][str(number)]
         low, high = (statistics[f"percentile_{name}"] for name in ("00_5", "99_5"))
         clipped = f"clipped to SUV {low:.2f} to {high:.2f}, " if high < UNREACHED_SUV else ""
         scale = f"minus {statistics['mean']:.2f}, divided by {statistics['std']:.2f}"
         return f"The networks see the PET on a fixed scale: SUV, {clipped}{scale}, as in the lesions of all patients."
-    if schemes[PET] == "ZScoreNormalization":
+    if schemes[number] == "ZScoreNormalization":
         return "The networks see the PET minus its mean, divided by its standard deviation in each image."
     return ""
 
@@ -207,8 +215,8 @@ def _describe_held_out_masks(folds: int, plan: NetworkPlan) -> str:
     )
 
 
-def _postprocessing(work: WorkFolders) -> str:
-    """The rules on the current masks, or why there are none."""
+def _describe_postprocessing(work: WorkFolders) -> str:
+    """Describe the rules for the current masks, or the reason why no rule is used."""
     record = load_current_record(work)
     if record is None or record.why_not:
         reason = "the step was not run on these masks" if record is None else record.why_not
@@ -217,8 +225,8 @@ def _postprocessing(work: WorkFolders) -> str:
     return f"Postprocessing: {', '.join(rules)}."
 
 
-def _report(work: WorkFolders) -> Record | None:
-    """`report.json`; None if it is absent or was made from other heads."""
+def _read_report(work: WorkFolders) -> Record | None:
+    """Read `report.json`; return None if it is absent or was made from other heads."""
     if not work.report_json.is_file():
         return None
     report: Record = read_json(work.report_json)
@@ -231,29 +239,33 @@ def _report(work: WorkFolders) -> Record | None:
     return report
 
 
-def _mask_rows(work: WorkFolders, edition: Edition, report: Record | None) -> list[list[object]]:
-    """The metrics of the out-of-fold masks; none for those of new centres."""
+def _make_mask_rows(work: WorkFolders, edition: Edition, report: Record | None) -> list[list[object]]:
+    """Make a row for each metric of the out-of-fold masks, which are not measured at new centres."""
     path = work.segmentation / METRICS_JSON
     if report is None or not path.is_file():
         return []
     scored, titles = read_json(path), list_mask_metric_titles(edition)
     patients = scored["cases"]["used"]
-    return [[title, patients, _estimate(scored["aggregates"][name]), "-"] for name, title in titles.items()]
+    return [[title, patients, _format_estimate(scored["aggregates"][name]), "-"] for name, title in titles.items()]
 
 
-def _head_row(target: Target, record: TargetRecord, report: Record | None) -> list[object]:
+def _make_head_row(target: Target, record: TargetRecord, report: Record | None) -> list[object]:
+    """Make the row of a head: its metric in the nested cross-validation and at new centres."""
     reported = {} if report is None else report[target.name]["models"].get("heads", {})
     nested, left_out = record.kinds.values()
     inside = reported.get("nested") or {"value": nested.get_metric(target.metric)}
     outside = vars(estimate_new_centres(left_out.by_centre.values()))
     if outside["value"] is None:
         outside = {"value": left_out.get_metric(target.metric)}
-    cells = ["-" if kind.why_not else _estimate(estimate) for kind, estimate in ((nested, inside), (left_out, outside))]
+    cells = [
+        "-" if kind.why_not else _format_estimate(estimate)
+        for kind, estimate in ((nested, inside), (left_out, outside))
+    ]
     return [f"{target.title}, {METRIC_TITLES[target.metric]}", len(record.patients), *cells]
 
 
-def _head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head: str | None) -> str:
-    """The kind of head, the meaning of its answers, and the figures that are missing, with the reason."""
+def _describe_head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head: str | None) -> str:
+    """Describe the kind of head, the meaning of its answers, and each missing figure with the reason."""
     if head is None:
         has_fallback = target.answer.fallback is not None
         instead = "its fallback is written" if has_fallback else "its task ends with an error"
@@ -269,7 +281,7 @@ def _head(target: Target, record: TargetRecord, head: HeadRecord | None, no_head
     return format_section(3, target.title, " ".join(filter(None, [shipped, *missing, describe_left_out(record, head)])))
 
 
-def _estimate(record: Record) -> str:
+def _format_estimate(record: Record) -> str:
     value, low, high = (record.get(name) for name in ("value", "ci95_low", "ci95_high"))
     if value is None:
         return "undefined"

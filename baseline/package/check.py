@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from baseline.package.options import lesion_numbers, parse_named_numbers
+from baseline.package.numbering import parse_lesion_numbers, parse_named_numbers, read_numbering
 from contract import labels
 from contract.code import Code
 from contract.errors import HecktorError, InputError
@@ -69,8 +69,8 @@ class ModelCheck:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the Dice of each case; 0 if each is at least `MIN_DICE`."""
-    arguments = _parser().parse_args(argv)
+    """Print the Dice of each case; return 0 if each Dice is at least `MIN_DICE`, otherwise 1."""
+    arguments = _make_parser().parse_args(argv)
     require_paths(arguments, "--package")
     require_folders(arguments, "--cases", "--nnunet-masks", "--code")
     Code.from_folders(arguments.code)
@@ -101,20 +101,19 @@ def check_model(check: ModelCheck) -> Iterator[CheckedCase]:
         HecktorError: A case has no mask of nnU-Net, a file cannot be read, or two grids differ.
     """
     from algorithm.case.cohort import find_nnunet_cases  # imports SimpleITK
-    from baseline.package.trained_order import read_trained_order  # imports torch
 
-    order = read_trained_order(_read_dataset(check.nnunet_masks), check.channels, check.lesions)
-    if "CT" not in order.channels:
+    numbering = read_numbering(_read_dataset(check.nnunet_masks), check.channels, check.lesions)
+    if "CT" not in numbering.channels:
         raise InputError("--cases", "images of a training that sees only the PET", "a training with the CT")
-    ct_number = order.channels["CT"]
+    ct_number = numbering.channels["CT"]
     # A training that sees only the CT has no PET among its images; the algorithm reads one next to the CT.
-    pet_number = order.channels.get("PET", ct_number + 1)
+    pet_number = numbering.channels.get("PET", ct_number + 1)
     cases = find_nnunet_cases(check.cases, check.cases, ct_number, pet_number)
     if not cases:
         expected = f"nnU-Net's names, CASE_{ct_number:04}.nii.gz for the CT"
         raise InputError("--cases", f"no cases in {check.cases.absolute()}", expected)
     masks = [_find_mask(check.nnunet_masks, case.patient_id) for case in cases]
-    yield from _compare(check, list(zip(cases, masks, strict=True)), order.lesions)
+    yield from _compare(check, list(zip(cases, masks, strict=True)), numbering.lesions)
 
 
 def _compare(
@@ -160,13 +159,13 @@ def _read_dataset(folder: Path) -> dict[str, Any]:
 
 
 def _find_mask(folder: Path, patient_id: str) -> Path:
-    """Find nnU-Net's mask of a case; raise `InputError` if there is none, or in two formats."""
+    """Find nnU-Net's mask of a case; raise `InputError` if it does not exist, or exists in two formats."""
     paths = [folder / f"{patient_id}{suffix}" for suffix in ONE_FILE_SUFFIXES]
     masks = [path for path in paths if path.is_file()]
     if len(masks) == 1:
         return masks[0]
-    found = f"{masks[0].name} and {masks[1].name}" if masks else f"no mask of {patient_id}"
-    raise InputError("--nnunet-masks", found, f"{patient_id}.nii.gz for each case of --cases")
+    actual = f"{masks[0].name} and {masks[1].name}" if masks else f"no mask of {patient_id}"
+    raise InputError("--nnunet-masks", actual, f"{patient_id}.nii.gz for each case of --cases")
 
 
 def _conclude(rows: Sequence[CheckedCase]) -> int:
@@ -174,7 +173,7 @@ def _conclude(rows: Sequence[CheckedCase]) -> int:
     values = [(value, row.patient_id, name) for row in rows for name, value in row.dice.items() if value is not None]
     if not values:
         raise HecktorError(
-            "--nnunet-masks", "no lesion in any mask", "a case with lesions, without which nothing is compared"
+            "--nnunet-masks", "no lesion in any mask", "a case with lesions, since nothing is compared without them"
         )
     lowest, patient_id, name = min(values)
     sys.stdout.write(f"lowest Dice {lowest:.4f}: {name} of {patient_id}; cases: {len(rows)}\n")
@@ -192,7 +191,7 @@ def _format_dice(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hecktor check-model",
         description="Compare the masks of a model package and of nnUNetv2_predict: the Dice of each case.",
@@ -212,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--labels",
-        type=lesion_numbers,
+        type=parse_lesion_numbers,
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels, if dataset.json has other names, as for `hecktor package`",
     )

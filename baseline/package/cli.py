@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from baseline.package.options import lesion_numbers, package_output, parse_named_numbers
+from baseline.package.numbering import parse_lesion_numbers, parse_named_numbers
 from baseline.work import require_nnunet_results
 from contract.code import Code
 from contract.editions import DEFAULT_EDITION
@@ -24,8 +25,8 @@ from contract.options import (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Convert nnU-Net's results into a model package."""
-    parser = _parser()
+    """Make a model package from nnU-Net's results, a custom network, or both; return the exit status."""
+    parser = _make_parser()
     arguments = parser.parse_args(argv)
     if not arguments.nnunet and not arguments.weights:
         parser.error("found no network, expected --nnunet, or --code and --weights, or all three")
@@ -39,9 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Code.from_folders(arguments.code)
     from baseline.package.assemble import PackageRequest, package_training  # torch takes seconds
 
-    options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}
-    # argparse gives lists for repeated options
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    options: dict[str, Any] = {}
+    for field in fields(PackageRequest):
+        value = getattr(arguments, field.name)
+        options[field.name] = tuple(value) if isinstance(value, list) else value  # a repeated option is a list
     with lock_output(arguments.output):
         packaged = package_training(PackageRequest(**options))
     for note in packaged.notes:
@@ -51,24 +53,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _require_heads(path: Path | None) -> None:
-    """Raise `HecktorError` for absent heads next to which those of `train heads --masks reference` lie."""
+    """Raise `HecktorError` if heads are absent, but exist for the reference masks (`train heads --masks reference`)."""
     if path is None or path.exists():
         return
-    others = path.parent / "reference_masks" / path.name
-    if others.is_file():
-        raise HecktorError("--heads", f"no such file: {path.absolute()}", f"{others}, fitted on the reference masks")
+    reference_heads = path.parent / "reference_masks" / path.name
+    if reference_heads.is_file():
+        expected = f"{reference_heads}, fitted on the reference masks"
+        raise HecktorError("--heads", f"no such file: {path.absolute()}", expected)
 
 
-def _fold(text: str) -> str:
+def parse_package_output(text: str) -> Path:
+    """Parse where to write a model package; raise `argparse.ArgumentTypeError` for an archive except `.tar.gz`."""
+    if text.lower().endswith((".tgz", ".tar", ".zip")):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME.tar.gz, or the name of a folder")
+    return Path(text)
+
+
+def _parse_fold(text: str) -> str:
     if text != "all" and not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}, expected a number or all")
     return text if text == "all" else str(int(text))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hecktor package",
-        description="Make a model package from a finished nnU-Net v2 training, a network of your own, or both.",
+        description="Make a model package from a finished nnU-Net v2 training, a custom network, or both.",
     )
     parser.add_argument(
         "--nnunet",
@@ -77,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="results folder DatasetXXX/Trainer__Plans__3d_fullres; may be repeated for an ensemble",
     )
-    add_code_option(parser, " with the network of --weights, or with that of --heads")
+    add_code_option(parser, " with the network of --weights, or for --heads")
     parser.add_argument(
         "--weights",
         type=Path,
@@ -86,9 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         help="folder with the weights of the network in --code; may be repeated, once for each fold",
     )
     parser.add_argument(
-        "--network", metavar="FOLDER:NAME", help="the network's class in --code (default: Network of the folder)"
+        "--network", metavar="FOLDER:NAME", help="class of the network in --code (default: Network of the folder)"
     )
-    parser.add_argument("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
+    parser.add_argument(
+        "--output", type=parse_package_output, required=True, help="model.tar.gz for upload, or a folder"
+    )
     heads = parser.add_mutually_exclusive_group(required=True)
     heads.add_argument("--heads", type=Path, help="JSON file with heads, such as heads.json of `hecktor train`")
     heads.add_argument(
@@ -101,18 +113,20 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="JSON file with postprocessing rules, such as postprocessing.json of `hecktor train`",
     )
-    _add_training(parser)
+    _add_training_options(parser)
     parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
-    add_edition_option(parser, f"that of the training of --heads, else {DEFAULT_EDITION}")
+    add_edition_option(parser, f"edition of the training of --heads, else {DEFAULT_EDITION}")
     parser.add_argument(
         "--task", help="task that the networks are for, in an edition whose tasks have different channels: mid-rt"
     )
     return parser
 
 
-def _add_training(parser: argparse.ArgumentParser) -> None:
+def _add_training_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe a finished nnU-Net training."""
-    parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)")
+    parser.add_argument(
+        "--folds", type=_parse_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)"
+    )
     parser.add_argument(
         "--checkpoint",
         choices=("final", "best"),
@@ -136,11 +150,11 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-checkpoint",
         action="store_true",
-        help="accept checkpoints that can run code, such as those of custom trainers",
+        help="accept checkpoints that can run code, such as checkpoints of custom trainers",
     )
     parser.add_argument(
         "--labels",
-        type=lesion_numbers,
+        type=parse_lesion_numbers,
         action="append",
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in the training, if dataset.json has other names; repeated as --channels",

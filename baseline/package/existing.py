@@ -1,4 +1,4 @@
-"""Networks of an existing model package in place of trained ones."""
+"""Networks of an existing model package, which a working directory uses instead of training its own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from contract.archives import unpack
 from contract.errors import HecktorError
 from contract.packages import MANIFEST, check_is_package, make_file_entry
 
-# Differences in mm below this come from rounding.
-_SAME_MM: Final = 1e-3
+# Smaller differences come from rounding.
+_MAX_ROUNDING_MM: Final = 1e-3
 CONDITION: Final = "none of these patients was among the networks' training patients"
 
 
@@ -27,19 +27,22 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
     A copy of another package is replaced; masks and features are then measured again.
 
     Args:
-        work: the working directory.
-        package: folder or `.tar.gz`.
-        spacing_mm: spacing (x, y, z) for which the release will be prepared; None takes that of `prepare.json`.
+        work: The working directory.
+        package: Folder or `.tar.gz`.
+        spacing_mm: Spacing (x, y, z) for which the release will be prepared; None takes the spacing of `prepare.json`.
+
+    Raises:
+        HecktorError: The working directory has its own networks, or the package does not fit its images.
     """
     if work.plan_json.is_file():
-        found = f"networks planned or trained in {work.root.name}"
-        raise HecktorError("--networks", found, "a working directory without `hecktor train plan`")
+        actual = f"networks planned or trained in {work.root.name}"
+        raise HecktorError("--networks", actual, "a working directory without `hecktor train plan`")
     check_is_package(package)
     spacing = spacing_mm or read_preparation(work).spacing_mm
     work.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=work.root) as scratch:
-        copy = _copied(package, Path(scratch) / "networks")
-        check_spacing(copy, spacing, given=spacing_mm is not None)
+        copy = _copy_package(package, Path(scratch) / "networks")
+        check_spacing(copy, spacing, is_from_option=spacing_mm is not None)
         current = work.networks / MANIFEST
         if current.is_file() and make_file_entry(current) == make_file_entry(copy.root / MANIFEST):
             return
@@ -48,39 +51,45 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
         copy.root.rename(work.networks)
 
 
-def existing_networks(work: WorkFolders) -> ModelPackage | None:
-    """The verified package whose networks the working directory uses; None if it trains its own."""
+def load_existing_networks(work: WorkFolders) -> ModelPackage | None:
+    """Load the package whose networks the working directory uses; return None if it trains its own networks."""
     return load_package(work.networks) if work.networks.is_dir() else None
 
 
-def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...], *, given: bool = False) -> None:
-    """Raise `HecktorError` unless images of this spacing (x, y, z) are what the package's networks expect.
+def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...], *, is_from_option: bool = False) -> None:
+    """Check that images of this spacing (x, y, z) are what the package's networks expect.
 
-    `given` is true if the spacing comes from `--spacing-mm`, false if it is that of the prepared images.
+    Args:
+        package: The networks.
+        spacing_mm: Spacing of the images.
+        is_from_option: Whether the spacing comes from `--spacing-mm`; otherwise the images are already prepared.
+
+    Raises:
+        HecktorError: The spacing differs.
     """
-    if np.allclose(spacing_mm, package.spacing_mm, rtol=0, atol=_SAME_MM):
+    if np.allclose(spacing_mm, package.spacing_mm, rtol=0, atol=_MAX_ROUNDING_MM):
         return
     images, networks = ([f"{step:g}" for step in steps] for steps in (spacing_mm, package.spacing_mm))
-    if given:
-        expected = f"{' '.join(networks)}, as of the networks of {package.manifest.name}"
+    if is_from_option:
+        expected = f"{' '.join(networks)}, the spacing of the networks of {package.manifest.name}"
         raise HecktorError("--spacing-mm", f"found {' '.join(images)}", expected)
-    found = f"found networks of {' x '.join(networks)} mm"
     expected = f"{' x '.join(images)} mm as the prepared images"
     action = f"prepare another working directory with --spacing-mm {' '.join(networks)}"
-    raise HecktorError(package.manifest.name, found, f"{expected}; {action}")
+    raise HecktorError(package.manifest.name, f"found networks of {' x '.join(networks)} mm", f"{expected}; {action}")
 
 
-def networks_record(package: ModelPackage) -> dict[str, Any]:
-    """Origin of the networks, for the manifest: the package, and what it tells of the training of its networks."""
+def describe_networks(package: ModelPackage) -> dict[str, Any]:
+    """Return the networks' origin for the manifest: the package, and what it states about their training."""
     manifest = package.manifest.as_json()
-    # A package that reused networks itself describes their training there.
+    # If the package took its networks from another package, this entry describes their training.
     source = manifest.get("networks_from", manifest)
     described = {key: source[key] for key in ("training", "training_data", "licence") if key in source}
     sha256 = make_file_entry(package.root / MANIFEST)["sha256"]
     return {"name": manifest["name"], "sha256": sha256, **described, "condition": CONDITION}
 
 
-def _copied(package: Path, target: Path) -> ModelPackage:
+def _copy_package(package: Path, target: Path) -> ModelPackage:
+    """Copy the files that the manifest lists, or unpack the archive; return the verified copy."""
     if package.is_dir():
         source = load_package(package)
         for name in (MANIFEST, *source.manifest.files):

@@ -69,7 +69,7 @@ def write_problems(folder: Path, problems: Sequence[Problem]) -> None:
 
 
 def as_json(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """Return records from which `Problem(**record)` restores the problems."""
+    """Return the problems as records; `Problem(**record)` restores a problem."""
     return [asdict(problem) for problem in problems]
 
 

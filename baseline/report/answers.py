@@ -105,8 +105,9 @@ def _write_masks(masks: Path, folder: Path, cases: Sequence[ReleaseCase]) -> Non
 
 
 def _write_probabilities(work: WorkFolders, folder: Path, case: ReleaseCase) -> None:
-    if not (stored := work.probabilities(case.patient_id)).is_file():  # the masks were given
-        raise OutputError("--probabilities", f"no {stored.name}", "networks: given masks have none")
+    if not (stored := work.probabilities(case.patient_id)).is_file():  # the masks come from a user
+        expected = "masks by the networks: other masks have no probabilities"
+        raise OutputError("--probabilities", f"no {stored.name}", expected)
     grid = read_header(image_path(work.raw, case, 0)).geometry
     with np.load(stored) as arrays:
         for name in ("gtvp", "gtvn"):

@@ -13,7 +13,7 @@ import numpy as np
 from baseline.heads.fitting import GIVEN_MASKS, read_heads
 from baseline.network.jobs import list_package_jobs
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
-from baseline.package.existing import existing_networks
+from baseline.package.existing import load_existing_networks
 from baseline.postprocessing.record import PostprocessingRecord
 from baseline.postprocessing.volumes import MIN_GAIN_DEVIATIONS
 from baseline.preparation import read_preparation
@@ -152,7 +152,7 @@ def _read_mask_sources(work: WorkFolders) -> set[str]:
 def collect_facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[str, str]:
     """Collect facts of the training by title; facts of networks and masks from elsewhere are left out."""
     splits, plan = read_splits(work), read_plan(work) if _has_trained(work) else None
-    if (package := existing_networks(work)) is not None:
+    if (package := load_existing_networks(work)) is not None:
         networks = f"from the package {package.manifest.name}"
     elif plan is not None:
         networks = f"{', '.join(plan.backbones)}; one for each of {len(splits.folds)} folds"

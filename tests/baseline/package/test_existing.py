@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.network.package import load_package
-from baseline.package.existing import CONDITION, existing_networks, networks_record, use_networks
+from baseline.package.existing import CONDITION, describe_networks, load_existing_networks, use_networks
 from baseline.package.export import PackageContents, export_folder
 from baseline.work import WorkFolders
 from contract.archives import pack
@@ -40,10 +40,10 @@ def test_a_folder_and_an_archive_give_the_same_copy(
         pack(package, tmp_path / "model.tar.gz")
     else:
         write_text(package / "notes.txt", "not listed")
-    assert existing_networks(work) is None
+    assert load_existing_networks(work) is None
     use_networks(work, tmp_path / "model.tar.gz" if packed else package, SPACING)
     assert files(work.networks) == files(tiny_package)
-    copy = existing_networks(work)
+    copy = load_existing_networks(work)
     assert copy is not None
     assert copy.root == work.networks
     assert [path.name for path in work.root.iterdir()] == ["networks"]
@@ -102,14 +102,14 @@ def test_what_is_no_package(work: WorkFolders, tmp_path: Path) -> None:
     ):
         with pytest.raises(ModelPackageError, match=message):
             use_networks(work, tmp_path / name, SPACING)
-    assert existing_networks(work) is None
+    assert load_existing_networks(work) is None
 
 
 def test_an_altered_copy_is_refused(work: WorkFolders, tiny_package: Path) -> None:
     use_networks(work, tiny_package, SPACING)
     write_text(work.networks / "plans.json", "{}")
     with pytest.raises(ModelPackageError, match=r"^plans\.json: 2 bytes"):
-        existing_networks(work)
+        load_existing_networks(work)
 
 
 def test_the_origin_of_networks_that_are_passed_on_twice(
@@ -119,7 +119,7 @@ def test_the_origin_of_networks_that_are_passed_on_twice(
     first = Path(shutil.copytree(tiny_package, tmp_path / "first"))
     described = {"training": {"patients": 160}, "training_data": "phantoms", "licence": "Apache-2.0"}
     sign_package(first, **described)
-    record = networks_record(load_package(first))
+    record = describe_networks(load_package(first))
     sha256 = make_file_entry(first / MANIFEST)["sha256"]
     assert record == {"name": "tiny", "sha256": sha256, **described, "condition": CONDITION}
     about = {
@@ -131,7 +131,7 @@ def test_the_origin_of_networks_that_are_passed_on_twice(
     }
     second = export_folder(tmp_path / "second", PackageContents(load_package(first), {}, about))
     sha256 = make_file_entry(second / MANIFEST)["sha256"]
-    assert networks_record(load_package(second)) == {
+    assert describe_networks(load_package(second)) == {
         "name": "second",
         "sha256": sha256,
         **described,

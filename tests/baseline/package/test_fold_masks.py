@@ -61,7 +61,7 @@ def test_a_training_on_all_patients_is_refused(prepared: tuple[WorkFolders, Path
     """nnU-Net validates `fold_all` on the patients that it was trained on."""
     (results / "fold_0").rename(results / "fold_all")
     shutil.rmtree(results / "fold_1")
-    with pytest.raises(HecktorError, match="found fold_all alone, expected numbered folds"):
+    with pytest.raises(HecktorError, match="found only fold_all, expected numbered folds"):
         heads(prepared[0], results)
 
 

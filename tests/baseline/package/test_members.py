@@ -11,7 +11,7 @@ from torch import nn
 
 from algorithm.network.networks import load_weights
 from baseline.network.checkpoint import Checkpoint
-from baseline.package.members import _write_fold
+from baseline.package.export import _write_weights
 from contract.errors import ModelPackageError
 
 
@@ -27,7 +27,9 @@ class SegResNet(nn.Module):
 
 def packaged(network: nn.Module, folder: Path) -> Path:
     checkpoint = Checkpoint("fold_0/checkpoint_final.pth", network.state_dict(), "", "", (), {}, {})
-    return folder / _write_fold(checkpoint, folder / "fold_0.safetensors", network)
+    path = folder / "fold_0.safetensors"
+    _write_weights(checkpoint, path, network)
+    return path
 
 
 def test_integers_are_packaged_exactly(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from algorithm import Predictor
 from algorithm.cli import main as predict_main
 from algorithm.network import tiles
-from algorithm.network.package import ONE_IMAGE, load_package
+from algorithm.network.package import INTENSITIES, ONE_IMAGE, load_package
 from algorithm.network.preprocessing import normalise
 from baseline.package.cli import main as package_main
 from contract.archives import unpack
@@ -165,7 +165,8 @@ def test_beside_nnunets_the_logits_are_averaged(tmp_path: Path, pair_package: Pa
     code, weights = write_model(tmp_path, change=('("PET", root_of_suv)', '("PET", (0, 25))'))
     own = loaded(packaged(tmp_path, code, weights), code)
     theirs = load_package(pair_package)
-    configurations = {**theirs.plans["configurations"], **own.plans["configurations"]}
+    image = {"normalization_schemes": theirs.configuration["normalization_schemes"], INTENSITIES: theirs.intensities}
+    configurations = {**theirs.plans["configurations"], "my_model:Network": {**own.configuration, **image}}
     names = ["3d_fullres", "my_model:Network"]
     manifest = theirs.manifest.model_copy(
         update={"fold_configurations": names, "folds": ["a", "b"], "average": "logits", "mirror_axes": []}

@@ -126,7 +126,9 @@ def test_probabilities_on_the_networks_grid(tmp_path: Path) -> None:
     """51 of 255 is 0.2. Masks that were given have none."""
     work = training(tmp_path, 0, (4.0, 3.0, 2.0, 1.0))
     coarse = Geometry((6, 5, 4), (8.0, 8.0, 12.0), (-24.0, -20.0, 0.0))
-    with pytest.raises(HecktorError, match=r"^--probabilities: no A-1\.npz, expected networks: given masks have none"):
+    with pytest.raises(
+        HecktorError, match=r"^--probabilities: no A-1\.npz, expected masks by the networks: other masks"
+    ):
         answers_of(work, tmp_path / "out", "--probabilities")
     assert not (tmp_path / "out").exists()
     for case in read_cases(work):

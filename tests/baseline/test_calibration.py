@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algorithm.conclude import _calibrate_dsc
-from baseline.package.calibration import compare_probabilities, fit_calibration
+from baseline.export import compare_probabilities, fit_calibration
 from contract.documents import parse_document
 from contract.errors import HecktorError
 from contract.packages import DscCalibration

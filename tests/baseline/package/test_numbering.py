@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from algorithm.network import tiles
 from algorithm.network.package import INTENSITIES, load_package
-from baseline.package.trained_order import TrainedOrder, read_trained_order
-from contract.errors import ModelPackageError
+from baseline.network.plans import NetworkPlan
+from baseline.network.starting_weights import load_starting_weights
+from baseline.package.numbering import Numbering, parse_lesion_numbers, read_numbering
+from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_dataset, edit_training, our_logits, package
 
@@ -53,7 +57,7 @@ def test_the_package_of_a_swapped_training_gives_its_answers(
 
 @pytest.mark.parametrize("swapped", ["plain"], indirect=True)
 def test_weights_and_plans_are_used_as_they_are(swapped: tuple[Path, Path], tmp_path: Path) -> None:
-    """Only `channels` and `labels` of the configuration differ from those of the same training in the usual order."""
+    """Only `channels` and `labels` of the configuration differ from those of the same training in the usual numbering."""
     source, target = swapped
     assert package(source, tmp_path / "source") == 0
     assert package(target, tmp_path / "target") == 0
@@ -63,6 +67,17 @@ def test_weights_and_plans_are_used_as_they_are(swapped: tuple[Path, Path], tmp_
     order = {"channels": [1, 0], "labels": [0, 2, 1]}
     assert {**in_order.plans, "configurations": {"3d_fullres": {**in_order.configuration, **order}}} == model.plans
     assert (model.channel_order_of(0), model.label_order_of(0)) == ((0, 1), (0, 2, 1))
+
+
+@pytest.mark.parametrize("swapped", ["plain"], indirect=True)
+def test_a_swapped_training_gives_no_starting_weights(swapped: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its first layer would see the PET as CT."""
+    assert package(swapped[1], tmp_path / "target") == 0
+    message = "--starting-weights: target: a network that sees PET, CT, expected channels in the order CT, PET"
+    with pytest.raises(HecktorError, match=f"^{message}"):
+        load_starting_weights(
+            nn.Conv3d(2, 3, 1), NetworkPlan(starting_weights=str(tmp_path / "target")), 0, "seg_layers"
+        )
 
 
 def different_channels(plans: Any) -> None:
@@ -96,27 +111,27 @@ def dataset(first: str = "CT", second: str = "PET", **lesions: int) -> dict[str,
     return {"channel_names": {"0": first, "1": second}, "labels": {"background": 0, **(lesions or {"x": 1, "y": 2})}}
 
 
-SWAPPED = TrainedOrder({"CT": 1, "PET": 0}, (2, 1))
+SWAPPED = Numbering({"CT": 1, "PET": 0}, (2, 1))
 
 
 def test_names_of_other_wording_need_the_option() -> None:
     swapped, in_order = {"CT": 1, "PET": 0}, {"CT": 0, "PET": 1}
-    assert read_trained_order(dataset("zscore", "zscore"), swapped, (2, 1)) == SWAPPED
-    order = read_trained_order(dataset("noNorm", "PT", GTVP=1, gtvn=2), in_order, None)
-    assert order == TrainedOrder(in_order, (1, 2))
-    assert (order.as_configuration(), order.as_json()) == ({}, {})
+    assert read_numbering(dataset("zscore", "zscore"), swapped, (2, 1)) == SWAPPED
+    numbering = read_numbering(dataset("noNorm", "PT", GTVP=1, gtvn=2), in_order, None)
+    assert numbering == Numbering(in_order, (1, 2))
+    assert (numbering.to_configuration(), numbering.to_manifest()) == ({}, {})
 
 
 def test_known_names_need_no_option() -> None:
     """PET 0 and CT 1, GTVn 1 and GTVp 2, in any case: the names say where each is."""
-    assert read_trained_order(dataset("pet", "CT", gtvn=1, GTVp=2), None, None) == SWAPPED
+    assert read_numbering(dataset("pet", "CT", gtvn=1, GTVp=2), None, None) == SWAPPED
 
 
 def test_a_training_may_lack_a_channel() -> None:
     """PET alone is the second of the two channels; the manifest has its number in the training."""
-    order = read_trained_order({**dataset(GTVp=1, GTVn=2), "channel_names": {"0": "PET"}}, None, None)
-    assert (order.channels, order.as_json()) == ({"PET": 0}, {"channels": {"PET": 0}})
-    assert order.as_configuration() == {"channels": [1]}
+    numbering = read_numbering({**dataset(GTVp=1, GTVn=2), "channel_names": {"0": "PET"}}, None, None)
+    assert (numbering.channels, numbering.to_manifest()) == ({"PET": 0}, {"channels": {"PET": 0}})
+    assert numbering.to_configuration() == {"channels": [1]}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +145,7 @@ def test_a_training_may_lack_a_channel() -> None:
 def test_options_that_contradict_the_names(channels: dict[str, int], lesions: tuple[int, ...], message: str) -> None:
     """One name is enough: the other channel and the other label have names of their own wording."""
     with pytest.raises(ModelPackageError) as error:
-        read_trained_order(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
+        read_numbering(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
     assert str(error.value) == message
 
 
@@ -158,7 +173,7 @@ def test_options_that_are_no_mapping(
 )
 def test_options_that_are_not_the_channels(channels: dict[str, int], expected: str) -> None:
     with pytest.raises(ModelPackageError, match=f"^--channels: {expected}"):
-        read_trained_order(dataset(), channels, None)
+        read_numbering(dataset(), channels, None)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +190,15 @@ def test_options_that_are_not_the_channels(channels: dict[str, int], expected: s
 )
 @pytest.mark.parametrize("key", ["channel_names", "modality"])
 def test_channel_n_is_file_n_whatever_its_key(names: dict[str, str], key: str) -> None:
-    """nnU-Net counts the entries and ignores their keys; numbers as keys give the order."""
+    """nnU-Net counts the entries and ignores their keys; numbers as keys give the numbering."""
     dataset = {key: names, "labels": {"background": 0, "GTVp": 1, "GTVn": 2}}
-    assert read_trained_order(dataset, {"CT": 0, "PET": 1}, None).channels == {"CT": 0, "PET": 1}
+    assert read_numbering(dataset, {"CT": 0, "PET": 1}, None).channels == {"CT": 0, "PET": 1}
     if set(names.values()) == {"CT", "PET"}:
-        assert read_trained_order(dataset, None, None).channels == {"CT": 0, "PET": 1}
+        assert read_numbering(dataset, None, None).channels == {"CT": 0, "PET": 1}
+
+
+def test_numbers_by_name() -> None:
+    assert parse_lesion_numbers("GTVn=3, GTVp=7") == (7, 3)
+    for text in ("GTVp=0,GTVn=1", "GTVp=2,GTVn=2", "GTVp=2", "GTVp=x,GTVn=1"):
+        with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}', expected GTVp=1,GTVn=2 or other"):
+            parse_lesion_numbers(text)
