@@ -6,7 +6,7 @@ comparable with a recurrence are the last patients of this order.
 
 The sum over pairs of w_i c_ij w_j for many rows of weights w is a product of matrices, w times the transposed scores c,
 whose column of each recurrence i is multiplied by w_i and added up. What does not depend on risks is computed once for
-all metrics and all teams that have the same follow-up and the same draws (`FollowUp.weigh`).
+all metrics and all teams that have the same follow-up and the same draws (`SharedFollowUp.weigh`).
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class PairBlock:
         return scores
 
 
-class FollowUp:
-    """The comparable pairs of a cohort, which are the same for the risks of all teams.
+class SharedFollowUp:
+    """Follow-up of a cohort with its comparable pairs, which metrics of all teams share.
 
     Args:
         times: Follow-up, shape (patients,).
@@ -118,7 +118,7 @@ class FollowUp:
         self.recurrences = self.order[events[self.order]]
         # Place in the order where the patients begin who are comparable with each recurrence.
         self._later_from = np.searchsorted(number[self.order], number[self.recurrences], side="right")
-        self._weighed: deque[WeighedFollowUp] = deque(maxlen=2)
+        self._remembered: deque[WeightedFollowUp] = deque(maxlen=2)
 
     def split_pairs(self, max_pairs: int) -> Iterator[PairBlock]:
         """Yield all comparable pairs in blocks of about `max_pairs`."""
@@ -131,18 +131,18 @@ class FollowUp:
             is_comparable = np.arange(first, n) >= later_from[:, None]
             yield PairBlock(rows, first, self.recurrences[rows], self.order[first:], is_comparable)
 
-    def weigh(self, weights: Floats) -> WeighedFollowUp:
+    def weigh(self, weights: Floats) -> WeightedFollowUp:
         """Return sums under each row of `weights`, shape (replicates, patients).
 
         The sums under the last two arrays that cannot be written are remembered: all metrics and teams use these draws.
         """
-        for weighed in self._weighed:
-            if weighed.weights is weights:
-                return weighed
-        weighed = WeighedFollowUp(self, weights)
+        for weighted in tuple(self._remembered):
+            if weighted.weights is weights:
+                return weighted
+        weighted = WeightedFollowUp(self, weights)
         if not weights.flags.writeable and weights.size <= _MAX_REMEMBERED_WEIGHTS:
-            self._weighed.append(weighed)
-        return weighed
+            self._remembered.append(weighted)
+        return weighted
 
     def sum_later(self, weights: Floats) -> Floats:
         """Return the sum of the weights of the patients who are comparable with each recurrence.
@@ -165,10 +165,10 @@ class FollowUp:
         return left
 
 
-class WeighedFollowUp:
+class WeightedFollowUp:
     """Case weights, shape (replicates, patients), and what follows from them without risks; computed when needed."""
 
-    def __init__(self, follow_up: FollowUp, weights: Floats) -> None:
+    def __init__(self, follow_up: SharedFollowUp, weights: Floats) -> None:
         self.weights = weights
         self._follow_up = follow_up
 
@@ -211,11 +211,11 @@ class WeighedFollowUp:
 
 
 @lru_cache(maxsize=8)
-def _share_follow_up(times: bytes, events: bytes) -> FollowUp:
-    return FollowUp(np.frombuffer(times, dtype=np.float64), np.frombuffer(events, dtype=np.bool_))
+def _share_follow_up(times: bytes, events: bytes) -> SharedFollowUp:
+    return SharedFollowUp(np.frombuffer(times, dtype=np.float64), np.frombuffer(events, dtype=np.bool_))
 
 
-def find_follow_up(times: Floats, events: Booleans) -> FollowUp:
+def find_follow_up(times: Floats, events: Booleans) -> SharedFollowUp:
     """Return the follow-up of a cohort; the cohorts of all teams with equal follow-up share one object."""
     return _share_follow_up(np.asarray(times, dtype=np.float64).tobytes(), np.asarray(events, dtype=np.bool_).tobytes())
 
@@ -260,13 +260,13 @@ class PairCounter:
         The weight of a pair is the product of its patients' weights. `earlier_weights`, of the same shape, replace the
         weights of the patient who recurred.
         """
-        weighed = self._follow_up.weigh(weights)
+        weighted = self._follow_up.weigh(weights)
         earlier = (weights if earlier_weights is None else earlier_weights)[:, self._follow_up.recurrences]
-        comparable = np.einsum("bi,bi->b", earlier, weighed.later)
+        comparable = np.einsum("bi,bi->b", earlier, weighted.later)
         concordant = np.zeros(len(weights))
         for block in self._follow_up.split_pairs(_MAX_PAIRS_IN_MEMORY):
             scores = block.score(self._risks, self._missing_score)
-            later = weighed.ordered[:, block.first_column :] @ scores.T
+            later = weighted.ordered[:, block.first_column :] @ scores.T
             concordant += np.einsum("bi,bi->b", earlier[:, block.rows], later)
         return PairSums(comparable, concordant)
 

@@ -124,8 +124,8 @@ def _number_components(reference: Booleans, predicted: Booleans, connectivity: i
 
 
 def _count_voxels(numbers: _Numbers) -> Integers:
-    """Count the voxels of each component by its number; the background has number 0."""
-    return np.bincount(numbers.ravel(), minlength=1)
+    """Count the voxels of each component by its number; the background, number 0, is not counted."""
+    return np.bincount(numbers[numbers > 0], minlength=1)
 
 
 def _count_untouched(

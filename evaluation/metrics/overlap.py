@@ -78,16 +78,16 @@ def _extent(profile: npt.NDArray[Any]) -> slice:
 
 
 def count_overlaps(reference: npt.NDArray[np.uint8], predicted: npt.NDArray[np.uint8], n_labels: int) -> list[Overlap]:
-    """Count the voxels of every label, background first, in one pass over two masks of the same shape, (z, y, x).
+    """Count the voxels of every label, background first, in two masks of the same shape, (z, y, x).
 
     `n_labels` is the number of labels with the background.
     """
-    pairs = reference.astype(np.uint8, copy=False) * np.uint8(n_labels) + predicted
-    joint = np.bincount(pairs.ravel(), minlength=n_labels**2).reshape(n_labels, n_labels)
-    return [
-        Overlap(int(joint[label, label]), int(joint[label].sum()), int(joint[:, label].sum()))
-        for label in range(n_labels)
-    ]
+    overlaps = []
+    for label in range(n_labels):
+        in_reference, in_prediction = reference == label, predicted == label
+        counted = (in_reference & in_prediction, in_reference, in_prediction)
+        overlaps.append(Overlap(*(int(np.count_nonzero(mask)) for mask in counted)))
+    return overlaps
 
 
 class OverlapScores(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -81,7 +81,7 @@ class RiskScorer:
 
     def _score_answer(self, answer: SubmittedAnswer, follow_up: FollowUp) -> RiskRow:
         risk = read_submitted_value(answer, read_risk)
-        return RiskRow(case=answer.case, error=risk.error, failed=risk.failed, risk=risk.value, **asdict(follow_up))
+        return RiskRow(case=answer.case, error=risk.error, failed=risk.failed, risk=risk.value, **vars(follow_up))
 
     def make_table(self, rows: Sequence[RiskRow]) -> RowTable:
         """Return rows that were just scored as columns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.concordance import FollowUp
+from evaluation.metrics.concordance import SharedFollowUp
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric, dynamic_auc_metric, uno_c_metric
 
 
@@ -80,8 +80,8 @@ def test_without_censoring_uno_is_harrell():
 
 def test_uncensored_before_by_hand():
     """Times 1 (recurrence), 2 (censored), 3, 4: of three at risk at 2 one is censored, so G is 2/3 from then on."""
-    weighed = FollowUp(np.array([1.0, 2, 3, 4]), np.array([True, False, True, False])).weigh(np.ones((1, 4)))
-    np.testing.assert_allclose(weighed.censoring_survival[0], [1, 1, 2 / 3, 2 / 3])
+    weighted = SharedFollowUp(np.array([1.0, 2, 3, 4]), np.array([True, False, True, False])).weigh(np.ones((1, 4)))
+    np.testing.assert_allclose(weighted.censoring_survival[0], [1, 1, 2 / 3, 2 / 3])
 
 
 def test_an_auc_without_cases_or_controls_does_not_exist():
