@@ -59,13 +59,21 @@ def test_a_checkpoint_on_a_full_disk(
     assert list(tmp_path.glob("*.pth")) == []
 
 
-def test_training_starts_from_a_checkpoint(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+def test_training_starts_from_a_checkpoint(
+    make_trainer: MakeTrainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The tensors that nnU-Net's own function copies, whose output layers start at random; of a SegResNet none fits."""
     from nnunetv2.run.load_pretrained_weights import load_pretrained_weights
 
     source, path = make_trainer(UNET), tmp_path / "checkpoint.pth"
     source.save_checkpoint(str(path))
     ours, theirs = make_trainer(UNET.with_options(starting_weights=str(path)), fold=1), make_trainer(UNET, fold=1)
+    printed = capsys.readouterr().out
+    assert re.search(
+        r"fold 1 \(unet\): starting weights of checkpoint\.pth: tensors taken: \d+ of encoder, \d+ of decoder; random at "
+        r"the start: heads; not taken: \d+ tensors, such as decoder\.seg_layers",
+        printed,
+    )
     load_pretrained_weights(theirs.network, str(path))
     own = theirs.network.state_dict()
     for name, tensor in ours.network.state_dict().items():
