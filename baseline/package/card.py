@@ -22,7 +22,7 @@ from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, describe_l
 from baseline.network.plans import UNREACHED_SUV, NetworkPlan, read_plan
 from baseline.package.existing import CONDITION, describe_networks, load_existing_networks
 from baseline.postprocessing.record import load_current_record
-from baseline.postprocessing.volumes import list_mask_metric_titles
+from baseline.postprocessing.rules import list_mask_metric_titles
 from baseline.preparation import read_preparation, read_training_edition
 from baseline.release.cases import ReleaseCase, count_outcomes, list_head_specs, read_cases
 from baseline.release.splits import read_splits

@@ -20,7 +20,7 @@ from baseline.postprocessing.record import (
     PostprocessingRecord,
     is_recorded,
 )
-from baseline.postprocessing.volumes import (
+from baseline.postprocessing.rules import (
     MaskCohort,
     PatientLesions,
     assemble_counts,

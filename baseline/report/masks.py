@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from algorithm.case.inputs import Notices
-from baseline.postprocessing.volumes import find_mask_task, list_mask_metric_titles
+from baseline.postprocessing.rules import find_mask_task, list_mask_metric_titles
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.editions import AnswerSpec, Edition, parse_edition, write_edition_file

@@ -15,7 +15,7 @@ from baseline.network.jobs import list_package_jobs
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.package.existing import load_existing_networks
 from baseline.postprocessing.record import PostprocessingRecord
-from baseline.postprocessing.volumes import MIN_GAIN_DEVIATIONS
+from baseline.postprocessing.rules import MIN_GAIN_DEVIATIONS
 from baseline.preparation import read_preparation
 from baseline.release.splits import read_splits
 from baseline.report.masks import COLOUR, NETWORK, WorstCase

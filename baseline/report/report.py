@@ -12,7 +12,7 @@ from baseline.heads.fitting import read_heads
 from baseline.heads.models.targets import make_targets
 from baseline.heads.record import load_cross_validation, read_cross_validation
 from baseline.postprocessing.record import load_current_record
-from baseline.postprocessing.volumes import list_mask_metric_titles
+from baseline.postprocessing.rules import list_mask_metric_titles
 from baseline.preparation import read_preparation, read_training_edition
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from algorithm.masks.postprocessing import LesionMeasures
-from baseline.postprocessing.volumes import LesionTable, MaskCohort, PatientLesions, fit_rules, make_mask_score
+from baseline.postprocessing.rules import LesionTable, MaskCohort, PatientLesions, fit_rules, make_mask_score
 from baseline.release.splits import Splits
 from contract.editions import load_edition
 from contract.packages import NO_RULES

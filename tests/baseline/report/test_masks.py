@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline.postprocessing.volumes import list_mask_metric_titles
+from baseline.postprocessing.rules import list_mask_metric_titles
 from baseline.release.cases import ReleaseCase
 from baseline.report.masks import analyse_recall, draw_worst_cases, mean_dsc, score_masks, write_mask_edition
 from baseline.work import WorkFolders

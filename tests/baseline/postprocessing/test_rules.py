@@ -13,8 +13,7 @@ import pytest
 
 from algorithm.masks.postprocessing import LesionMeasures, apply_rules
 from baseline.postprocessing.record import SCORE
-from baseline.postprocessing.step import fit_record, measure_patient, read_images, read_logits
-from baseline.postprocessing.volumes import (
+from baseline.postprocessing.rules import (
     LesionTable,
     MaskCohort,
     PatientLesions,
@@ -24,6 +23,7 @@ from baseline.postprocessing.volumes import (
     fit_rules,
     make_mask_score,
 )
+from baseline.postprocessing.step import fit_record, measure_patient, read_images, read_logits
 from baseline.release.cases import ReleaseCase, label_path
 from baseline.work import WorkFolders
 from contract import labels
