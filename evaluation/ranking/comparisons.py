@@ -82,17 +82,19 @@ def _list_pairs(
 ) -> list[TeamPair]:
     """Return the entries of all ordered pairs; `gains` tells why a p is NaN."""
     names = list(results.teams)
-    values_of = {name: values.tolist() for name, values in {**figures, "p": p}.items()}
     places = list(permutations(range(len(names)), 2))
-    tested = [(a, b) for a, b in places if not math.isnan(values_of["p"][a][b])]
-    corrected = dict(zip(tested, holm(np.array([p[place] for place in tested])).tolist(), strict=True))
+    first, second = np.array(places, dtype=np.intp).reshape(-1, 2).T
+    corrected = p[first, second]
+    is_tested = ~np.isnan(corrected)
+    corrected[is_tested] = holm(corrected[is_tested])
+    columns = {name: _to_finite(values[first, second]) for name, values in {**figures, "p": p}.items()}
+    columns["p_holm"] = _to_finite(corrected)
     entries = []
-    for place in places:
-        a, b = place
-        optional: dict[str, Any] = {name: _to_finite(values[a][b]) for name, values in values_of.items()}
-        if gains is not None and place not in corrected:
+    for place, is_pair_tested, numbers in zip(places, is_tested, zip(*columns.values(), strict=True), strict=True):
+        optional: dict[str, Any] = dict(zip(columns, numbers, strict=True))
+        if gains is not None and not is_pair_tested:
             optional["without_p"] = _explain_missing_p(gains, place)
-        entries.append(TeamPair(team=names[a], than=names[b], p_holm=corrected.get(place), **optional))
+        entries.append(TeamPair(team=names[place[0]], than=names[place[1]], **optional))
     return entries
 
 
@@ -104,9 +106,10 @@ def _explain_missing_p(gains: PairedGains, place: tuple[int, int]) -> str:
     return f"{TOO_FEW_DIFFER}: {0.0 if np.isnan(df) else df:.1f} degrees of freedom"
 
 
-def _to_finite(value: float) -> float | None:
+def _to_finite(values: Floats) -> list[float | None]:
+    """Return the values with None in place of infinite and undefined values."""
     # The sum with zero turns -0.0 into 0.0.
-    return value + 0.0 if math.isfinite(value) else None
+    return [value if math.isfinite(value) else None for value in (values + 0.0).tolist()]
 
 
 def orient(metric: MetricProfile, values: Floats) -> Floats:

@@ -15,7 +15,7 @@ from evaluation.metrics.overlap import WeightedMetric
 from evaluation.results.board import Leaderboard
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import MeasuredAnswer, join_metrics, list_counted_cases, select_weighted_sums
-from evaluation.rows.mask import flatten_row, flatten_table
+from evaluation.rows.mask import flatten_row
 
 
 @dataclass(frozen=True)
@@ -105,18 +105,13 @@ class TaskResults:
     def rows_of(self, team: str, answer: str) -> Sequence[Mapping[str, Any]]:
         """Return a team's rows of one answer with one level of keys (`evaluation.rows.mask.flatten_row`)."""
         if (team, answer) not in self._flat_rows:
-            measured = self.answers.get(team, {}).get(answer)
-            if measured is not None and measured.profile.answer.kind == "mask":
-                rows = flatten_table(measured.table)
-            else:
-                stored = self.all[team].rows_of(answer, several=self.profile.has_several_answers)
-                rows = [flatten_row(row) for row in stored]
-            self._flat_rows[team, answer] = rows
+            rows = self.all[team].rows_of(answer, several=self.profile.has_several_answers)
+            self._flat_rows[team, answer] = list(map(flatten_row, rows))
         return self._flat_rows[team, answer]
 
     @cached_property
     def _flat_rows(self) -> dict[tuple[str, str], Sequence[Mapping[str, Any]]]:
-        """The rows by team and answer that `rows_of` has made so far."""
+        """The rows by team and answer that `rows_of` has flattened so far."""
         return {}
 
     def options_of(self, team: str, answer: str) -> Mapping[str, Any]:

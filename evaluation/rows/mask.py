@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
+from functools import cache
+from operator import le
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, InstanceOf
@@ -36,9 +38,15 @@ class LesionPair(RowPart):
         return getattr(self, name)
 
 
-def _are_listed(pairs: Sequence[Any], reference: Sequence[int], predicted: Sequence[int]) -> bool:
+def _are_listed(
+    pairs_of_rows: Sequence[Sequence[Any]], references: Sequence[Sequence[int]], predictions: Sequence[Sequence[int]]
+) -> bool:
     """Return whether the sizes of both lesions of each pair are listed."""
-    return all(pair["reference"] < len(reference) and pair["predicted"] < len(predicted) for pair in pairs)
+    return all(
+        pair["reference"] < len(reference) and pair["predicted"] < len(predicted)
+        for pairs, reference, predicted in zip(pairs_of_rows, references, predictions, strict=True)
+        for pair in pairs
+    )
 
 
 class LesionRow(RowPart):
@@ -65,7 +73,7 @@ class LesionRow(RowPart):
     RULES: ClassVar[tuple[RowRule, ...]] = (
         RowRule(
             ("reference_voxels", "dsc"),
-            lambda sizes, scores: len(sizes) == len(scores),
+            lambda sizes, scores: list(map(len, sizes)) == list(map(len, scores)),
             "as many sizes as DSCs of lesions",
         ),
         RowRule(
@@ -79,7 +87,9 @@ _SURFACE_BOUNDS: Final = {metric.key: metric.bounds[1] for metric in surfaces.SU
 
 def _make_surface_rule(key: str, largest: float) -> RowRule:
     return RowRule(
-        ("values",), lambda values: values[key] is None or values[key] <= largest, f"{key} of at most {largest:g}"
+        ("values",),
+        lambda rows: all(values[key] is None or values[key] <= largest for values in rows),
+        f"{key} of at most {largest:g}",
     )
 
 
@@ -96,7 +106,7 @@ class SurfaceRow(RowPart):
     RULES: ClassVar[tuple[RowRule, ...]] = (
         RowRule(
             ("values",),
-            lambda values: values.keys() == {metric.key for metric in surfaces.SURFACE_METRICS},
+            lambda rows: all(values.keys() == _SURFACE_BOUNDS.keys() for values in rows),
             f"a value for each of {', '.join(_SURFACE_BOUNDS)}",
         ),
         *(_make_surface_rule(key, largest) for key, largest in _SURFACE_BOUNDS.items()),
@@ -138,7 +148,9 @@ class LabelRow(RowPart):
     RULES: ClassVar[tuple[RowRule, ...]] = (
         RowRule(
             ("intersection_voxels", "reference_voxels", "predicted_voxels"),
-            lambda intersection, reference, predicted: intersection <= min(reference, predicted),
+            lambda intersections, references, predictions: all(
+                map(le, intersections, map(min, references, predictions))
+            ),
             "at most the voxels of either mask in the intersection",
         ),
     )
@@ -162,10 +174,13 @@ class MaskRow(ScoredRow):
         *ScoredRow.RULES,
         RowRule(
             ("error", "gtvp.predicted_voxels", "gtvn.predicted_voxels"),
-            lambda error, gtvp, gtvn: error is None or gtvp == gtvn == 0,
+            lambda errors, gtvp, gtvn: all(
+                error is None or volumes == (0, 0)
+                for error, volumes in zip(errors, zip(gtvp, gtvn, strict=True), strict=True)
+            ),
             "no predicted voxel beside an error",
         ),
-        RowRule(("gtvn.lesions",), lambda lesions: lesions is not None, "the lesions of GTVn"),
+        RowRule(("gtvn.lesions",), lambda lesions: None not in lesions, "the lesions of GTVn"),
     )
 
     @property
@@ -287,38 +302,35 @@ def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
             flat[key] = value
             continue
         for part, content in value.items():
-            if part == "lesions" and content is not None:
-                flat |= {f"{key}_lesions_{name}": figure for name, figure in content.items()}
-            elif part == "surface" and content is not None:
-                flat |= {f"{key}_surface": content["state"]}
-                flat |= {f"{key}_{name}": figure for name, figure in content["values"].items()}
-            elif part not in ("lesions", "surface"):
-                flat[f"{key}_{part}"] = content
-                if part.endswith("_voxels"):
-                    flat[f"{key}_{part.removesuffix('voxels')}mm3"] = content * row["voxel_volume_mm3"]
+            if part == "lesions":
+                for name, figure in (content or {}).items():
+                    flat[_name_figure(key, name, "lesions_").key] = figure
+            elif part == "surface":
+                if content is not None:
+                    flat[_name_figure(key, part).key] = content["state"]
+                    for name, figure in content["values"].items():
+                        flat[_name_figure(key, name).key] = figure
+            else:
+                names = _name_figure(key, part)
+                flat[names.key] = content
+                if names.volume_key:
+                    flat[names.volume_key] = content * row["voxel_volume_mm3"]
     return flat
 
 
-def flatten_table(table: RowTable) -> list[dict[str, Any]]:
-    """Return the rows of masks as `flatten_row` does, several times faster; figures that a row lacks are None."""
-    columns: dict[str, Sequence[Any]] = {}
-    for name, values in table.columns.items():
-        label, _, part = name.partition(".")
-        if not part:
-            if label not in LABELS:
-                columns[name] = values
-        elif part == "surface.values":
-            for metric in surfaces.SURFACE_METRICS:
-                columns[f"{label}_{metric.key}"] = [None if value is None else value[metric.key] for value in values]
-        elif part == "surface.state":
-            columns[f"{label}_surface"] = values
-        elif part not in ("lesions", "surface"):
-            key = f"{label}_{part.replace('.', '_')}"
-            columns[key] = values
-            if part.endswith("_voxels") and not part.startswith("lesions."):
-                volumes_mm3 = table.numbers(name) * table.numbers("voxel_volume_mm3")
-                columns[f"{key.removesuffix('voxels')}mm3"] = volumes_mm3.tolist()
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+class _FigureNames(NamedTuple):
+    """Keys of a figure of a label and of its volume in mm3, which is empty for other figures than voxel counts."""
+
+    key: str
+    volume_key: str
+
+
+@cache
+def _name_figure(label: str, name: str, prefix: str = "") -> _FigureNames:
+    """Return the keys of a figure in flat rows; all rows share them, since forming the texts takes most of the time."""
+    key = f"{label}_{prefix}{name}"
+    is_volume = name.endswith("_voxels") and not prefix
+    return _FigureNames(key, f"{key.removesuffix('voxels')}mm3" if is_volume else "")
 
 
 @dataclass(frozen=True)

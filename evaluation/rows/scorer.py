@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
@@ -36,7 +37,9 @@ class ScoredRow(RowPart):
 
     RULES: ClassVar[tuple[RowRule, ...]] = (
         RowRule(
-            ("failed", "error"), lambda failed, error: error is not None or not failed, "the error of a failed case"
+            ("failed", "error"),
+            lambda failed, errors: None not in compress(errors, failed),
+            "the error of a failed case",
         ),
     )
 
@@ -45,7 +48,9 @@ def make_prediction_rule(name: str) -> RowRule:
     """Make the rule that a row has either this prediction or an error."""
     return RowRule(
         (name, "error"),
-        lambda prediction, error: (prediction is None) != (error is None),
+        lambda predictions, errors: all(
+            (prediction is None) != (error is None) for prediction, error in zip(predictions, errors, strict=True)
+        ),
         "a prediction, or the error why there is none",
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, compress
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 
@@ -27,7 +27,7 @@ class RowRule:
 
     Attributes:
         fields: Names of the fields; `gtvp.predicted_voxels` is a field of the nested object `gtvp`.
-        holds: Takes the values of these fields and returns whether the row follows the rule.
+        holds: Takes the columns of these fields and returns whether all rows follow the rule.
         expected: Words for the message about a row that breaks the rule.
     """
 
@@ -44,7 +44,7 @@ class RowPart(Document):
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
         for rule in self.RULES:
-            if not rule.holds(*(attrgetter(name)(self) for name in rule.fields)):
+            if not rule.holds(*([attrgetter(name)(self)] for name in rule.fields)):
                 raise ValueError(rule.expected)
         return self
 
@@ -103,7 +103,7 @@ def _read_objects(model: type[RowPart], rows: Sequence[Mapping[str, Any]]) -> di
         if field.exclude:
             continue
         try:
-            values = [row[name] for row in rows]
+            values = list(map(itemgetter(name), rows))
             n_keys += len(rows)
         except KeyError:
             if field.is_required():
@@ -123,7 +123,7 @@ def _read_objects(model: type[RowPart], rows: Sequence[Mapping[str, Any]]) -> di
     if sum(map(len, rows)) != n_keys:
         raise ValueError("a key that is no field")
     for rule in model.RULES:
-        if not all(map(rule.holds, *(columns[name] for name in rule.fields))):
+        if not rule.holds(*(columns[name] for name in rule.fields)):
             raise ValueError(rule.expected)
     return columns
 

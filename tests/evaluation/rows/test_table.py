@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from contract.errors import HecktorError
 from evaluation.editions.profile import load_profile
 from evaluation.rows.classes import ClassRow
-from evaluation.rows.mask import MaskRow, flatten_row, flatten_table
+from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 from evaluation.rows.table import RowTable, read_table
 
@@ -115,14 +115,6 @@ def test_selected_rows_are_the_rows_of_a_smaller_table(is_selected):
     rows = VALID[ClassRow]
     selected = [row for row, is_kept in zip(rows, is_selected, strict=True) if is_kept]
     assert read_table(ClassRow, rows).select(is_selected) == read_table(ClassRow, selected)
-
-
-def test_a_table_of_masks_has_the_flat_rows_of_its_rows():
-    flat_rows = flatten_table(read_table(MaskRow, VALID[MaskRow]))
-    for flat, expected in zip(flat_rows, map(flatten_row, VALID[MaskRow]), strict=True):
-        assert {key: flat[key] for key in expected} == expected
-        assert all(flat[key] is None or key == "failed" for key in flat.keys() - expected.keys())
-    assert flatten_table(read_table(MaskRow, [])) == []
 
 
 def test_numbers_of_null_are_nan():
