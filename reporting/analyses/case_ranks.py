@@ -119,13 +119,16 @@ def _compute_concordant_fractions(table: AnswerRows) -> Floats:
     return fractions
 
 
-def analyse_case_ranks(results: TaskResults) -> list[Analysis]:
-    """Show the ranks over the cases as a heat map, and each value as a podium plot; a single team has neither."""
+def analyse_case_ranks(results: TaskResults, *, with_cases: bool = True) -> list[Analysis]:
+    """Show the ranks over the cases as a heat map, and with single cases each value as a podium plot.
+
+    A single team has neither.
+    """
     continuous = [
         score for score in compute_case_scores(results) if score.name != "correct" and len(score.table.names) > 1
     ]
     heat_maps = [_show_rank_counts(continuous)] if continuous else []
-    return [*heat_maps, *(_show_podium(score) for score in continuous)]
+    return [*heat_maps, *(_show_podium(score) for score in continuous if with_cases)]
 
 
 def _show_rank_counts(scores: Sequence[CaseScores]) -> Analysis:

@@ -28,33 +28,43 @@ from reporting.analyses.survival import analyse_survival
 from reporting.analyses.tables import collect_rows
 
 
-def analyse_task(results: TaskResults) -> list[Analysis]:
-    """Analyse the leaderboard of one task, the rows of each answer, and groups of patients."""
+def analyse_task(results: TaskResults, *, with_cases: bool = True) -> list[Analysis]:
+    """Analyse the leaderboard of one task, the rows of each answer, and groups of patients.
+
+    Args:
+        results: The results of the task.
+        with_cases: Whether to compute the analyses that show single patients.
+    """
     return [
         *analyse_ranked_metrics(results),
         *analyse_stability(results),
         *analyse_significance(results),
-        *analyse_case_ranks(results),
-        *(analysis for answer in results.task.answers for analysis in analyse_answer(results, answer)),
+        *analyse_case_ranks(results, with_cases=with_cases),
+        *(
+            analysis
+            for answer in results.task.answers
+            for analysis in analyse_answer(results, answer, with_cases=with_cases)
+        ),
         *analyse_groups(results),
         *analyse_unranked_metrics(results),
     ]
 
 
-def analyse_answer(results: TaskResults, answer: AnswerSpec) -> list[Analysis]:
+def analyse_answer(results: TaskResults, answer: AnswerSpec, *, with_cases: bool = True) -> list[Analysis]:
     """Analyse the rows of one answer; results written with `--no-rows` have no such analyses."""
+    if answer.kind != "mask" and not with_cases:
+        return []  # A reader could infer outcomes or classes of single patients.
     table = collect_rows(results, answer)
     if answer.kind == "mask":
         factors = find_influences(table, results.scans)
         return [
             *summarise_teams(table),
-            *summarise_cases(table),
-            *find_failed_cases(table),
+            *([*summarise_cases(table), *find_failed_cases(table)] if with_cases else ()),
             *find_primaries(table),
             *count_lesions(table),
             *analyse_lesions(table),
             *(compute_binned_dsc(table, factor) for factor in factors if factor.fills_bins),
-            *(compute_case_medians(table, factor) for factor in factors),
+            *(compute_case_medians(table, factor) for factor in factors if with_cases),
             *correlate_dsc(table, factors, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy import stats
 
 from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.metrics.survival import DAYS_PER_YEAR
@@ -70,6 +69,8 @@ def kaplan_meier(days: Floats, events: Booleans) -> SurvivalCurve | None:
     """Estimate the curve at each recurrence and each end of follow-up; None without patients."""
     if not days.size:
         return None
+    from scipy import stats  # takes a second to import; a report of masks does not need it
+
     estimate = stats.ecdf(stats.CensoredData(days[events], right=days[~events])).sf
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # the interval at 1 and 0 is undefined
         interval: Any = estimate.confidence_interval(0.95, method="log-log")
@@ -112,6 +113,8 @@ def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
     """
     if group.all() or not group.any():
         return None
+    from scipy import stats
+
     inside, outside = (
         stats.CensoredData(days[members & events], right=days[members & ~events]) for members in (group, ~group)
     )

@@ -139,9 +139,9 @@ class AnswerRows:
 
     def numbers(self, key: str) -> Floats:
         """Return one figure of every row, shape (teams, cases); NaN where it is absent or null."""
-        return np.array([[_read_number(row, key) for row in rows] for rows in self.rows], dtype=np.float64).reshape(
-            len(self.names), len(self.cases)
-        )
+        values = [[None if row is None else row.get(key) for row in rows] for rows in self.rows]
+        # NumPy reads None as NaN.
+        return np.array(values, dtype=np.float64).reshape(len(self.names), len(self.cases))
 
     def reference(self, key: str) -> Floats:
         """Return a figure of the reference, which all teams share, shape (cases,); NaN where no team has it."""

@@ -54,7 +54,7 @@ def _write_report(options: argparse.Namespace, page: Path) -> int:
     results = add_groups(results, options.groups)
     sys.stderr.writelines(f"warning: task {task.task.number}: {NOT_CHECKED}\n" for task in results if task.is_unchecked)
     colours = assign_colours(list_teams(results))
-    analyses = _compute_analyses(results, options.compare)
+    analyses = _compute_analyses(results, options.compare, with_cases=options.cases)
     requests, picture_notes = _plan_pictures(options, profile, results, masks)
     pictures = _write_pictures(requests, page, options.workers) if options.cohort is not None else []
     if options.figures is not None:
@@ -91,12 +91,15 @@ def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> No
             raise HecktorError(option, "found without --cohort", "both")
 
 
-def _compute_analyses(results: Sequence[TaskResults], compared: Sequence[str]) -> dict[str, list[Analysis]]:
+def _compute_analyses(
+    results: Sequence[TaskResults], compared: Sequence[str], *, with_cases: bool
+) -> dict[str, list[Analysis]]:
     """Compute the analyses of each task by its key, and the analyses of several tasks.
 
     Args:
         results: The results of each task.
         compared: Two teams whose cases are compared; empty for the first two teams of each task.
+        with_cases: Whether to compute the analyses that show single patients.
     """
     from reporting.analyses.case_ranks import compare_two, find_pair
     from reporting.analyses.pipeline import analyse_task
@@ -104,7 +107,10 @@ def _compute_analyses(results: Sequence[TaskResults], compared: Sequence[str]) -
     from reporting.report.page import BETWEEN_TASKS
 
     pair = find_pair(results, compared)
-    analyses = {task.key: [*compare_two(task, pair), *analyse_task(task)] for task in results}
+    analyses = {
+        task.key: [*(compare_two(task, pair) if with_cases else ()), *analyse_task(task, with_cases=with_cases)]
+        for task in results
+    }
     return {**analyses, BETWEEN_TASKS: compare_tasks(results)}
 
 

@@ -209,8 +209,8 @@ def _list_warnings(results: TaskResults, *, with_cases: bool) -> list[str]:
 
     Without cases, warnings that name patients are only counted.
     """
-    patients = frozenset() if with_cases else _collect_patients(results)
-    warnings = {team: _hide_names(metrics.warnings, patients) for team, metrics in results.teams.items()}
+    pattern = None if with_cases else _compile_names(_collect_patients(results))
+    warnings = {team: _hide_names(metrics.warnings, pattern) for team, metrics in results.teams.items()}
     shared = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()
     lines = [NOT_CHECKED] if results.is_unchecked else []
     lines += [f"all teams: {text}" for text in sorted(shared)]
@@ -242,13 +242,19 @@ def _collect_patients(results: TaskResults) -> frozenset[str]:
     return frozenset(names)
 
 
-def _hide_names(lines: Sequence[str], patients: frozenset[str]) -> list[str]:
-    """Replace the lines that name patients by their number."""
+def _compile_names(patients: frozenset[str]) -> re.Pattern[str] | None:
+    """Compile the pattern that finds the names of patients in a text; return None if there is no patient."""
     if not patients:
-        return list(lines)
+        return None
     # Longer names come first, so that a name is found before a name that it starts with.
     names = "|".join(re.escape(name) for name in sorted(patients, key=len, reverse=True))
-    pattern = re.compile(rf"(?<!\w)(?:{names})(?!\w)")
+    return re.compile(rf"(?<!\w)(?:{names})(?!\w)")
+
+
+def _hide_names(lines: Sequence[str], pattern: re.Pattern[str] | None) -> list[str]:
+    """Replace the lines that name patients by their number; without a pattern return all lines."""
+    if pattern is None:
+        return list(lines)
     public = [line for line in lines if not pattern.search(line)]
     count = len(lines) - len(public)
     if count == 0:

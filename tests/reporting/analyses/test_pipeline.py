@@ -57,7 +57,10 @@ def check(analyses: list[Analysis]) -> set[str]:
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_every_edition(challenge, edition: str, task: str) -> None:
-    names = check(analyse_task(challenge(edition, task, cases=20)))
+    results = challenge(edition, task, cases=20)
+    analyses = analyse_task(results)
+    names = check(analyses)
+    assert analyse_task(results, with_cases=False) == [one for one in analyses if not one.shows_patients]
     assert {"metrics", "rank-stability", "significance", "centres"} <= names
     prefix = "segmentation-" if edition == "hecktor2026" else ""
     if task in {"segmentation", "combined"}:
