@@ -360,7 +360,7 @@ def _describe_masks_of_heads(request: PackageRequest, entry: dict[str, Any]) -> 
 def _note_normalisation(
     trainings: Sequence[_Training], custom: CustomMember | None, normalised_over: str
 ) -> tuple[str, ...]:
-    """Return a note that says from which part of a scan mean and spread are taken, if a scheme needs them."""
+    """Return a note on the part of a scan that gives mean and spread, if a scheme needs them."""
     schemes = [scheme for training in trainings for scheme in training.configuration["normalization_schemes"]]
     if custom is not None:
         schemes += [channel.normalisation for channel in custom.declaration.channels]

@@ -285,11 +285,11 @@ def _merge_plans(members: Sequence[EnsembleMember | CustomMember]) -> tuple[dict
 
 def _add_configuration(configurations: dict[str, Any], name: str, configuration: Mapping[str, Any]) -> str:
     """Add a configuration and return its name, with a number if another configuration has the name."""
-    numbered = (f"{name}_{number}" for number in itertools.count(2))
-    for candidate in itertools.chain([name], numbered):
-        if configurations.setdefault(candidate, configuration) == configuration:
-            return candidate
-    raise AssertionError("the names are endless")
+    candidate, number = name, 1
+    while configurations.setdefault(candidate, configuration) != configuration:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
 
 
 def _build_without_memory(configuration: Mapping[str, Any], channels: int) -> nn.Module | None:
