@@ -1,4 +1,7 @@
-"""Entry point of `scripts/bench`: measure all stages, or with `--peers` compare the evaluation with other packages."""
+"""Entry point of `scripts/bench`: measure all stages.
+
+`--peers` compares the evaluation with other packages, `--heads` the heads with other models.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import peers
 
         return peers.main(arguments[1:])
+    if arguments[:1] == ["--heads"]:
+        from benchmarks import heads
+
+        return heads.main(arguments[1:])
     from benchmarks import stages
 
     return stages.main(arguments)

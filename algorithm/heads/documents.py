@@ -1,4 +1,4 @@
-"""Prediction heads as documents of three kinds: linear models, custom, and ensembles of both.
+"""Prediction heads as documents: linear models, forests, custom heads, and ensembles of these.
 
 A head gives each patient one score, such as a log partial hazard or a logit, or one score for each of its classes, of
 which only the order has a meaning.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Protocol, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from pydantic import (
 )
 
 from algorithm.heads.parts import Calibration, Number, PositiveNumber, Survival
+from algorithm.heads.trees import MAX_TREES, Forest, Tree
 from contract.documents import Document, Text, check_texts, parse_document
 from contract.errors import ModelPackageError
 
@@ -60,10 +62,10 @@ class SinglePatient:
         return np.array([[self.features.get(name) for name in features]], dtype=np.float64)
 
 
-class Term(Document):
-    """One feature's contribution to each score: `weight * clip((transform(value) - mean) / sd)`.
+class ScaledFeature(Document):
+    """One feature in training standard deviations: `clip((transform(value) - mean) / sd)`.
 
-    `weights` holds one weight for each score of the head; `fill`, the training median, replaces a missing value.
+    `fill`, the training median, replaces a missing value.
     """
 
     feature: str
@@ -71,12 +73,27 @@ class Term(Document):
     fill: Number
     mean: Number
     sd: PositiveNumber
-    weights: Annotated[tuple[Number, ...], Field(min_length=1)]
 
     def standardise(self, values: Floats) -> Floats:
         """Express values of the feature, shape (n,), NaN if missing, in training standard deviations, clipped."""
         known = np.where(np.isfinite(values), values, self.fill)
         return np.clip((transform_values(known, self.transform) - self.mean) / self.sd, -CLIP_SD, CLIP_SD)
+
+
+class Term(ScaledFeature):
+    """The contribution of one feature to each score: its standardised value times the score's weight.
+
+    `weights` holds one weight for each score of the head.
+    """
+
+    weights: Annotated[tuple[Number, ...], Field(min_length=1)]
+
+
+def standardise_features(features: Sequence[ScaledFeature], patients: Patients) -> Floats:
+    """Make the matrix of standardised values, shape (patients, features)."""
+    values = patients.values([feature.feature for feature in features])
+    columns = [feature.standardise(column) for feature, column in zip(features, values.T, strict=True)]
+    return np.asarray(columns, dtype=np.float64).reshape(len(features), len(values)).T
 
 
 def transform_values(values: Floats, transform: Transform) -> Floats:
@@ -113,8 +130,8 @@ class _Head(Document):
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 
-    def missing(self, _features: Features) -> tuple[Term, ...]:
-        """Return the terms whose feature is missing, so that their `fill` is used; each feature once."""
+    def missing(self, _features: Features) -> tuple[ScaledFeature, ...]:
+        """Return the features that are missing, so that their `fill` is used; each feature once."""
         return ()
 
     def unavailable(self, _features: Features) -> tuple[str, ...]:
@@ -155,8 +172,53 @@ class LinearHead(_Head):
         """Return the names of the features, each once."""
         return tuple(dict.fromkeys(term.feature for term in self.terms))
 
-    def missing(self, features: Features) -> tuple[Term, ...]:
+    def missing(self, features: Features) -> tuple[ScaledFeature, ...]:
         return tuple({term.feature: term for term in self.terms if features.get(term.feature) is None}.values())
+
+
+class ForestHead(_Head):
+    """The mean of decision trees on standardised features, one score.
+
+    Attributes:
+        scale: What the score is, such as a martingale residual.
+        inputs: The features by their numbers in the trees.
+        trees: The trees.
+    """
+
+    kind: Literal["forest"] = "forest"
+    scale: Text
+    inputs: Annotated[tuple[ScaledFeature, ...], Field(min_length=1)]
+    trees: Annotated[tuple[Tree, ...], Field(min_length=1, max_length=MAX_TREES)]
+
+    @model_validator(mode="after")
+    def _splits_its_inputs(self) -> Self:
+        highest = max(max(tree.features) for tree in self.trees)
+        if highest >= len(self.inputs):
+            raise ValueError(f"numbers of the {len(self.inputs)} inputs in the trees, not {highest}")
+        if len(set(self.features)) < len(self.inputs):
+            raise ValueError("different features in the inputs")
+        return self
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return no classes: a forest has one score."""
+        return ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Return the names of the features."""
+        return tuple(scaled.feature for scaled in self.inputs)
+
+    def scores(self, patients: Patients, _faults: Faults | None = None) -> Floats:
+        """Return the means of the trees, shape (patients,), always finite."""
+        return self._forest.predict(standardise_features(self.inputs, patients))
+
+    @cached_property
+    def _forest(self) -> Forest:
+        return Forest.from_trees(self.trees)
+
+    def missing(self, features: Features) -> tuple[ScaledFeature, ...]:
+        return tuple(scaled for scaled in self.inputs if features.get(scaled.feature) is None)
 
 
 class CustomHead(_Head):
@@ -219,16 +281,20 @@ def _check_classes(classes: Sequence[str]) -> None:
 
 
 class Expert(Document):
-    """One head of an ensemble; `mean` and `sd` standardise its scores."""
+    """One head of an ensemble with its weight; `mean` and `sd` standardise its scores.
+
+    The experts of older packages have no weights, which means equal weights.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     mean: Number
     sd: PositiveNumber
-    head: Annotated[LinearHead | CustomHead, Field(discriminator="kind")]
+    weight: PositiveNumber = 1.0
+    head: Annotated[LinearHead | ForestHead | CustomHead, Field(discriminator="kind")]
 
 
 class EnsembleHead(_Head):
-    """Several heads whose standardised scores are averaged, with several classes class by class.
+    """Several heads, whose score is the weighted mean of standardised scores; with several classes class by class.
 
     All classes of an expert share its mean and standard deviation, so that the order of its classes stays as it is.
     """
@@ -260,7 +326,9 @@ class EnsembleHead(_Head):
         return tuple(dict.fromkeys(name for expert in self.experts for name in expert.head.features))
 
     def scores(self, patients: Patients, faults: Faults | None = None) -> Floats:
-        """Return the mean of (score - mean) / sd over the available experts, shape (patients,) or (patients, classes).
+        """Return the weighted mean of (score - mean) / sd over the available experts.
+
+        The shape is (patients,) or (patients, classes).
 
         An expert that fails, as user code may, is left out, and its fault is added to `faults`.
 
@@ -277,13 +345,14 @@ class EnsembleHead(_Head):
                     problems.append(problem)
                     is_used[:] = False
                 else:
-                    total = total + np.where(is_used[:, None] if self.classes else is_used, values, 0.0)
-        count = used.sum(0)
-        if problems and (faults is None or not count.all()):
+                    is_added = is_used[:, None] if self.classes else is_used
+                    total = total + np.where(is_added, expert.weight * values, 0.0)
+        if problems and (faults is None or not used.any(0).all()):
             raise problems[0]
         if faults is not None:
             faults += problems
-        return np.asarray(total / (count[:, None] if self.classes else count), dtype=np.float64)
+        weight = np.array([expert.weight for expert in self.experts]) @ used
+        return np.asarray(total / (weight[:, None] if self.classes else weight), dtype=np.float64)
 
     def _available(self, patients: Patients) -> npt.NDArray[np.bool_]:
         """Return which experts, shape (experts, patients), have a known feature or need none; else all of them."""
@@ -295,14 +364,14 @@ class EnsembleHead(_Head):
         used = self._available(SinglePatient(features))[:, 0]
         return tuple(expert.name for expert, is_used in zip(self.experts, used, strict=True) if not is_used)
 
-    def missing(self, features: Features) -> tuple[Term, ...]:
+    def missing(self, features: Features) -> tuple[ScaledFeature, ...]:
         left_out = self.unavailable(features)
         experts = [expert for expert in self.experts if expert.name not in left_out]
         return tuple({term.feature: term for expert in experts for term in expert.head.missing(features)}.values())
 
 
-Head = Annotated[LinearHead | CustomHead | EnsembleHead, Field(discriminator="kind")]
-_MODELS: Final = {"linear": LinearHead, "custom": CustomHead, "ensemble": EnsembleHead}
+Head = Annotated[LinearHead | ForestHead | CustomHead | EnsembleHead, Field(discriminator="kind")]
+_MODELS: Final = {"linear": LinearHead, "forest": ForestHead, "custom": CustomHead, "ensemble": EnsembleHead}
 
 
 def read_head(content: Any, name: str) -> Head:
@@ -314,7 +383,7 @@ def read_head(content: Any, name: str) -> Head:
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in _MODELS:
         actual = f"found kind {kind!r:.40}" if isinstance(content, dict) else f"found {content!r:.40}"
-        raise ModelPackageError(name, actual, "a head of kind linear, custom or ensemble")
+        raise ModelPackageError(name, actual, "a head of kind linear, forest, custom or ensemble")
     check_texts(content, name, ModelPackageError)
     model: Any = _MODELS[kind]
     head: Head = parse_document(content, model, name, error=ModelPackageError)

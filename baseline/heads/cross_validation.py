@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.documents import CustomHead, EnsembleHead, Head
+from algorithm.heads.documents import CustomHead, EnsembleHead, ForestHead, Head
 from baseline.cache import map_items
 from baseline.heads.cohort import (
     Flags,
@@ -28,9 +28,9 @@ from baseline.heads.cohort import (
     make_outcome_rows,
 )
 from baseline.heads.models.classes import compute_class_trends, predict_classes
-from baseline.heads.models.ensemble import CandidateEnsemble, compute_scale, fit_ensemble, make_ensemble
+from baseline.heads.models.ensemble import CandidateEnsemble, compute_scale, fit_ensemble, select_ensemble
 from baseline.heads.models.kinds import ClassRule, Target, with_families
-from baseline.heads.models.selection import Family, fill_scores, make_centre_folds, select_candidates
+from baseline.heads.models.selection import Family, fill_scores, make_centre_folds
 from baseline.heads.record import (
     FORMAT_VERSION,
     KINDS,
@@ -134,10 +134,7 @@ def predict_held_out(
     for held_out in outer:
         train, rest = _drop_patients(cohort, held_out), cohort.pick(held_out)
         target.check(train, 2)
-        candidates = select_candidates(
-            train, target.select_families(train), target.make_folds(train, rng), target.selection_metric, rng
-        )
-        ensemble = make_ensemble(target, train, candidates)
+        ensemble = select_ensemble(target, train, rng)
         head = target.complete_head(fit_ensemble(ensemble, train, rng), train, ensemble.scores, rng)
         values = head.scores(rest)
         mean, sd = compute_scale(ensemble.scores) if target.answer.kind == "risk" else (0.0, 1.0)
@@ -301,15 +298,17 @@ def compute_coefficients(head: Head) -> dict[str, float]:
     """Compute the weight of each feature.
 
     For more than two classes it is the change of the weight from one class to the next. For an ensemble it is the
-    weight of the linear experts in the mean. A custom head has no weights.
+    weight of the linear experts in the mean. Forests and custom heads have no weights.
     """
-    if isinstance(head, CustomHead):
+    if isinstance(head, CustomHead | ForestHead):
         return {}
     weights: dict[str, float] = {}
     if isinstance(head, EnsembleHead):
+        total = sum(expert.weight for expert in head.experts)
         for expert in head.experts:
+            share = expert.weight / total / expert.sd
             for feature, weight in compute_coefficients(expert.head).items():
-                weights[feature] = weights.get(feature, 0.0) + weight / expert.sd / len(head.experts)
+                weights[feature] = weights.get(feature, 0.0) + share * weight
     elif head.classes:
         return compute_class_trends(head)
     else:

@@ -25,9 +25,9 @@ from baseline.heads.cohort import (
     make_feature_table,
     mark_possible_classes,
 )
-from baseline.heads.models.ensemble import ExpertRecord, fit_ensemble, make_ensemble
+from baseline.heads.models.ensemble import ExpertRecord, fit_ensemble, select_ensemble
 from baseline.heads.models.kinds import Target, with_families
-from baseline.heads.models.selection import find_unused_features, select_candidates
+from baseline.heads.models.selection import find_unused_features
 from baseline.release.cases import ReleaseCase, list_head_specs
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
@@ -127,9 +127,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
         MetricError: Fewer than two patients have the scarcer outcome.
     """
     target.check(cohort, 2)
-    folds = target.make_folds(cohort, rng)
-    candidates = select_candidates(cohort, target.select_families(cohort), folds, target.selection_metric, rng)
-    ensemble = make_ensemble(target, cohort, candidates)
+    ensemble = select_ensemble(target, cohort, rng)
     if notice := target.find_slope_problem(cohort, ensemble.scores):
         LOGGER.warning("head %s: %s", target.name, notice)
     head = target.complete_head(fit_ensemble(ensemble, cohort, rng, is_shipped=True), cohort, ensemble.scores, rng)

@@ -18,7 +18,7 @@ from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 
 # Heads of another version are outdated.
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
 # Both kinds of cross-validation by their keys in `cross_validation.json`.
 KINDS: Final = {"nested": "nested cross-validation", "leave_one_centre_out": "leave one centre out"}
 METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced accuracy"}

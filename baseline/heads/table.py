@@ -16,9 +16,18 @@ from baseline.heads.cross_validation import compute_coefficients, cross_validate
 from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import fit_logistic, fit_multinomial, predict_classes
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
+from baseline.heads.models.forest import fit_class_forest, fit_risk_forest
 from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs
-from baseline.heads.models.selection import MIN_SCARCE_FOR_ALL, RIDGE, SIGNS, Family
+from baseline.heads.models.selection import (
+    FOREST,
+    MIN_SCARCE_FOR_ALL,
+    MIN_SCARCE_FOR_FOREST,
+    RIDGE,
+    SIGNS,
+    Family,
+    FitSettings,
+)
 from baseline.heads.models.terms import Transforms, use_unchanged
 from baseline.heads.record import CrossValidation
 from baseline.heads.record import summarise_heads as metrics_summary
@@ -137,6 +146,29 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         HecktorError: A column is absent or unusable; the message names the first bad row.
         MetricError: There are too few events or too few patients of the rarer class.
     """
+    head_target, cohort = make_table_cohort(
+        frame, time=time, event=event, target=target, centre=centre, features=features
+    )
+    custom_code = Code.from_folders(code)
+    custom = CustomHeads(custom_code, custom_code.find_classes(HEAD))
+    head_target = with_custom_heads(head_target, custom)
+    custom_code.check_used()
+    fitted = fit_target(head_target, cohort, np.random.default_rng(seed))
+    document = cross_validate_targets([(head_target, cohort)], seed, {}, jobs)
+    used = tuple(map(str, cohort.features.columns))
+    return FittedTable(head_target, used, fitted, document, len(frame), head_target.count_scarce(cohort))
+
+
+def make_table_cohort(
+    frame: pd.DataFrame,
+    *,
+    time: str | None = None,
+    event: str | None = None,
+    target: str | None = None,
+    centre: str | None = None,
+    features: Sequence[str] | None = None,
+) -> tuple[Target, HeadCohort]:
+    """Make target and cohort of a table; `fit_table` documents the arguments and errors."""
     time, event, target, centre = (None if name is None else str(name) for name in (time, event, target, centre))
     features = None if features is None else [str(name) for name in features]
     outcome = [name for name in (time, event, target) if name is not None]
@@ -158,14 +190,7 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         classes, outcomes = _read_classes(frame, str(target))
         answer = ClassSpec(**_make_declaration("class"), classes=classes, columns={"class": str(target)})
     centres = None if centre is None else tuple(map(str, _read_column(frame, centre, "a centre in each row")))
-    cohort = _make_cohort(frame, used, centres, outcomes)
-    custom_code = Code.from_folders(code)
-    custom = CustomHeads(custom_code, custom_code.find_classes(HEAD))
-    head_target = with_custom_heads(_make_target(answer, use_unchanged(used)), custom)
-    custom_code.check_used()
-    fitted = fit_target(head_target, cohort, np.random.default_rng(seed))
-    document = cross_validate_targets([(head_target, cohort)], seed, {}, jobs)
-    return FittedTable(head_target, tuple(used), fitted, document, len(frame), head_target.count_scarce(cohort))
+    return _make_target(answer, use_unchanged(used)), _make_cohort(frame, used, centres, outcomes)
 
 
 def _with_text_names(frame: pd.DataFrame, used: Sequence[str] | None) -> pd.DataFrame:
@@ -255,11 +280,15 @@ def _make_declaration(kind: str) -> dict[str, Any]:
 
 
 def _make_target(answer: AnswerSpec, transforms: Transforms) -> Target:
+    def make_forest(fit: FitSettings) -> Family:
+        return Family("forest", fit, FOREST, transforms, min_scarce=MIN_SCARCE_FOR_FOREST)
+
     if answer.kind == "risk":
-        signs = Family("signs", fit_signs, SIGNS, transforms, min_scarce=MIN_SCARCE_FOR_ALL)
         cox = Family("Cox", fit_cox, RIDGE, transforms, fit_shipped=fit_shipped_cox)
-        return RiskTarget(answer, "risk", (cox, signs), {}, (), with_dose=False)
+        signs = Family("signs", fit_signs, SIGNS, transforms, min_scarce=MIN_SCARCE_FOR_ALL)
+        return RiskTarget(answer, "risk", (cox, signs, make_forest(fit_risk_forest)), {}, (), with_dose=False)
     if answer.is_binary:
-        return BinaryTarget(answer, "class", (Family("logistic", fit_logistic, RIDGE, transforms),), {}, (), False)
+        families = (Family("logistic", fit_logistic, RIDGE, transforms), make_forest(fit_class_forest))
+        return BinaryTarget(answer, "class", families, {}, (), with_dose=False)
     family = Family("multinomial", fit_multinomial, RIDGE, transforms)
     return ManyClassesTarget(answer, "class", (family,), {}, (), with_dose=False)

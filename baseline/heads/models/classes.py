@@ -85,6 +85,28 @@ def fit_logistic(
     return heads
 
 
+def find_operating_point(positive: Flags, scores: Floats, rng: np.random.Generator) -> float:
+    """Find the threshold midway between the stable threshold and the point where both classes are equally likely.
+
+    The second point does not follow single patients, so that the threshold varies less.
+    """
+    stable = find_stable_threshold(positive, scores, rng)
+    return (stable + find_balanced_point(positive, scores, stable)) / 2
+
+
+def find_balanced_point(positive: Flags, scores: Floats, default: float) -> float:
+    """Find the score at which a class has the probability that it has among the training patients.
+
+    If both classes were equally frequent, its probability there would be 0.5. The point lies within the scores;
+    `default` stands in for scores that do not rise with the class.
+    """
+    calibration = fit_platt(positive, scores)
+    if calibration.slope <= MIN_SLOPE:
+        return default
+    prevalence = np.log(positive.sum() / (~positive).sum())
+    return float(np.clip((prevalence - calibration.offset) / calibration.slope, scores.min(), scores.max()))
+
+
 def find_stable_threshold(positive: Flags, scores: Floats, rng: np.random.Generator) -> float:
     """Compute the median of the best thresholds over bootstrap samples of each class.
 

@@ -1,14 +1,14 @@
-"""Equal-weight ensemble of candidates on one scale, and the head that it becomes.
+"""Weighted ensemble of candidates on one scale, and the head that it becomes.
 
-All candidates take part, because models with few features win on some cohorts and models with all features on others.
-For stages only the candidates near the best one take part (`Target.select_experts`). The choice uses only the folds of
-the selection, so that the outer folds of a nested cross-validation stay unseen.
+All candidates with skill take part, because models with few features win on some cohorts and models with all features
+on others. They are weighted by their skill (`Target.weigh_candidates`). The weights come only from the folds of the
+selection, so that the outer folds of a nested cross-validation stay unseen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,22 +16,23 @@ import numpy as np
 from algorithm.heads.documents import NEVER, EnsembleHead, Expert, Head, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.models.kinds import Target
-from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit
+from baseline.heads.models.selection import Candidate, Setting, refit, select_candidates
 from baseline.heads.models.terms import get_scaling, with_weights
 from contract.documents import Document
 
 # Fraction of the largest score: a smaller standard deviation is the rounding of a constant.
 _MIN_RELATIVE_SD: Final = 1e-9
-# Name, mean and standard deviation of the scores, and head.
-NamedExpert = tuple[str, float, float, SingleHead]
+# Reason in the name of a head on clinical variables that replaces an ensemble without skill.
+NO_SKILL: Final = "because no other model was better than chance"
 
 
 class ExpertRecord(Document):
-    """Name, setting and selection metric of an expert."""
+    """Name, setting, selection metric and share of an expert; heads of older versions have no share."""
 
     name: str
     setting: Mapping[str, float]
     metric: float
+    weight: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,32 @@ class CandidateEnsemble:
     Attributes:
         tried: Selection metric of each candidate.
         experts: Candidates that take part.
+        weights: Share of each expert; the sum is 1.
         scales: Mean and standard deviation of each expert's out-of-fold scores.
         slope: Factor that turns the mean of the standardised scores into a log partial hazard; 1 for classes.
         scores: Out-of-fold scores of the ensemble.
         metric: Selection metric of the ensemble.
+        reason: Reason for a head on clinical variables only; empty if the candidates have skill.
     """
 
     tried: dict[str, float]
     experts: tuple[Candidate, ...]
+    weights: tuple[float, ...]
     scales: tuple[tuple[float, float], ...]
     slope: float
     scores: Floats
     metric: float
+    reason: str = ""
 
     @property
     def name(self) -> str:
-        names = " + ".join(expert.name for expert in self.experts)
-        return f"mean of {names}" if len(self.experts) > 1 else names
+        names = [expert.name for expert in self.experts]
+        if len(names) == 1:
+            return f"{names[0]}, {self.reason}" if self.reason else names[0]
+        if len(set(self.weights)) == 1:
+            return f"mean of {' + '.join(names)}"
+        shares = [f"{name} ({weight:.0%})" for name, weight in zip(names, self.weights, strict=True)]
+        return f"weighted mean of {' + '.join(shares)}"
 
     @property
     def setting(self) -> Setting:
@@ -67,22 +77,48 @@ class CandidateEnsemble:
     @property
     def records(self) -> tuple[ExpertRecord, ...]:
         return tuple(
-            ExpertRecord(name=expert.name, setting=expert.setting, metric=expert.metric) for expert in self.experts
+            ExpertRecord(name=expert.name, setting=expert.setting, metric=expert.metric, weight=weight)
+            for expert, weight in zip(self.experts, self.weights, strict=True)
         )
 
 
-def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:
-    """Make the ensemble of the target's experts, or of only the best candidate if there are fewer than two experts."""
+def select_ensemble(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
+    """Select the settings of the target's families over the folds of the selection, and weigh the families.
+
+    If no family is better than chance, the target's fallback family is the only expert.
+    """
+    families, folds = target.select_families(cohort), target.make_folds(cohort, rng)
+    candidates = select_candidates(cohort, families, folds, target.selection_metric, rng)
+    fallback = target.fallback_family
+    if fallback is None or any(target.weigh_candidates(candidates, cohort)):
+        return make_ensemble(target, cohort, candidates)
+    [candidate] = select_candidates(cohort, [fallback], folds, target.selection_metric, rng)
     tried = {candidate.name: candidate.metric for candidate in candidates}
-    experts = target.select_experts(candidates, cohort)
-    if len(experts) < 2:
+    return replace(make_single_ensemble(candidate, tried), reason=NO_SKILL)
+
+
+def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:
+    """Make the ensemble of the candidates with a weight, or of only the best candidate if there are fewer than two."""
+    tried = {candidate.name: candidate.metric for candidate in candidates}
+    weight_of = zip(candidates, target.weigh_candidates(candidates, cohort), strict=True)
+    weighted = [(candidate, weight) for candidate, weight in weight_of if weight > 0]
+    if len(weighted) < 2:
         best = max(candidates, key=lambda candidate: candidate.metric)  # the first of equally good candidates
-        return CandidateEnsemble(tried, (best,), ((0.0, 1.0),), 1.0, best.scores, best.metric)
+        return make_single_ensemble(best, tried)
+    experts = tuple(expert for expert, _ in weighted)
+    total = sum(weight for _, weight in weighted)
+    weights = tuple(weight / total for _, weight in weighted)
     scales = tuple(compute_scale(expert.scores) for expert in experts)
     standardised = [(expert.scores - mean) / sd for expert, (mean, sd) in zip(experts, scales, strict=True)]
-    scores = np.mean(standardised, axis=0)
+    scores = np.asarray(np.average(standardised, axis=0, weights=weights), dtype=np.float64)
     slope = target.estimate_slope(cohort, scores) or 1.0
-    return CandidateEnsemble(tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores))
+    metric = target.selection_metric(cohort, scores)
+    return CandidateEnsemble(tried, experts, weights, scales, slope, slope * scores, metric)
+
+
+def make_single_ensemble(expert: Candidate, tried: dict[str, float]) -> CandidateEnsemble:
+    """Make the ensemble of one expert, whose scores keep their scale."""
+    return CandidateEnsemble(tried, (expert,), (1.0,), ((0.0, 1.0),), 1.0, expert.scores, expert.metric)
 
 
 def compute_scale(scores: Floats) -> tuple[float, float]:
@@ -105,47 +141,42 @@ def fit_ensemble(
     ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator, *, is_shipped: bool = False
 ) -> Head:
     """Fit the ensemble on the whole cohort; `is_shipped` marks the head of the package."""
-    heads = {expert.name: refit(cohort, expert, rng, is_shipped=is_shipped) for expert in ensemble.experts}
+    heads = [refit(cohort, expert, rng, is_shipped=is_shipped) for expert in ensemble.experts]
     if len(heads) < 2:
-        return heads[ensemble.experts[0].name]
-    scales = [(mean, sd / ensemble.slope) for mean, sd in ensemble.scales]
-    return make_head([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)])
+        return heads[0]
+    parts = zip(ensemble.experts, ensemble.scales, ensemble.weights, heads, strict=True)
+    experts = [
+        Expert(name=expert.name, mean=mean, sd=sd / ensemble.slope, weight=weight, head=head)
+        for expert, (mean, sd), weight, head in parts
+    ]
+    if all(isinstance(head, LinearHead) for head in heads):
+        return combine_experts(experts)
+    return EnsembleHead(experts=tuple(experts))
 
 
-def make_head(experts: Sequence[NamedExpert]) -> Head:
-    """Make the head whose score is the mean of the experts' standardised scores.
-
-    Linear experts become one linear head. With a custom head, which may fail, the head lists the experts.
-    """
-    linear = [(mean, sd, head) for _, mean, sd, head in experts if isinstance(head, LinearHead)]
-    if len(linear) == len(experts):
-        return combine_experts(linear)
-    return EnsembleHead(
-        experts=tuple(Expert(name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in experts)
-    )
-
-
-def combine_experts(experts: Sequence[tuple[float, float, LinearHead]]) -> LinearHead:
-    """Combine experts to one linear head, whose score is the mean of (score - mean) / sd of the experts.
+def combine_experts(experts: Sequence[Expert]) -> LinearHead:
+    """Combine linear experts to one linear head, whose score is the weighted mean of (score - mean) / sd.
 
     Terms that differ only in their weights are added up. Each standardised value is clipped before it is weighted, so
     the sum is exact. A class without training patients still never wins.
     """
-    share, classes = 1 / len(experts), experts[0][-1].classes
+    heads = [expert.head for expert in experts if isinstance(expert.head, LinearHead)]
+    shares = np.array([expert.weight for expert in experts])
+    shares = shares / shares.sum()
     terms: dict[object, Term] = {}
     weights: dict[object, Floats] = {}
-    for _, sd, head in experts:
+    for expert, share, head in zip(experts, shares, heads, strict=True):
         for term in head.terms:
             key = get_scaling(term)
             terms.setdefault(key, term)
-            weights[key] = weights.get(key, np.zeros(len(head.intercepts))) + share * np.array(term.weights) / sd
-    starts = np.array([head.intercepts for *_, head in experts])
-    moved = sum(share * (start - mean) / sd for start, (mean, sd, _) in zip(starts, experts, strict=True))
-    never = np.logical_and((starts <= NEVER).any(0), bool(classes))
+            weights[key] = weights.get(key, np.zeros(len(head.intercepts))) + share * np.array(term.weights) / expert.sd
+    starts = np.array([head.intercepts for head in heads])
+    standardised = [(start - expert.mean) / expert.sd for start, expert in zip(starts, experts, strict=True)]
+    never = np.logical_and((starts <= NEVER).any(0), bool(heads[0].classes))
     used = {key: np.where(never, 0.0, row) for key, row in weights.items()}
     return LinearHead(
-        scale=" and ".join(dict.fromkeys(head.scale for *_, head in experts)),
-        classes=classes,
-        intercepts=tuple(np.where(never, NEVER, moved).tolist()),
+        scale=" and ".join(dict.fromkeys(head.scale for head in heads)),
+        classes=heads[0].classes,
+        intercepts=tuple(np.where(never, NEVER, shares @ np.array(standardised)).tolist()),
         terms=tuple(with_weights(terms[key], row) for key, row in used.items() if row.any()),
     )

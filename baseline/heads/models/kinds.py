@@ -11,7 +11,7 @@ import numpy as np
 
 from algorithm.heads.documents import Head, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, area_under_curve, c_index, class_accuracy
-from baseline.heads.models.classes import find_stable_threshold, fit_platt, predict_classes
+from baseline.heads.models.classes import find_operating_point, fit_platt, predict_classes
 from baseline.heads.models.risk import describe_slope_problem, estimate_baseline_survival, log_hazard_slope
 from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, make_centre_folds, make_stratified_folds
 from baseline.release.cases import event_key
@@ -21,6 +21,8 @@ from contract.errors import MetricError
 
 # Predicts class numbers of the second cohort's patients, and may learn from the first cohort.
 ClassRule = Callable[[HeadCohort, HeadCohort], Numbers]
+# C-index and area under the curve of random scores.
+CHANCE: Final = 0.5
 # Minimum distance of an expert of stages from chance, absolute and as a fraction of the best expert's distance.
 MIN_SKILL: Final = 0.02
 MIN_SKILL_FRACTION: Final = 0.95
@@ -39,6 +41,7 @@ class Target(ABC):
         with_dose: Whether inference may get a dose.
         rules: Comparators without a model, by name.
         fitted: Features that were fitted to outcomes.
+        fallback_family: Family that answers if no competing family is better than chance; None for the best of them.
     """
 
     answer: AnswerSpec
@@ -49,6 +52,7 @@ class Target(ABC):
     with_dose: bool
     rules: Mapping[str, ClassRule] = field(default_factory=dict)
     fitted: tuple[str, ...] = ()
+    fallback_family: Family | None = None
 
     @property
     def name(self) -> str:
@@ -67,9 +71,12 @@ class Target(ABC):
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         """Compute the metric that selects models."""
 
-    def select_experts(self, candidates: Sequence[Candidate], _cohort: HeadCohort) -> tuple[Candidate, ...]:
-        """Select the candidates that take part in the ensemble: all candidates by default."""
-        return tuple(candidates)
+    def weigh_candidates(self, candidates: Sequence[Candidate], _cohort: HeadCohort) -> list[float]:
+        """Weigh the candidates of the ensemble by the squared distance of their metrics from chance.
+
+        A candidate that is not better than chance has the weight 0 and takes no part.
+        """
+        return [max(candidate.metric - CHANCE, 0.0) ** 2 for candidate in candidates]
 
     def estimate_slope(self, _cohort: HeadCohort, _scores: Floats) -> float:
         """Estimate the factor that turns the scores of an ensemble into the scale of the answer."""
@@ -152,7 +159,7 @@ class Target(ABC):
                 head = head.model_copy(update={"scale": f"{head.scale} of {name_positive_class(self.answer)}"})
             positive = cohort.outcomes.positive
             learnt = {
-                "threshold": find_stable_threshold(positive, scores, rng),
+                "threshold": find_operating_point(positive, scores, rng),
                 "calibration": fit_platt(positive, scores),
             }
             return head.model_copy(update=learnt)
@@ -229,16 +236,16 @@ class ManyClassesTarget(Target):
             raise MetricError(self.name, "patients of one class", "of several")
         return value
 
-    def select_experts(self, candidates: Sequence[Candidate], cohort: HeadCohort) -> tuple[Candidate, ...]:
-        """Select candidates whose distance from chance is at least 0.02 and 95% of the best candidate's distance.
+    def weigh_candidates(self, candidates: Sequence[Candidate], cohort: HeadCohort) -> list[float]:
+        """Weigh alike the candidates whose distance from chance is at least 0.02 and 95% of the best one's distance.
 
-        Stages follow a rule, and models without the features of the rule make the ensemble worse on phantoms
-        (docs/heads.md). For risks and two classes such a floor changed nothing on nine real cohorts.
+        The others have the weight 0. Stages follow a rule, and models without the features of the rule make the
+        ensemble worse on phantoms (docs/heads.md).
         """
         chance = 1 / len(np.unique(cohort.outcomes.values))
         best = max(candidate.metric for candidate in candidates)
         floor = chance + max(MIN_SKILL, MIN_SKILL_FRACTION * (best - chance))
-        return tuple(candidate for candidate in candidates if candidate.metric >= floor)
+        return [float(candidate.metric >= floor) for candidate in candidates]
 
     def assign_strata(self, cohort: HeadCohort) -> Numbers:
         """Return the class number."""
@@ -275,5 +282,5 @@ def describe_direction(answer: AnswerSpec, head: Head) -> str:
 
 
 def with_families(target: Target, families: Sequence[Family]) -> Target:
-    """Return the target with these families as the only competitors."""
-    return replace(target, families=tuple(families))
+    """Return the target with these families as the only competitors, which answer even if they are without skill."""
+    return replace(target, families=tuple(families), fallback_family=None)

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from algorithm.heads.documents import CustomHead, LinearHead, Term
+from algorithm.heads.documents import CustomHead, ForestHead, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import (
     Transforms,
@@ -21,13 +21,16 @@ from baseline.heads.models.terms import (
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
-SingleHead = LinearHead | CustomHead
+SingleHead = LinearHead | ForestHead | CustomHead
 FitSettings = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
 SelectionMetric = Callable[[HeadCohort, Floats], float]
 # Families of all features, about sixty, need so many patients with the scarcer outcome.
 MIN_SCARCE_FOR_ALL: Final = 20
+# A forest needs so many patients with the scarcer outcome.
+MIN_SCARCE_FOR_FOREST: Final = 40
 PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
 RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty} for penalty in PENALTIES)
+FOREST: Final[tuple[Setting, ...]] = ({"min_leaf": 15.0},)
 SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in (0.08, 0.04, 0.0))
 
 

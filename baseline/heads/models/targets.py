@@ -13,9 +13,19 @@ from algorithm.heads.measure import clinical_names
 from algorithm.heads.values import derive_stage
 from baseline.heads.cohort import HeadCohort, Numbers
 from baseline.heads.models.classes import fit_logistic, fit_multinomial, predict_classes
+from baseline.heads.models.forest import fit_class_forest, fit_risk_forest
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs, make_unfitted_heads
-from baseline.heads.models.selection import MIN_SCARCE_FOR_ALL, RIDGE, SIGNS, Family, FitSettings, Setting
+from baseline.heads.models.selection import (
+    FOREST,
+    MIN_SCARCE_FOR_ALL,
+    MIN_SCARCE_FOR_FOREST,
+    RIDGE,
+    SIGNS,
+    Family,
+    FitSettings,
+    Setting,
+)
 from baseline.heads.models.terms import Transforms, use_unchanged
 from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.answers import RULES
@@ -63,10 +73,12 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
         Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES, fit_shipped=fit_shipped_cox),
         Family("Cox, all features", fit_cox, RIDGE[:-1], min_scarce=MIN_SCARCE_FOR_ALL, fit_shipped=fit_shipped_cox),
         Family("signs, all features", fit_signs, SIGNS, min_scarce=MIN_SCARCE_FOR_ALL),
+        Family("forest, all features", fit_risk_forest, FOREST, min_scarce=MIN_SCARCE_FOR_FOREST),
     ),
     "two classes": (
         Family("logistic, few features", fit_logistic, RIDGE, CLASS_FEATURES),
         Family("logistic, all features", fit_logistic, RIDGE, min_scarce=MIN_SCARCE_FOR_ALL),
+        Family("forest, all features", fit_class_forest, FOREST, min_scarce=MIN_SCARCE_FOR_FOREST),
     ),
     "more classes": (
         Family("multinomial, stages by rule", fit_multinomial, RIDGE, use_unchanged(RULES)),
@@ -85,14 +97,16 @@ def make_targets(edition: Edition) -> tuple[Target, ...]:
 
 def _make_target(edition: Edition, algorithm: Algorithm, answer: AnswerSpec) -> Target:
     kind = _find_kind(answer)
+    comparators = _make_comparators(kind, use_unchanged(clinical_names(edition.clinical)))
     return _TARGETS[kind](
         answer,
         algorithm.title if len(algorithm.answers) == 1 else answer.socket.title,
         _FAMILIES[kind],
-        _make_comparators(kind, use_unchanged(clinical_names(edition.clinical))),
+        comparators,
         edition.clinical,
         with_dose=RT_DOSE in (*algorithm.inputs, *algorithm.optional_inputs),
         rules=_make_rules(answer) if kind == "more classes" else {},
+        fallback_family=None if kind == "more classes" else comparators["clinical"],
     )
 
 

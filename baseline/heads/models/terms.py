@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from algorithm.heads.documents import LinearHead, Term, Transform, transform_values
+from algorithm.heads.documents import LinearHead, Term, Transform, standardise_features, transform_values
 from baseline.heads.cohort import Floats, HeadCohort
 from contract.editions.answers import RULES
 
@@ -104,10 +104,8 @@ def rank_correlation(columns: Floats) -> Floats:
 
 
 def make_matrix(terms: Sequence[Term], cohort: HeadCohort) -> Floats:
-    """Make the matrix of standardised values (`Term.standardise`), shape (patients, terms)."""
-    values = cohort.values([term.feature for term in terms])
-    columns = [term.standardise(column) for term, column in zip(terms, values.T, strict=True)]
-    return np.asarray(columns, dtype=np.float64).reshape(len(terms), len(cohort.ids)).T
+    """Make the matrix of standardised values, shape (patients, terms)."""
+    return standardise_features(terms, cohort)
 
 
 def with_weights(term: Term, weights: npt.ArrayLike) -> Term:

@@ -68,7 +68,8 @@ def test_rossi_agrees_with_lifelines(rossi: pd.DataFrame, fitted: FittedTable) -
 def test_summary(fitted: FittedTable) -> None:
     lines = fitted.summary().splitlines()
     assert lines[0] == "432 rows, 114 events, 7 features"
-    assert lines[1].startswith("risk: mean of Cox + signs, c_index 0.6")
+    assert lines[1].startswith("risk: weighted mean of Cox (")
+    assert lines[1].endswith("%), c_index 0.6")
     assert lines[2].startswith("risk, nested: c_index 0.6")
     assert lines[3] == "risk, leave one centre out: risk: 1 centre, expected at least 2 to leave one out"
     assert lines[4].startswith("hazard ratio per SD: age 0.8")

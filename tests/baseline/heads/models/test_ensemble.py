@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.documents import NEVER, LinearHead, Term
+from algorithm.heads.documents import NEVER, EnsembleHead, Expert, LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes, c_index
+from baseline.heads.cross_validation import cross_validate_nested
 from baseline.heads.models.ensemble import (
+    NO_SKILL,
     CandidateEnsemble,
     combine_experts,
     compute_scale,
     fit_ensemble,
     make_ensemble,
-    make_head,
+    select_ensemble,
 )
 from baseline.heads.models.kinds import with_families
 from baseline.heads.models.risk import fit_cox, make_unfitted_heads
@@ -32,8 +37,10 @@ FEATURES = ("age", "volume", "suv_max")
 # The experts
 
 
-def test_stages_need_nearly_the_best_metric_and_risks_need_none() -> None:
-    """Four classes: chance 1/4. Best 0.80: the floor is 0.25 + 0.95 x 0.55 = 0.7725; best 0.26: it is 0.25 + 0.02."""
+def test_stages_need_nearly_the_best_metric_and_risks_are_weighted_by_skill() -> None:
+    """Four classes: chance 1/4. Best 0.80: the floor is 0.25 + 0.95 x 0.55 = 0.7725; best 0.26: it is 0.25 + 0.02.
+
+    Risks: 0.3 squared is 0.09; a C-index below 0.5 has the weight 0."""
     classes = tuple(map(str, T_STAGE.answer.classes))
     stages = head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
 
@@ -42,8 +49,9 @@ def test_stages_need_nearly_the_best_metric_and_risks_need_none() -> None:
             Candidate(Family(name, make_unfitted_heads, ({},)), {}, np.zeros(4), metric)
             for name, metric in zip("abc", metrics, strict=False)
         ]
-        assert RFS.select_experts(candidates, stages) == tuple(candidates)
-        return "".join(one.name for one in T_STAGE.select_experts(candidates, stages))
+        assert RFS.weigh_candidates(candidates, stages) == pytest.approx([max(m - 0.5, 0) ** 2 for m in metrics])
+        weights = T_STAGE.weigh_candidates(candidates, stages)
+        return "".join(one.name for one, weight in zip(candidates, weights, strict=True) if weight)
 
     assert names_of(0.8, 0.773, 0.772) == "ab"
     assert names_of(0.26, 0.265) == ""
@@ -81,7 +89,8 @@ def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
     a log partial hazard: refitted slopes are 1 each."""
     cohort, rng = survivors(), np.random.default_rng(0)
     ensemble = ensemble_of(FAMILIES[:2], cohort, rng)
-    assert ensemble.name == "mean of x + y"
+    assert ensemble.name == "weighted mean of x (48%) + y (52%)"
+    assert ensemble.weights == pytest.approx((0.5, 0.5), abs=0.1)
     assert ensemble.metric > max(ensemble.tried.values()) + 0.05
     head = fit_ensemble(ensemble, cohort, rng)
     assert c_index(cohort.outcomes, head.scores(cohort)) == pytest.approx(ensemble.metric, abs=0.03)
@@ -101,6 +110,56 @@ def test_the_best_candidate_answers_alone_where_none_is_an_expert() -> None:
     assert (ensemble.name, ensemble.metric, ensemble.tried) == ("b", 0.25, metrics)
 
 
+def test_weights_by_hand() -> None:
+    """C-indices of 0.7, 0.6 and 0.4: squared distances from 0.5 of 0.04, 0.01 and 0, shares of 80% and 20%."""
+    cohort, rng = survivors(50), np.random.default_rng(0)
+    scores = {"a": rng.normal(size=50), "b": rng.normal(size=50), "c": rng.normal(size=50)}
+    candidates = [
+        Candidate(family(name), {}, scores[name], metric) for name, metric in (("a", 0.7), ("b", 0.6), ("c", 0.4))
+    ]
+    ensemble = make_ensemble(RFS, cohort, candidates)
+    assert ensemble.name == "weighted mean of a (80%) + b (20%)"
+    assert [one.weight for one in ensemble.records] == pytest.approx([0.8, 0.2])
+    a, b = ((scores[name] - scores[name].mean()) / scores[name].std() for name in "ab")
+    np.testing.assert_allclose(ensemble.scores, ensemble.slope * (0.8 * a + 0.2 * b))
+
+
+def family(name: str) -> Family:
+    return Family(name, make_unfitted_heads, ({},), {name: "identity"})
+
+
+def test_the_clinical_family_answers_where_no_family_has_skill() -> None:
+    """The only family scores against the hazard; its fallback is the family on clinical variables."""
+    cohort = survivors()
+    reverse = Family("reverse", fit_reverse, ({},), {"x": "identity"})
+    target = replace(with_families(RFS, [reverse]), fallback_family=family("y"))
+    ensemble = select_ensemble(target, cohort, np.random.default_rng(0))
+    assert ensemble.tried["reverse"] < 0.5
+    assert ensemble.name == f"y, {NO_SKILL}"
+    assert fit_ensemble(ensemble, cohort, np.random.default_rng(0)).features == ("y",)
+    alone = select_ensemble(with_families(RFS, [reverse]), cohort, np.random.default_rng(0))
+    assert alone.name == "reverse"  # a comparator answers without skill, too
+
+
+def fit_reverse(
+    cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
+) -> list[LinearHead]:
+    return [linear(*(one.model_copy(update={"weights": (-1.0,)}) for one in terms)) for _ in settings]
+
+
+def test_weights_by_skill_are_not_optimistic_without_an_effect() -> None:
+    """Null: outcomes do not depend on the features. The nested C-index is 0.5 in the mean of 40 cohorts.
+
+    The standard deviation of one C-index is near 0.05, so that the mean's standard error is near 0.008."""
+    values = []
+    for seed in range(40):
+        rng, cohort = np.random.default_rng(seed), survivors(60, seed)
+        cohort = replace(cohort, outcomes=cohort.outcomes.pick(rng.permutation(60)))
+        predictions = cross_validate_nested(with_families(RFS, FAMILIES), cohort, rng)
+        values.append(c_index(cohort.outcomes, predictions.scores))
+    assert abs(np.mean(values) - 0.5) < 0.025
+
+
 # The head
 
 
@@ -112,7 +171,7 @@ def random_head(rng: np.random.Generator, shared: list[Term]) -> LinearHead:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-def test_the_folded_head_scores_as_the_mean_of_its_experts(seed: int, count: int) -> None:
+def test_the_folded_head_scores_as_the_weighted_mean_of_its_experts(seed: int, count: int) -> None:
     """Naive oracle: each head scores on its own, with missing and extreme (clipped) values."""
     rng = np.random.default_rng(seed)
     shared = [
@@ -121,21 +180,32 @@ def test_the_folded_head_scores_as_the_mean_of_its_experts(seed: int, count: int
     ]
     heads = [random_head(rng, shared) for _ in range(count)]
     scales = [(float(rng.normal()), float(rng.uniform(0.1, 5))) for _ in heads]
-    one = combine_experts([(mean, sd, head) for (mean, sd), head in zip(scales, heads, strict=True)])
+    weights = rng.uniform(0.1, 3, count)
+    experts = [
+        expert(str(number), *scale, head, weight)
+        for number, (scale, head, weight) in enumerate(zip(scales, heads, weights.tolist(), strict=True))
+    ]
+    one = combine_experts(experts)
     for _ in range(5):
         values = rng.normal(0, 1, 3) * rng.choice([1.0, 100.0])
         row = {name: None if rng.random() < 0.2 else float(v) for name, v in zip(FEATURES, values, strict=True)}
         naive = [(score(head, row) - mean) / sd for (mean, sd), head in zip(scales, heads, strict=True)]
-        assert score(one, row) == pytest.approx(sum(naive) / count, rel=1e-9, abs=1e-9)
+        assert score(one, row) == pytest.approx(weights @ naive / weights.sum(), rel=1e-9, abs=1e-9)
+        complete = row | {"age": 0.5}  # an expert without a known feature would be left out
+        assert score(EnsembleHead(experts=tuple(experts)), complete) == pytest.approx(score(one, complete), rel=1e-9)
     assert len(one.terms) <= len(FEATURES) + count
+
+
+def expert(name: str, mean: float, sd: float, head: LinearHead, weight: float = 1.0) -> Expert:
+    return Expert(name=name, mean=mean, sd=sd, weight=weight, head=head)
 
 
 def test_equal_terms_are_added_by_hand() -> None:
     """Weights 2 / 4 and 1 / 1, halved: 0.25 + 0.5 = 0.75. Intercepts (3 - 1) / 4 and (0 - 2) / 1, halved: -0.75."""
     first, second = linear(term("x", 2.0), intercept=3.0, scale="a"), linear(term("x"), scale="b")
-    head = combine_experts([(1.0, 4.0, first), (2.0, 1.0, second)])
+    head = combine_experts([expert("a", 1.0, 4.0, first), expert("b", 2.0, 1.0, second)])
     assert head == linear(term("x", 0.75), intercept=-0.75, scale="a and b")
-    apart = combine_experts([(0.0, 1.0, first), (0.0, 1.0, linear(term("x", sd=1.5)))])
+    apart = combine_experts([expert("a", 0.0, 1.0, first), expert("b", 0.0, 1.0, linear(term("x", sd=1.5)))])
     assert len(apart.terms) == 2  # of another scaling
 
 
@@ -145,6 +215,5 @@ def test_heads_of_classes_are_folded_class_by_class() -> None:
     def classes(weight: float) -> LinearHead:
         return class_head({"T1": 0.0, "T3": NEVER}, term("x", weight, 0.0))
 
-    head = make_head([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
-    assert isinstance(head, LinearHead)
+    head = combine_experts([expert("a", 0.0, 2.0, classes(1.0)), expert("b", 0.0, 1.0, classes(3.0))])
     assert score(head, {"x": 1.0}) == {"T1": 1.75, "T3": NEVER}

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from algorithm.heads.documents import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes, c_index
-from baseline.heads.models.classes import find_stable_threshold, fit_platt
+from baseline.heads.models.classes import find_balanced_point, find_operating_point, find_stable_threshold, fit_platt
 from baseline.heads.models.risk import compute_bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.selection import (
     Family,
@@ -186,6 +186,26 @@ def test_a_calibration_never_turns_the_order_around() -> None:
 def test_a_threshold_lies_between_well_parted_classes() -> None:
     scores = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
     assert 0.2 < find_stable_threshold(scores > 0.5, scores, np.random.default_rng(0)) < 1.0
+
+
+def test_the_operating_point_is_midway_to_the_balanced_point() -> None:
+    """Normal scores of two classes around 0 and 2, one negative in ten: both densities are equal at 1."""
+    rng = np.random.default_rng(0)
+    positive = np.arange(20_000) % 10 > 0
+    scores = rng.normal(np.where(positive, 2.0, 0.0), 1.0)
+    balanced = find_balanced_point(positive, scores, np.nan)
+    assert balanced == pytest.approx(1.0, abs=0.1)
+    few = slice(600)
+    stable = find_stable_threshold(positive[few], scores[few], np.random.default_rng(1))
+    point = find_operating_point(positive[few], scores[few], np.random.default_rng(1))
+    assert point == pytest.approx((stable + find_balanced_point(positive[few], scores[few], np.nan)) / 2)
+
+
+def test_without_skill_the_operating_point_is_the_stable_threshold() -> None:
+    positive, scores = np.arange(100) < 80, np.where(np.arange(100) < 80, -1.0, 1.0)
+    assert find_balanced_point(positive, scores, 0.25) == 0.25
+    found = find_operating_point(positive, scores, np.random.default_rng(0))
+    assert found == find_stable_threshold(positive, scores, np.random.default_rng(0))
 
 
 # Choosing
