@@ -95,7 +95,7 @@ class FittedTable:
         """Return the weight of each feature per standard deviation, largest first; 0 for features without a weight.
 
         The weights are log hazard ratios, log odds ratios, or for more than two classes the change from one class to
-        the next.
+        the next. They are the share of the linear models in the head; a forest has no weights.
         """
         weights = compute_coefficients(self.fitted.head)
         series = pd.Series({name: weights.get(name, 0.0) for name in self.features}, dtype=np.float64)

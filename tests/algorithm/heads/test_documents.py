@@ -169,7 +169,10 @@ RISING = "expected ascending days and hazards above 0"
         ([], r": found \[\]"),
         (None, ": found None"),
         (changed(LINEAR, ("terms",), KeyError), r"\.terms: found nothing"),
-        ({**LINEAR.as_json(), "kind": "logit"}, ": found kind 'logit', expected a head of kind linear, forest, custom or ens"),
+        (
+            {**LINEAR.as_json(), "kind": "logit"},
+            ": found kind 'logit', expected a head of kind linear, forest, custom or ens",
+        ),
         (changed(LINEAR, ("intercepts", 0), math.nan), r"\.intercepts\[0\]: found NaN"),
         (changed(LINEAR, ("intercepts", 0), 10**400), r"\.intercepts\[0\]: found 1000"),
         (changed(LINEAR, ("intercepts", 0), 1e101), r"\.intercepts\[0\]: found 1e\+101"),
@@ -190,7 +193,10 @@ RISING = "expected ascending days and hazards above 0"
         (changed(ENSEMBLE, ("experts", 0, "sd"), -1.0), r"\.experts\[0\]\.sd: found -1.0"),
         (changed(ENSEMBLE, ("experts", 0, "name"), ""), r'\.experts\[0\]\.name: found ""'),
         (changed(ENSEMBLE, ("experts", 0, "name"), "network"), r"\.experts: .* not 'network' twice"),
-        (changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()), r"\.experts\[0\]\.head: .* 'linear', 'forest', 'custom'"),
+        (
+            changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()),
+            r"\.experts\[0\]\.head: .* 'linear', 'forest', 'custom'",
+        ),
         (
             changed(CLASSES, ("experts", 1, "head"), LINEAR.as_json()),
             "the classes of the first expert, T1, T2, in 'by b'",

@@ -46,14 +46,14 @@ def fitted(rossi: pd.DataFrame) -> FittedTable:
 
 @pytest.mark.slow
 def test_rossi_agrees_with_lifelines(rossi: pd.DataFrame, fitted: FittedTable) -> None:
-    """Recidivism of 432 men (Rossi et al. 1980). lifelines' Cox model ranks them alike and its concordance on its own
-    training rows, 0.640, is above the nested one. The mean of the days is Kaplan-Meier's restricted mean within 1%."""
+    """Recidivism of 432 men (Rossi et al. 1980). lifelines' Cox model ranks them nearly alike (a third of the head
+    is a forest), and its concordance on its own training rows, 0.640, is above the nested one. The mean of the days is Kaplan-Meier's restricted mean within 1%."""
     from lifelines import CoxPHFitter, KaplanMeierFitter
     from lifelines.utils import restricted_mean_survival_time
 
     cox = CoxPHFitter().fit(rossi, "week", "arrest")
     predicted = fitted.predict(rossi)
-    assert predicted["risk"].corr(cox.predict_log_partial_hazard(rossi), method="spearman") > 0.95
+    assert predicted["risk"].corr(cox.predict_log_partial_hazard(rossi), method="spearman") > 0.9
     signs = np.sign(fitted.coefficients()[["fin", "age", "prio"]])
     assert (
         signs.to_dict() == np.sign(cox.params_[["fin", "age", "prio"]]).to_dict() == {"fin": -1, "age": -1, "prio": 1}
@@ -69,7 +69,8 @@ def test_summary(fitted: FittedTable) -> None:
     lines = fitted.summary().splitlines()
     assert lines[0] == "432 rows, 114 events, 7 features"
     assert lines[1].startswith("risk: weighted mean of Cox (")
-    assert lines[1].endswith("%), c_index 0.6")
+    assert "%) + forest (" in lines[1]
+    assert "%), c_index 0.6" in lines[1]
     assert lines[2].startswith("risk, nested: c_index 0.6")
     assert lines[3] == "risk, leave one centre out: risk: 1 centre, expected at least 2 to leave one out"
     assert lines[4].startswith("hazard ratio per SD: age 0.8")
