@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -140,7 +142,8 @@ def draw_patients(
     clinical[:, 4] = np.clip(np.floor(raw[:, 4] + 0.7), 0, 4)
     clinical[rng.random(clinical.shape) < centres.missing[numbers]] = np.nan
     no_nodes = rng.random(len(numbers)) < 0.15
-    values[np.ix_(no_nodes, [name.startswith("gtvn") for name in IMAGE_FEATURES])] = np.nan
+    is_of_nodes = np.array([name.startswith("gtvn") for name in IMAGE_FEATURES])
+    values[no_nodes[:, None] & is_of_nodes] = np.nan
     effect = simulation.compute_effect(latent) + 0.4 * raw[:, 4] + 0.02 * (clinical[:, 0] - 60)
     names = [*IMAGE_FEATURES, *CLINICAL_FEATURES]
     table = pd.DataFrame(np.column_stack([values, clinical]), columns=names)
@@ -372,13 +375,10 @@ def list_items(repetitions: int) -> list[Item]:
 
 
 def measure_item(item: Item) -> tuple[str, dict[str, float]]:
-    """Measure one cohort or table with one thread."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        if item.kind == "table":
-            return item.key, measure_table(item.scenario)
-        return item.key, measure_cohorts(item.kind, item.scenario, item.repetition)
+    """Measure one cohort or table."""
+    if item.kind == "table":
+        return item.key, measure_table(item.scenario)
+    return item.key, measure_cohorts(item.kind, item.scenario, item.repetition)
 
 
 def read_results(path: Path) -> dict[str, dict[str, float]]:
@@ -406,8 +406,8 @@ def format_results(results: Mapping[str, Mapping[str, float]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     differences = []
-    for (kind, scenario, place), values in rows.items():
-        table = np.array(values)
+    for (kind, scenario, place), metrics in rows.items():
+        table = np.array(metrics)
         best = 1 + int(table[:, 1:].mean(0).argmax())
         difference = table[:, 0] - table[:, best]
         if "accuracy" not in place:
@@ -430,7 +430,8 @@ def main(argv: Sequence[str]) -> int:
     results = read_results(options.output)
     items = [item for item in list_items(options.repetitions) if item.key not in results]
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(options.jobs) as pool, options.output.open("a") as stream:
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the new processes, which would wait for each other's threads
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool, options.output.open("a") as stream:
         for future in as_completed([pool.submit(measure_item, item) for item in items]):
             key, values = future.result()
             results[key] = values
