@@ -47,12 +47,17 @@ def heads_in(folder: Path) -> CustomHeads:
     return CustomHeads(code, code.find_classes("Head"))
 
 
-def symmetric(patients: int = 24) -> HeadCohort:
-    """Patients with x of -1 to 1 in two centres; the larger |x|, the earlier the relapse. All relapse."""
+def symmetric(patients: int = 24, tilt: float = 0.0) -> HeadCohort:
+    """Patients with x of -1 to 1 in two centres; the larger |x|, the earlier the relapse. All relapse.
+
+    With a `tilt` the relapse is also earlier the larger x is, so that a model that is linear in x has skill.
+    """
     x = np.linspace(-1, 1, patients)
     rows = [{"x": float(value), "y": float(number % 5)} for number, value in enumerate(x)]
     return head_cohort(
-        rows, Outcomes(np.ones(patients, np.int64), np.round(1000 - 900 * np.abs(x))), ["A", "B"] * (patients // 2)
+        rows,
+        Outcomes(np.ones(patients, np.int64), np.round(1000 - 900 * np.abs(x) + tilt * (1 - x))),
+        ["A", "B"] * (patients // 2),
     )
 
 
@@ -73,7 +78,7 @@ def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     """With two processes, through JSON and the files below a folder. Its score is (|x| - mean) / sd by hand."""
-    own, cohort = heads_in(custom_head(tmp_path)), symmetric()
+    own, cohort = heads_in(custom_head(tmp_path)), symmetric(tilt=500.0)
     target = with_custom_heads(with_families(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, use_unchanged(("x",)))]), own)
     fitted = fit_targets([(target, cohort)], 0, jobs=2, save=partial(own.save_heads, folder=tmp_path / "heads"))
     record = fitted.heads["rfs"].model_dump(mode="json")
