@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from tqdm import tqdm
-
 from contract.errors import GroundTruthError, HecktorError, combine_errors
 from contract.processes import WorkerDeath, map_in_processes
 
@@ -141,6 +139,8 @@ def _catch_reference_error(work: Callable[[Item], Row], item: Item) -> Row | Gro
 
 def _map_once(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers) -> list[Row | WorkerDeath]:
     """Apply `work` to every item with a progress bar, and return the rows in the order of the items."""
+    from tqdm import tqdm  # slow to import; a ranking and a report show no progress
+
     with closing(_apply(work, items, workers)) as results:
         row_of = dict(tqdm(results, total=len(items), desc="cases", unit="case", disable=None, leave=False))
     return [row_of[index] for index in range(len(items))]

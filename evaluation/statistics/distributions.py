@@ -54,7 +54,8 @@ def student_t_quantile(df: Floats) -> Floats:
         density = density_factor * (1 + quantile**2 / df) ** (-(df + 1) / 2)
         step = np.where(np.isinf(df), 0.0, (_upper_tail(df, quantile) - _TAIL) / density)
         quantile = quantile + step
-        if not (np.abs(step) > 1e-12 * quantile).any():
+        # Each step doubles the number of right digits.
+        if not (np.abs(step) > 1e-7 * quantile).any():
             break
     return quantile
 
