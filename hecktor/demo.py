@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hecktor.attainable import Attainable
 
 DEFAULT_SEED: Final = 1
-DEFAULT_PATIENTS: Final = 20
+DEFAULT_PATIENTS: Final = 16
 # The CT matrix is smaller by this factor in plane, so that phantoms are made and read in half the time.
 CT_COARSENING: Final = 2
 # Images that answer many patients, as `scripts/build --api-method invoke` names them.
@@ -156,21 +156,21 @@ def list_teams(task: Algorithm) -> tuple[str, ...]:
 
 
 def _make_phantoms(demo: DemoOptions) -> None:
-    """Make the patients, of whom every second is HPV negative."""
+    """Make the patients: half of them HPV negative, at least three of eight with a relapse."""
     from tqdm import tqdm
 
     from rehearsal.phantoms.centres import CENTRES
     from rehearsal.phantoms.cohort import CohortOptions
     from rehearsal.phantoms.make import make_cohort
 
-    _print_step(f"{demo.patients} synthetic patients, half of them HPV negative: CT, PET, clinical variables, truth")
+    _print_step(f"{demo.patients} synthetic patients, half of them HPV negative: images, variables, truth")
     options = CohortOptions(
         seed=demo.seed,
         centres=tuple(centre.code for centre in CENTRES),
         layout="platform",
         ct_coarsening=CT_COARSENING,
         edition=demo.edition.source,
-        hpv_balanced=True,
+        balanced=True,
     )
     patients = make_cohort(options, demo.patients, demo.cohort, demo.jobs)
     list(tqdm(patients, total=demo.patients, unit="patient", disable=None, leave=False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, cycle, islice
@@ -22,14 +21,20 @@ GENERATOR_VERSION: Final = 3
 # Fractions of patients with contrast agent, and with a PET in Bq/ml.
 CONTRAST_SHARE = 0.3
 ACTIVITY_SHARE = 0.07
+# The places of a balanced cohort in turn: HPV positive or not, and whether a relapse is needed.
+_BALANCED_PLACES: Final = (
+    (True, False), (False, True), (True, False), (False, False), (True, True), (False, True), (True, False),
+    (False, False),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CohortOptions:
     """Options that determine a cohort's files.
 
-    A `field_of_view` of None is drawn for each patient. `edition` is a name or the path of a declaration. In an
-    `hpv_balanced` cohort every second patient is HPV negative, while about 15% of all phantoms are.
+    A `field_of_view` of None is drawn for each patient. `edition` is a name or the path of a declaration. In a
+    `balanced` cohort half of the patients are HPV negative, while about 15% of all phantoms are, and at least three of
+    eight have a relapse.
     """
 
     seed: int
@@ -38,14 +43,14 @@ class CohortOptions:
     field_of_view: str | None = None
     ct_coarsening: int = 1
     edition: str = DEFAULT_EDITION
-    hpv_balanced: bool = False
+    balanced: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `truth/cohort.json`; a resumed run compares it with its own options."""
         document = {"generator_version": GENERATOR_VERSION, **asdict(self), "centres": list(self.centres)}
         del document["edition"]
-        if not self.hpv_balanced:
-            del document["hpv_balanced"]
+        if not self.balanced:
+            del document["balanced"]
         edition = load_edition(self.edition)
         if self.edition != DEFAULT_EDITION:
             document["edition"] = edition.name
@@ -129,17 +134,22 @@ def draw_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
     """Draw the first `patients` patients of a cohort, without rendering them."""
     centres = [find_centre(code) for code in options.centres]
     cases = (make_case(options.seed, index, centres, options.field_of_view) for index in count())
-    return list(islice(_alternate_hpv(cases) if options.hpv_balanced else cases, patients))
+    return list(islice(_balance(cases) if options.balanced else cases, patients))
 
 
-def _alternate_hpv(cases: Iterator[PhantomCase]) -> Iterator[PhantomCase]:
-    """Yield HPV positive and HPV negative patients in turn, each status in the order of `cases`."""
-    waiting: dict[bool, deque[PhantomCase]] = {True: deque(), False: deque()}
-    for positive in cycle((True, False)):
-        while not waiting[positive]:
-            case = next(cases)
-            waiting[case.outcome.hpv_positive].append(case)
-        yield waiting[positive].popleft()
+def _balance(cases: Iterator[PhantomCase]) -> Iterator[PhantomCase]:
+    """Yield the first waiting patient that fits each place of a balanced cohort."""
+    waiting: list[PhantomCase] = []
+    for positive, needs_relapse in cycle(_BALANCED_PLACES):
+        index = 0
+        while True:
+            if index == len(waiting):
+                waiting.append(next(cases))
+            outcome = waiting[index].outcome
+            if outcome.hpv_positive == positive and (outcome.relapse or not needs_relapse):
+                break
+            index += 1
+        yield waiting.pop(index)
 
 
 def _draw_activity(rng: np.random.Generator) -> Activity | None:

@@ -209,7 +209,9 @@ def plan_kill(seed: int, number: int, commands: Sequence[str]) -> Kill:
     """Plan kill `number`, which depends on the seed and the number."""
     rng = random.Random(f"{seed} {number}")
     trains = TRAIN in commands and number % 3 == 0
-    command = TRAIN if trains else rng.choice(commands)
+    # The other kills meet the commands in turn.
+    turn = number - number // 3 - 1 if TRAIN in commands else number
+    command = TRAIN if trains else commands[turn % len(commands)]
     fraction = rng.random()
     moment = "training" if trains else MOMENTS[min(2, int(3 * fraction))]
     return Kill(number, command, rng.choice(KINDS[:2] if trains else KINDS), fraction, moment, rng.random() < 0.5)
@@ -374,7 +376,8 @@ class Harness:
 
 
 def is_variable(command: Command, name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in command.may_vary)
+    """Return whether a file may differ between two runs, as also the files with random names do."""
+    return anonymise(name) != name or any(fnmatch(name, pattern) for pattern in command.may_vary)
 
 
 def anonymise(name: str) -> str:

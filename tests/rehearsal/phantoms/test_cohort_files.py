@@ -149,18 +149,20 @@ def test_platform_layout_and_resuming(tmp_path: Path) -> None:
 
 
 def test_balanced_cohort() -> None:
-    """HPV positive and negative patients alternate, each the patients of the seed in their order."""
+    """HPV positive and negative patients alternate, and at least three of eight relapse; they are those of the seed."""
     options = options_for("platform")
-    balanced = replace(options, hpv_balanced=True)
-    cases = draw_cases(balanced, 9)
-    assert [case.outcome.hpv_positive for case in cases] == [True, False] * 4 + [True]
-    assert cases[:4] == draw_cases(balanced, 4)
-    first = draw_cases(options, 1 + max(case.index for case in cases))
-    for positive in (True, False):
-        chosen = [case for case in cases if case.outcome.hpv_positive is positive]
-        assert chosen == [case for case in first if case.outcome.hpv_positive is positive][: len(chosen)]
-    assert balanced.as_json() == {**options.as_json(), "hpv_balanced": True}
-    assert "hpv_balanced" not in options.as_json()
+    balanced = replace(options, balanced=True)
+    cases = draw_cases(balanced, 16)
+    assert [case.outcome.hpv_positive for case in cases] == [True, False] * 8
+    for eight in (cases[:8], cases[8:]):
+        assert sum(case.outcome.relapse for case in eight) >= 3
+    assert cases[:5] == draw_cases(balanced, 5)
+    indices = [case.index for case in cases]
+    assert len(set(indices)) == 16
+    first = draw_cases(options, 1 + max(indices))
+    assert cases == [first[index] for index in indices]
+    assert balanced.as_json() == {**options.as_json(), "balanced": True}
+    assert "balanced" not in options.as_json()
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
