@@ -16,9 +16,9 @@ from rehearsal.jobs.evaluation import select_ranked_values
 
 @pytest.mark.slow
 def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of seed 1: one recurrence is before the end of the other follow-up, so every metric is defined."""
+    """Of seed 8: a relapse before the end of the other follow-up, and two T and N stages, so every metric is defined."""
     output = tmp_path / "my demo"
-    options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "1", "--jobs", "2"]
+    options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "8", "--jobs", "2"]
     assert demo.main([*options, "--output", str(output)]) == 0
     for team in ("baseline", "pet-threshold"):
         metrics = read_json(output / "task1" / team / "metrics.json")
