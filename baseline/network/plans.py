@@ -123,6 +123,7 @@ _NNUNET: Final = NetworkPlan(
     mirror_axes=(0, 1, 2),
     network="plain",
     optimiser="sgd",
+    pet_scale="image",
 )
 # Number of digits of a sha256 in messages.
 _SHOWN_DIGITS: Final = 12
@@ -131,8 +132,8 @@ _OF_PRESET: Final = ("network", "optimiser", "validation_iterations", "batch_dic
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,
-    "resenc-m": _NNUNET.with_options(network="resenc-m"),
-    "resenc-l": _NNUNET.with_options(network="resenc-l", memory_gb=24.0),
+    "resenc-m": _NNUNET.with_options(network="resenc-m", pet_scale="fixed"),
+    "resenc-l": _NNUNET.with_options(network="resenc-l", memory_gb=24.0, pet_scale="fixed"),
 }
 
 

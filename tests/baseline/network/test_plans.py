@@ -87,7 +87,8 @@ def test_presets(
     assert (own["patch_size"], own["spacing"]) == ([48, 64, 64], [3.0, 3.0, 3.0])
     assert own["resampling_fn_data"] == own["resampling_fn_probabilities"] == "resample_torch_fornnunet"
     assert own["batch_dice"] is True
-    assert own["normalization_schemes"] == ["CTNormalization", "CTNormalization"]
+    pet = "ZScoreNormalization" if preset == "nnunet" else "CTNormalization"
+    assert own["normalization_schemes"] == ["CTNormalization", pet]
 
 
 def test_the_pet_has_the_constants_of_the_data_set_without_limits(work: WorkFolders) -> None:
@@ -167,7 +168,7 @@ def test_any_option_makes_another_plan() -> None:
     other |= {
         "batch_size": 2, "backbones": ("segresnet",), "pet_dropout": 0.1, "channels": "PET", "dimensions": 2,
         "trainer": "mine:Trainer", "starting_weights_digest": "digest", "starting_parts": ("encoder",),
-        "starting_stem": "zero", "pet_scale": "image", "batch_dice": None,
+        "starting_stem": "zero", "batch_dice": None,
     }  # fmt: skip
     assert other.keys() == full.keys() - {"starting_weights"}
     plans = [plan, *(plan.with_options(**{name: value}) for name, value in other.items())]
