@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import SimpleITK as sitk
 from tqdm import tqdm
 
 from algorithm.case.cohort import TABLE_COLUMNS, BatchCase
@@ -23,12 +22,11 @@ from contract import labels
 from contract.editions import Algorithm
 from contract.entry import log_to_stderr
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
-from contract.images.volumes import write_mask
+from contract.images.volumes import limit_simpleitk_threads, write_mask
 from contract.io.files import read_json, write_json
 from contract.io.tables import write_csv
 from contract.packages import PackageIdentity, open_package
 from contract.patient import format_names
-from contract.processes import count_usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
 TABLE: Final = "answers.csv"
@@ -123,8 +121,7 @@ def run_batch(arguments: argparse.Namespace, cases: Sequence[BatchCase]) -> int:
         HecktorError: The package, the device or the output folder cannot be used, or the run was interrupted.
     """
     log_to_stderr()
-    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
-    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, count_usable_cpus()))
+    limit_simpleitk_threads()
     with ExitStack() as stack:
         package = None if arguments.model is None else stack.enter_context(open_package(arguments.model))
         predictor = Predictor(

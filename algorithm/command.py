@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import SimpleITK as sitk
-
 from algorithm.arguments import PredictArguments
 from algorithm.case.inputs import CaseFiles
 from algorithm.deadline import Termination
@@ -27,9 +25,9 @@ from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.entry import log_to_stderr
 from contract.errors import HecktorError, ModelPackageError
+from contract.images.volumes import limit_simpleitk_threads
 from contract.options import check_port
 from contract.packages import open_package
-from contract.processes import count_usable_cpus
 from contract.servers import run_server
 
 LOGGER = logging.getLogger("hecktor")
@@ -42,8 +40,7 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
 
         device_named("cuda")
     log_to_stderr()
-    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
-    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, count_usable_cpus()))
+    limit_simpleitk_threads()
     if arguments.edition is None and arguments.model is not None:
         LOGGER.info("edition %s: that of the package %s", asked.edition.name, Path(arguments.model).name)
     request = _make_request(arguments, asked, spent_s)

@@ -13,7 +13,7 @@ from algorithm.case.read import CT_ALONE, Case, compute_covered_height, read_cas
 from algorithm.conclude import conclude, log_early_end, reset_peaks
 from algorithm.deadline import StoppedError, Termination
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
-from algorithm.network.loaded_package import LoadedPackage
+from algorithm.network.loaded_package import LoadedPackage, import_network_libraries
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
 from algorithm.region.localise import Region, localise
@@ -76,6 +76,8 @@ def predict(request: PredictRequest, loaded: LoadedPackage, termination: Termina
 
 def answer_case(run: RunContext) -> None:
     """Read the case, find its region, and answer it attempt by attempt. Raises what `write_answers` raises."""
+    if run.request.method.segmenter == "network":
+        import_network_libraries()
     case, region = read(run), None
     if run.request.method.segmenter is not None:
         case, region = find_region(run, case)

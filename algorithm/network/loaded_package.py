@@ -54,6 +54,22 @@ def find_shipped_package(edition: str = DEFAULT_EDITION) -> Path:
     return shipped
 
 
+def import_network_libraries() -> None:
+    """Import what a pass needs in a thread, while the case is read: torch takes a second.
+
+    What fails here fails again where the networks are loaded, which reports it.
+    """
+
+    def import_modules() -> None:
+        with suppress(Exception):
+            from algorithm.network import nnunet, passes, preprocessing  # noqa: F401
+
+            nnunet.find_unet("PlainConvUNet")  # the network of most packages
+
+    with suppress(RuntimeError):  # too little memory for a thread
+        threading.Thread(target=import_modules, name="imports", daemon=True).start()
+
+
 class LoadedPackage:
     """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -97,12 +98,53 @@ class Networks:
         if is_custom(self.package.configuration_of(fold)):
             network = CustomNetwork(self.package, fold, device)
         else:
-            network = _build_without_memory(self.package, fold).to_empty(device=device).eval()
+            network = _build_without_memory(self.package, fold).eval()
+            _allocate(network, device)
             load_weights(network, self.package.fold_files[fold])
+            if device.type == "cuda" and self.package.uses_half_precision(fold):
+                network = HalfConvolutions(network, torch.float16)
         channels, labels = self.package.channel_order_of(fold), self.package.label_order_of(fold)
         if (channels, labels) == (tuple(range(len(channels))), tuple(range(len(labels)))):
             return network
         return ReorderedNetwork(network, channels, labels).eval()
+
+
+class HalfConvolutions(nn.Module):
+    """A network whose convolutions have weights in half precision while autocast is on.
+
+    Autocast converts the same weights for each tile. Without autocast, as for a tile that overflowed, the network
+    computes with its float32 weights.
+    """
+
+    def __init__(self, network: nn.Module, dtype: torch.dtype) -> None:
+        """Convert the weights of the convolutions to `dtype`; all other tensors are shared."""
+        super().__init__()
+        self.network = network
+        tensors = {id(tensor): tensor for _, tensor in own_tensors(network)}
+        for module in network.modules():
+            if isinstance(module, nn.Conv3d | nn.ConvTranspose3d):
+                for parameter in module.parameters(recurse=False):
+                    tensors[id(parameter)] = nn.Parameter(parameter.to(dtype), requires_grad=False)
+        self.half_network = copy.deepcopy(network, tensors)
+
+    def forward(self, patch: torch.Tensor) -> torch.Tensor:
+        """Return the logits of a patch."""
+        is_half = torch.is_autocast_enabled(patch.device.type)
+        logits: torch.Tensor = (self.half_network if is_half else self.network)(patch)
+        return logits
+
+
+@torch.no_grad()
+def _allocate(network: nn.Module, device: torch.device) -> None:
+    """Give the tensors of a network memory on a device, without values.
+
+    `nn.Module.to_empty` does the same, but torch imports sympy for it, which takes half a second.
+    """
+    for module in network.modules():
+        for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+            memory = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            setattr(module, name, nn.Parameter(memory, requires_grad=False) if is_parameter else memory)
 
 
 def _build_without_memory(package: ModelPackage, fold: int) -> nn.Module:

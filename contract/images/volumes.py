@@ -29,6 +29,7 @@ from contract.platform import (
     TIFF_SUFFIXES,
     is_system_name,
 )
+from contract.processes import count_usable_cpus
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -83,6 +84,14 @@ class ImageHeader:
         """The pixel type in native byte order."""
         bits, _, kind = self.pixel_type.partition("-bit ")
         return np.dtype(f"{kind[0]}{int(bits) // 8}".replace("s", "i"))
+
+
+def limit_simpleitk_threads() -> None:
+    """Let SimpleITK use only the CPUs that this process may use; by default it takes all of the host."""
+    import SimpleITK as sitk
+
+    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, count_usable_cpus()))
 
 
 def find_image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str | None:

@@ -62,6 +62,11 @@ class FakeCard:
         if self.lost:
             raise RuntimeError(LOST)
 
+    def answer_for(self, device: Any) -> None:
+        """Fail if the device is the card and the card is lost."""
+        if is_card(device):
+            self.answer()
+
     def full_at(self, *numbers: int) -> None:
         """Have too little memory for these images."""
 
@@ -133,6 +138,7 @@ def fake_card() -> Iterator[FakeCard]:
         return cpu(tensor)
 
     def pinned(*sizes: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        card.answer_for(options.get("device"))
         return empty(*sizes, **tree_map(on_cpu, options))
 
     def like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:

@@ -69,7 +69,4 @@ def serve() -> None:
 if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
-    import torch
-
-    torch.nn.Conv3d(1, 1, 1, device="meta").to_empty(device="cpu")  # torch's first one imports for seconds
     serve()

@@ -79,7 +79,7 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
     [
         pytest.param([f"raise {TILE} 3 out-of-memory"], [], id="out of memory"),
         pytest.param([f"raise {TILE} {call} lost" for call in (3, 4, 5)], ["segmentation"], id="all lost"),
-        pytest.param(["raise torch.nn:Module.to_empty 1 lost"], [], id="lost while loading"),
+        pytest.param(["raise algorithm.network.networks:_allocate 1 lost"], [], id="lost while loading"),
         pytest.param(
             ["raise algorithm.network.passes:backends 1 lost"], ["segmentation"], id="lost before the first pass"
         ),

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
-from scipy.spatial.distance import pdist
 
 from algorithm.case.read import BODY_HU
 from algorithm.heads.features.structure import Feature, Structure, diameter_mm, mesh, shape
@@ -63,6 +62,8 @@ MIDLINE_MM: Final = 5.0
 
 def spread_mm(lesions: Sequence[Structure]) -> float:
     """Largest distance between the centres of any two lesions; 0 with fewer than two."""
+    from scipy.spatial.distance import pdist  # takes 0.1 s, which a case without features saves
+
     return float(pdist([lesion.centre_mm for lesion in lesions]).max()) if len(lesions) > 1 else 0.0
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
-from scipy.spatial import ConvexHull, QhullError
-from scipy.spatial.distance import pdist
 
 from contract import labels
 from contract.images.geometry import Geometry, is_below
@@ -146,9 +144,11 @@ def mesh_volume_mm3(vertices: _Float, faces: npt.NDArray[np.int64]) -> float:
 
 def diameter_mm(points: _Float) -> float:
     """Largest distance between any two points (n, 3); only corners of the convex hull count."""
+    from scipy.spatial import ConvexHull, QhullError, distance  # takes 0.1 s, which a case without features saves
+
     with suppress(QhullError):  # points in one plane have no convex hull
         points = points[ConvexHull(points).vertices]
-    return float(pdist(points).max()) if len(points) > 1 else 0.0
+    return float(distance.pdist(points).max()) if len(points) > 1 else 0.0
 
 
 def axis_lengths_mm(lesion: Structure) -> tuple[float, float, float]:

@@ -17,11 +17,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
+from algorithm.network.networks import HalfConvolutions, Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from contract.errors import ModelPackageError
+from tests.faults.fake_card import fake_card
 
 CPU = torch.device("cpu")
 # Installed for training, evaluation and tests, absent from the algorithm's image.
@@ -272,3 +274,66 @@ build_untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]
 assert "monai" in sys.modules
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=900)
+
+
+@pytest.mark.parametrize("name", ["PlainConvUNet", "ResidualEncoderUNet", "SegResNet"])
+def test_convolutions_converted_once_answer_as_autocast_does(package: ModelPackage, name: str) -> None:
+    """To the bit, also without autocast, where the float32 weights answer; only convolutions are copied."""
+    architecture = copy.deepcopy(dict(package.configuration["architecture"]))
+    architecture["network_class_name"] = name
+    architecture["sees"] = "PET"  # a hook, which the copy has to keep
+    if name == "ResidualEncoderUNet":
+        architecture["arch_kwargs"]["n_blocks_per_stage"] = [1, 1]
+        del architecture["arch_kwargs"]["n_conv_per_stage"]
+    if name == "SegResNet":
+        arguments = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
+        architecture |= {"arch_kwargs": arguments, "_kw_requires_import": []}
+    network = build_untrained_network(changed(package, architecture), 2, 3).eval()
+    converted = HalfConvolutions(network, torch.bfloat16)
+    data = torch.randn(1, 2, 16, 16, 16)
+    with torch.inference_mode():
+        assert torch.equal(converted(data), network(data))
+        with torch.autocast("cpu", torch.bfloat16):
+            half, autocast = converted(data), network(data)
+    assert torch.equal(half, autocast)
+    assert not torch.equal(half.float(), network(data))
+    for module in converted.half_network.modules():
+        kinds = {parameter.dtype for parameter in module.parameters(recurse=False)}
+        is_convolution = isinstance(module, nn.Conv3d | nn.ConvTranspose3d)
+        assert kinds <= {torch.bfloat16 if is_convolution else torch.float32}
+    assert {tensor.dtype for _, tensor in own_tensors(network)} == {torch.float32}
+
+
+def test_a_card_gets_convolutions_in_half_precision(package: ModelPackage) -> None:
+    """The CPU keeps the plain network."""
+    with fake_card():
+        on_card = Networks(package).get(0, torch.device("cuda", 0))
+    assert isinstance(on_card, HalfConvolutions)
+    dtypes = {parameter.dtype for module in on_card.half_network.modules() if isinstance(module, nn.Conv3d)
+              for parameter in module.parameters(recurse=False)}  # fmt: skip
+    assert dtypes == {torch.float16}
+    assert not isinstance(Networks(package).get(0, CPU), HalfConvolutions)
+
+
+def test_a_tile_that_overflows_is_computed_with_float32_weights(package: ModelPackage) -> None:
+    """A weight beyond the range of float16: autocast answers infinity, and the network without it a number."""
+    network = Networks(package).get(0, CPU)
+    next(module for module in network.modules() if isinstance(module, nn.Conv3d)).weight.fill_(1e5)
+    overflowing = HalfConvolutions(network, torch.float16)
+    patch = torch.randn(1, 2, 16, 16, 16)
+    with torch.inference_mode():
+        assert torch.isfinite(overflowing(patch)).all()
+        with torch.autocast("cpu", torch.float16):
+            assert not torch.isfinite(overflowing(patch)).all()
+
+
+@pytest.mark.slow
+def test_loading_a_network_does_not_import_sympy() -> None:
+    """torch imports it for some calls, half a second in the middle of a case."""
+    code = """
+import sys
+from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
+LoadedPackage(DEFAULT_PACKAGE, "cpu").load()
+sys.exit("sympy" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=900).returncode == 0
