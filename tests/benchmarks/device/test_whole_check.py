@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.device.parts import PARTS
-from benchmarks.device.speed import HALF
+from benchmarks.device.speed import CONVERTED, HALF, TILE
 from contract.io.files import read_json
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,6 +19,7 @@ ROWS = {
     "machine": ["machine"],
     "convolution": ["8 to 8 channels, 16^3 voxels (ms)"],
     "tiles": ["default, 16 x 16 x 16 voxels", "resenc-m, 16 x 16 x 16 voxels"],
+    "tail": ["3 x 24 x 24 x 24 values"],
     "patients": ["default, head and neck", "default, whole body", "resenc-m, head and neck"],
     "agreement": ["masks"],
     "training": ["plain"],
@@ -51,6 +52,8 @@ def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
     assert [*parts, "image"] == list(PARTS)
     figures = {name: [row["figures"] for row in part["rows"]] for name, part in parts.items()}
     assert set(figures["convolution"][0]) == {"float32", "bfloat16", HALF}
+    assert all(row[TILE] > 0 and row[CONVERTED] > 0 for row in figures["tiles"])
+    assert set(figures["tail"][0]) == {"softmax (ms)", "addition (ms)", "copy to RAM (ms)"}
     for run in figures["patients"]:
         assert (run["passes"], run["planned passes"]) == (4, 4)
         assert run["answered by"].startswith("cpu (")
