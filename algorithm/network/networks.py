@@ -110,7 +110,7 @@ class Networks:
 
 
 class HalfConvolutions(nn.Module):
-    """A network whose convolutions have weights in half precision while autocast is on.
+    """A network whose convolutions have weights in half precision while autocast is on for the same type.
 
     Autocast converts the same weights for each tile. Without autocast, as for a tile that overflowed, the network
     computes with its float32 weights.
@@ -119,7 +119,7 @@ class HalfConvolutions(nn.Module):
     def __init__(self, network: nn.Module, dtype: torch.dtype) -> None:
         """Convert the weights of the convolutions to `dtype`; all other tensors are shared."""
         super().__init__()
-        self.network = network
+        self.network, self.dtype = network, dtype
         tensors = {id(tensor): tensor for _, tensor in own_tensors(network)}
         for module in network.modules():
             if isinstance(module, nn.Conv3d | nn.ConvTranspose3d):
@@ -129,7 +129,8 @@ class HalfConvolutions(nn.Module):
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
         """Return the logits of a patch."""
-        is_half = torch.is_autocast_enabled(patch.device.type)
+        kind = patch.device.type
+        is_half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == self.dtype
         logits: torch.Tensor = (self.half_network if is_half else self.network)(patch)
         return logits
 
