@@ -47,7 +47,6 @@ EXTRAS: Final[dict[str, str]] = {
 }
 # Top-level modules whose names differ from the names of their distributions.
 _DISTRIBUTION_OF: Final[dict[str, str]] = {
-    "cc3d": "connected-components-3d",
     "gdcm": "python-gdcm",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",

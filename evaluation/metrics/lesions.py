@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Final, TypeAlias
 
-import cc3d
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +13,9 @@ from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetri
 from evaluation.metrics.rules import MaskRules
 
 _Numbers: TypeAlias = npt.NDArray[np.int32]
+
+# SciPy's name of a neighbourhood: how many coordinates of two neighbours may differ.
+_RANKS: Final = {6: 1, 18: 2, 26: 3}
 
 
 @dataclass(frozen=True)
@@ -74,20 +76,16 @@ class MatchedLesions:
     predicted: frozenset[int]
 
 
-def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
+def label_components(mask: Booleans, connectivity: int) -> tuple[_Numbers, int]:
     """Assign numbers to the connected components of a (z, y, x) mask from 1, in the order of their first voxels.
 
-    `connectivity` is 6, 18 or 26. cc3d gives the same numbers as `scipy.ndimage.label`, 3 to 7 times faster on
-    19.5 million voxels.
+    `connectivity` is 6, 18 or 26.
     """
-    if mask.size == 0:
-        return np.zeros(mask.shape, dtype=np.int32), 0
-    # As bytes: cc3d 4.1 fails on rows of one voxel of booleans.
-    voxels = np.ascontiguousarray(mask).view(np.uint8)
-    numbers, count = cc3d.connected_components(
-        voxels, connectivity=cast("Any", connectivity), return_N=True, out_dtype=np.uint32
-    )
-    return numbers.view(np.int32), int(count)
+    from scipy import ndimage
+
+    numbers = np.zeros(mask.shape, dtype=np.int32)
+    structure = ndimage.generate_binary_structure(3, _RANKS[connectivity])
+    return numbers, int(ndimage.label(mask, structure, output=numbers))
 
 
 def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> ComparedLesions:

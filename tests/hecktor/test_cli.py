@@ -59,7 +59,7 @@ def test_every_module_of_an_extra_is_known(monkeypatch: pytest.MonkeyPatch, caps
             modules_of[name].add(module)
     # A distribution's main module: the name of the distribution where a module has it, such as torch without torchgen.
     modules = {module for name, found in modules_of.items() for module in {name} & found or found - {"_gdcm"}}
-    assert {"pydicom", "gdcm", "skimage", "torch", "distributed", "cc3d"} <= modules
+    assert {"pydicom", "gdcm", "skimage", "torch", "distributed", "scipy"} <= modules
     for module in modules:
 
         def absent(_: str, module: str = module) -> None:
