@@ -16,9 +16,9 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE} AS dependencies
 ARG TORCH=cpu
 ARG PIP_INDEX_URL
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-RUN python3 -m venv /opt/venv
-COPY docker/pip-install docker/pip-check docker/compile-packages /usr/local/bin/
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_REPORTS=/reports
+RUN mkdir /reports && python3 -m venv /opt/venv
+COPY docker/pip-install docker/pip-check docker/compile-packages docker/list-packages /usr/local/bin/
 # torch first, in its own layer: it is by far the largest part and changes least.
 COPY requirements/torch-${TORCH}.lock /requirements/torch.lock
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
@@ -41,7 +41,9 @@ assert tuple(map(int, cudnn.split('.')[:2])) >= (9, 15), f'found cuDNN {cudnn}, 
     fi
 # Header files, tests and pip are not needed at run time.
 ARG SOURCE_DATE_EPOCH=315532800
-RUN rm -rf /opt/venv/lib/python3*/site-packages/torch/include \
+RUN --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
+    rm -rf /opt/venv/lib/python3*/site-packages/torch/include \
+    && list-packages /reports /opt/venv/packages.json \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
     && compile-packages
 
@@ -53,7 +55,7 @@ RUN --mount=type=bind,source=docker/slim,target=/usr/local/bin/slim touch /mark 
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY algorithm /opt/app/algorithm
-COPY LICENSE /opt/app/LICENSE
+COPY LICENSE NOTICE /opt/app/
 # The packages are copied, not installed; this file provides their version.
 ARG VERSION=0
 RUN mkdir /opt/app/hecktor.dist-info \

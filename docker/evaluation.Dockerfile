@@ -10,16 +10,18 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS dependencies
 ARG PIP_INDEX_URL
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-RUN python3 -m venv /opt/venv
-COPY docker/pip-install docker/pip-check docker/compile-packages /usr/local/bin/
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_REPORTS=/reports
+RUN mkdir /reports && python3 -m venv /opt/venv
+COPY docker/pip-install docker/pip-check docker/compile-packages docker/list-packages /usr/local/bin/
 COPY requirements/evaluation.lock /requirements/evaluation.lock
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     pip-install /opt/venv/bin/python /requirements/evaluation.lock
 ARG SOURCE_DATE_EPOCH=315532800
-RUN pip-check /opt/venv/bin/python \
+RUN --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
+    pip-check /opt/venv/bin/python \
+    && list-packages /reports /opt/venv/packages.json \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
     && compile-packages
 
@@ -31,7 +33,7 @@ RUN --mount=type=bind,source=docker/slim,target=/usr/local/bin/slim touch /mark 
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY evaluation /opt/app/evaluation
-COPY LICENSE /opt/app/LICENSE
+COPY LICENSE NOTICE /opt/app/
 # The packages are copied, not installed; this file provides their version.
 ARG VERSION=0
 RUN mkdir /opt/app/hecktor.dist-info \

@@ -7,6 +7,7 @@ Nothing here changes nnU-Net: the patches that training needs are in `baseline/n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from nnunetv2.inference.sliding_window_prediction import compute_gaussian, compute_steps_for_sliding_window
@@ -37,11 +38,21 @@ def find_normalisation(name: str) -> Callable[..., Any]:
 
 
 def find_resampling(configuration: Mapping[str, Any], kind: str) -> Callable[..., Any]:
-    """Return nnU-Net's resampling of `data` or `probabilities` with the options of a configuration of its plans."""
-    # Loads scikit-image and pandas: half a second and 50 MB that packages with another resampling do not need.
-    from nnunetv2.utilities.plans_handling.plans_handler import ConfigurationManager
+    """Return nnU-Net's resampling of `data` or `probabilities` with the options of a configuration of its plans.
 
-    # Plans without options leave the key out, which nnU-Net's property requires.
-    manager = ConfigurationManager({f"resampling_fn_{kind}_kwargs": {}, **configuration})
-    resampling: Callable[..., Any] = getattr(manager, f"resampling_fn_{kind}")
-    return resampling
+    nnU-Net's `ConfigurationManager` returns the same function, but its module also imports what training needs, such
+    as blosc2, which the algorithm image does not contain.
+
+    Raises:
+        RuntimeError: nnU-Net has no function of this name.
+    """
+    # Loads scikit-image and pandas: half a second and 50 MB that packages with another resampling do not need.
+    from nnunetv2.preprocessing.resampling import default_resampling, no_resampling, resample_torch
+
+    name = configuration[f"resampling_fn_{kind}"]
+    # Plans without options leave the key out.
+    options = configuration.get(f"resampling_fn_{kind}_kwargs", {})
+    for module in (default_resampling, no_resampling, resample_torch):
+        if hasattr(module, name):
+            return partial(getattr(module, name), **options)
+    raise RuntimeError(f"nnU-Net has no resampling function {name!r}")

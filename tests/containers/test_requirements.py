@@ -20,6 +20,7 @@ SETS = sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
 AGREE = "No broken requirements found."
 LEFT_OUT = """\
 dynamic-network-architectures 0.4.4 requires timm, which is not installed.
+nnunetv2 2.8.1 requires blosc2, which is not installed.
 batchgenerators 0.25.5 requires unittest2, which is not installed."""
 
 NEWER_CUDNN = (
@@ -161,6 +162,68 @@ def test_the_images_contain_nothing_of_dicom() -> None:
         assert "convert" not in (ROOT / "docker" / f"{name}.Dockerfile").read_text()
 
 
+def read_licence(name: str) -> str:
+    """Return the licence in a package's metadata: the expression, else the classifiers, else the first line of the text."""
+    fields = metadata.metadata(name)
+    classifiers = [line for line in fields.get_all("Classifier", ()) if line.startswith("License :: ")]
+    texts = (fields.get("License-Expression"), "; ".join(classifiers), fields.get("License"))
+    return next(text for text in texts if text).splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ["algorithm", "evaluation", "torch-cpu", "build"])
+def test_no_package_of_an_image_is_gpl(name: str) -> None:
+    """Nor LGPL; the metadata of `.venv`, which has the versions of the images."""
+    licences = {package: read_licence(package) for package in pins(f"{name}.txt")}
+    assert licences
+    assert not {package: licence for package, licence in licences.items() if re.search("GPL|GNU", licence)}
+    assert "LGPL" in read_licence("connected-components-3d")
+
+
+INFERENCE = """
+import importlib, importlib.abc, importlib.metadata, pkgutil, re, sys
+
+absent = set(sys.argv[1:])
+provided = importlib.metadata.packages_distributions()
+modules = {
+    module for module, names in provided.items()
+    if all(re.sub("[-_.]+", "-", name).lower() in absent for name in names)
+}
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in modules:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+assert {"blosc2", "cc3d", "matplotlib"} <= modules
+import algorithm, contract
+for package in (algorithm, contract):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+import numpy as np
+from algorithm.network.nnunet import find_resampling, find_unet
+find_unet("ResidualEncoderUNet")
+for name in ("resample_data_or_seg_to_shape", "resample_torch_fornnunet"):
+    resample = find_resampling({"resampling_fn_data": name}, "data")
+    assert resample(np.zeros((1, 4, 4, 4), np.float32), (6, 6, 6), (2.0,) * 3, (1.0,) * 3).shape == (1, 6, 6, 6)
+# What these modules and docs/own-model.md name, but import late.
+import pandas, skimage.measure, sklearn.ensemble
+from monai.losses.dice import DiceFocalLoss
+from monai.networks.nets import UNet
+from monai.networks.nets.segresnet import SegResNet
+SegResNet(spatial_dims=3, in_channels=2, out_channels=3, init_filters=8)
+"""
+
+
+def test_inference_imports_nothing_that_the_image_lacks() -> None:
+    """Only the packages of the image can be imported: every module of the algorithm, and what modules import late."""
+    shipped = {canonicalize_name(name) for file in ("algorithm", "build", "torch-cpu") for name in pins(f"{file}.txt")}
+    absent = {canonicalize_name(name) for name in pins("dev.txt")} - shipped
+    subprocess.run([sys.executable, "-W", "ignore", "-c", INFERENCE, *absent], check=True, cwd=ROOT)
+
+
 def test_gpl_decoders_of_dicom_are_not_installed() -> None:
     """pylibjpeg-libjpeg is GPL; python-gdcm decodes the same syntaxes."""
     assert not {"pylibjpeg", "pylibjpeg-libjpeg"} & set(pins("dev.txt"))
@@ -191,7 +254,7 @@ def test_cudnn_computes_convolutions_in_half_precision():
         (NEWER_CUDNN, 0),
         (NEWER_CUDNN.replace("9.19.0.56", "9.14.0.64"), 1),
         (f"{LEFT_OUT}\nmonai 1.6.1 has requirement torch>=2.8.0, but you have torch 2.7.1.", 1),
-        ("nnunetv2 2.8.1 requires yacs, which is not installed.", 1),
+        ("nnunetv2 2.8.1 requires pandas, which is not installed.", 1),
         ("", 1),
     ],
     ids=["agree", "left out on purpose", "newer cuDNN", "another cuDNN", "wrong version", "missing", "no pip"],
