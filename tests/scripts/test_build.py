@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,8 +25,28 @@ case "$*" in
     *"inspect no-such:latest" | *"inspect hecktor-larynx:latest" | *"inspect hecktor-no-such:latest") exit 1 ;;
     *Created*) echo 2026-01-01T00:00:00 ;;
     image*) echo 1 ;;
+    save*) cat {folder}/image.tar ;;
+    *"--entrypoint test larynx"*) exit 1 ;;
+    run*) cat >/dev/null; echo a bill ;;
 esac
 """
+
+
+def write_engine_archive(path: Path, layer: str, created: str) -> None:
+    """Write an archive as an engine does: its layer is in a folder of any name, and the configuration has the time."""
+    config = {"created": created, "history": [{"created": created}], "rootfs": {"diff_ids": ["sha256:11", "sha256:11"]}}
+    manifest = [{"Config": "config.json", "RepoTags": ["tiny:latest"], "Layers": [f"{layer}/layer.tar"] * 2}]
+    files = {
+        "config.json": json.dumps(config),
+        "manifest.json": json.dumps(manifest),
+        f"{layer}/layer.tar": "a layer",
+    }
+    with tarfile.open(path, "w") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+
 
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -34,8 +57,10 @@ def script(tmp_path: Path) -> Script:
     engine, caller = tmp_path / "engine", tmp_path / "the caller"
     engine.write_text(ENGINE.format(folder=tmp_path))
     engine.chmod(0o755)
+    write_engine_archive(tmp_path / "image.tar", "any", "2026-01-01T00:00:00Z")
     caller.mkdir()
     shutil.copytree(ROOT / "scripts", tmp_path / "tree" / "scripts")
+    shutil.copytree(ROOT / "docker", tmp_path / "tree" / "docker")
     shutil.copytree(ROOT / "contract" / "editions", tmp_path / "tree" / "contract" / "editions")
     shutil.copy(ROOT / "pyproject.toml", tmp_path / "tree")
 
@@ -132,9 +157,27 @@ def test_save_finds_an_image_without_the_prefix(script: Script, tmp_path: Path) 
     """Docker has `larynx` and `hecktor-rfs`; of two names that of this project comes first."""
     assert script("save", "larynx", "rfs", "--output", "here").returncode == 0
     names = sorted(path.name for path in (tmp_path / "the caller" / "here").iterdir())
-    assert names == ["hecktor-rfs_20260101000000.tar.gz", "larynx_20260101000000.tar.gz"]
+    bill = "hecktor-rfs_20260101000000.cdx.json"  # larynx has no list of packages
+    assert names == [bill, "hecktor-rfs_20260101000000.tar.gz", "larynx_20260101000000.tar.gz"]
+    assert (tmp_path / "the caller" / "here" / bill).read_text() == "a bill\n"
     done = script("save", "no-such")
     assert (done.returncode, done.stderr) == (1, "error: no image hecktor-no-such:latest: run scripts/build\n")
+
+
+def test_equal_images_have_equal_archives(script: Script, tmp_path: Path) -> None:
+    """Whenever they were built, and however the engine names their layers. An engine reads what is written."""
+    archives = []
+    for layer, created in (("one", "2026-01-01T00:00:00Z"), ("other", "2027-02-02T02:02:02Z")):
+        write_engine_archive(tmp_path / "image.tar", layer, created)
+        assert script("save", "rfs", "--output", layer).returncode == 0
+        (path,) = (tmp_path / "the caller" / layer).glob("*.tar.gz")
+        archives.append(path.read_bytes())
+    assert archives[0] == archives[1]
+    with tarfile.open(fileobj=io.BytesIO(archives[0])) as archive:
+        files = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    ((manifest,), layers) = json.loads(files["manifest.json"]), ["11/layer.tar", "11/layer.tar"]
+    assert (manifest["RepoTags"], manifest["Layers"], files["11/layer.tar"]) == (["tiny:latest"], layers, b"a layer")
+    assert manifest["Config"] == f"{hashlib.sha256(files[manifest['Config']]).hexdigest()}.json"
 
 
 @pytest.mark.parametrize("sign", [" ", "="])

@@ -1,0 +1,76 @@
+"""The bill of materials of an image names what is in it, and a second build makes the same image."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from rehearsal.runners.engines import ContainerEngine
+from tests.containers.conftest import build, one_at_a_time
+from tests.containers.test_images import ONE_OF_EACH, ROOT, inside
+
+pytestmark = pytest.mark.container
+
+LIST_FOLDERS = "ls -d /opt/venv/lib/python3*/site-packages/*.dist-info"
+LIST_DEBIAN = "dpkg-query --show --showformat '${Status} ${Package} ${Version}\\n' | sed -n 's/^.* installed //p'"
+
+
+def save(name: str, output: Path) -> tuple[bytes, str]:
+    """The archive of an image and its bill of materials."""
+    command = [ROOT / "scripts" / "save", f"{name}:latest", "--output", output, "--level", "1"]
+    subprocess.run(command, check=True, capture_output=True)
+    (archive,), (bill,) = output.glob("*.tar.gz"), output.glob("*.cdx.json")
+    assert bill.name == archive.name.replace(".tar.gz", ".cdx.json")
+    return archive.read_bytes(), bill.read_text()
+
+
+def check_bill(engine: ContainerEngine, name: str, text: str, locks: tuple[str, ...]) -> None:
+    """The bill holds exactly the packages in the image, each with its licence and a checksum of the locks."""
+    bill = json.loads(text)
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+    assert bill["metadata"]["component"]["name"] == f"{name}:latest"
+    components = bill["components"]
+    assert len({component["bom-ref"] for component in components}) == len(components)
+    python = [component for component in components if component["purl"].startswith("pkg:pypi/")]
+    folders = [
+        Path(line).name.removesuffix(".dist-info") for line in inside(engine, name, LIST_FOLDERS, "/bin/sh").split()
+    ]
+    in_image = {(canonicalize_name(found), version) for found, _, version in (one.rpartition("-") for one in folders)}
+    assert {(component["name"], component["version"]) for component in python} == in_image
+    allowed = "".join((ROOT / "requirements" / f"{lock}.lock").read_text() for lock in locks)
+    for component in python:
+        ((kind, digest),) = (tuple(entry.values()) for entry in component["hashes"])
+        assert kind == "SHA-256"
+        assert f"--hash=sha256:{digest}" in allowed, component["name"]
+        assert not re.search("GPL|GNU", json.dumps(component["licenses"])), component["name"]
+    debian = {
+        (component["name"], component["version"])
+        for component in components
+        if component["purl"].startswith("pkg:deb/debian/")
+    }
+    assert debian == {tuple(line.split()) for line in inside(engine, name, LIST_DEBIAN, "/bin/sh").splitlines()}
+
+
+def test_the_bill_of_an_algorithm_is_what_its_image_contains(images: ContainerEngine) -> None:
+    """Printed by the image itself, since to save it takes longer."""
+    algorithm = ONE_OF_EACH[0]
+    program = (ROOT / "docker" / "bill-of-materials").read_text()
+    run = ["run", "--rm", "--network=none", "--entrypoint", "python3", algorithm, "-c", program, f"{algorithm}:latest"]
+    check_bill(images, algorithm, images.run(*run), ("torch-cpu", "build", "algorithm"))
+
+
+@pytest.mark.slow
+def test_a_build_without_cache_gives_the_same_archive(images: ContainerEngine, tmp_path: Path) -> None:
+    """Byte for byte, and so the same checksum, by which the platform knows an image; the bill, too."""
+    evaluation = ONE_OF_EACH[1]
+    with one_at_a_time():
+        build(evaluation.removeprefix("hecktor-"))
+        archive, bill = save(evaluation, tmp_path / "first")
+        build(evaluation.removeprefix("hecktor-"), "--no-cache")
+        again = save(evaluation, tmp_path / "second")
+    assert again[1] == bill
+    assert again[0] == archive
+    check_bill(images, evaluation, bill, ("evaluation",))
