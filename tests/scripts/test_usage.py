@@ -17,6 +17,7 @@ NAMES = (
     "device-check",
     "engine",
     "lock",
+    "release",
     "save",
     "test",
     "test-cuda-image",
