@@ -32,20 +32,28 @@ esac
 """
 
 
-def write_engine_archive(path: Path, layer: str, created: str) -> None:
-    """Write an archive as an engine does: its layer is in a folder of any name, and the configuration has the time."""
+def write_tar(path: Path, files: dict[str, bytes], time: int = 0) -> None:
+    """Write an archive of regular files, and of folders, whose names end in a slash."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name.rstrip("/"))
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            member.size, member.mtime = len(content), time
+            archive.addfile(member, io.BytesIO(content))
+
+
+def write_engine_archive(path: Path, layer: str, time: int) -> None:
+    """Write an archive as an engine does: its layer is in a folder of any name, and has the time of the build."""
+    write_tar(path, {"etc/": b"", "etc/.wh.removed": b"", "opt/": b"", "opt/app.py": b"a program"}, time)
+    created = f"2026-01-01T00:00:{time:02}Z"
     config = {"created": created, "history": [{"created": created}], "rootfs": {"diff_ids": ["sha256:11", "sha256:11"]}}
     manifest = [{"Config": "config.json", "RepoTags": ["tiny:latest"], "Layers": [f"{layer}/layer.tar"] * 2}]
     files = {
-        "config.json": json.dumps(config),
-        "manifest.json": json.dumps(manifest),
-        f"{layer}/layer.tar": "a layer",
+        "config.json": json.dumps(config).encode(),
+        "manifest.json": json.dumps(manifest).encode(),
+        f"{layer}/layer.tar": path.read_bytes(),
     }
-    with tarfile.open(path, "w") as archive:
-        for name, text in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
+    write_tar(path, files)
 
 
 Script = Callable[..., subprocess.CompletedProcess[str]]
@@ -57,7 +65,7 @@ def script(tmp_path: Path) -> Script:
     engine, caller = tmp_path / "engine", tmp_path / "the caller"
     engine.write_text(ENGINE.format(folder=tmp_path))
     engine.chmod(0o755)
-    write_engine_archive(tmp_path / "image.tar", "any", "2026-01-01T00:00:00Z")
+    write_engine_archive(tmp_path / "image.tar", "any", time=1)
     caller.mkdir()
     shutil.copytree(ROOT / "scripts", tmp_path / "tree" / "scripts")
     shutil.copytree(ROOT / "docker", tmp_path / "tree" / "docker")
@@ -167,17 +175,24 @@ def test_save_finds_an_image_without_the_prefix(script: Script, tmp_path: Path) 
 def test_equal_images_have_equal_archives(script: Script, tmp_path: Path) -> None:
     """Whenever they were built, and however the engine names their layers. An engine reads what is written."""
     archives = []
-    for layer, created in (("one", "2026-01-01T00:00:00Z"), ("other", "2027-02-02T02:02:02Z")):
-        write_engine_archive(tmp_path / "image.tar", layer, created)
+    for layer, time in (("one", 1), ("other", 2)):
+        write_engine_archive(tmp_path / "image.tar", layer, time)
         assert script("save", "rfs", "--output", layer).returncode == 0
         (path,) = (tmp_path / "the caller" / layer).glob("*.tar.gz")
         archives.append(path.read_bytes())
     assert archives[0] == archives[1]
     with tarfile.open(fileobj=io.BytesIO(archives[0])) as archive:
         files = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
-    ((manifest,), layers) = json.loads(files["manifest.json"]), ["11/layer.tar", "11/layer.tar"]
-    assert (manifest["RepoTags"], manifest["Layers"], files["11/layer.tar"]) == (["tiny:latest"], layers, b"a layer")
+    (manifest,) = json.loads(files["manifest.json"])
     assert manifest["Config"] == f"{hashlib.sha256(files[manifest['Config']]).hexdigest()}.json"
+    name = manifest["Layers"][0]
+    assert (manifest["RepoTags"], manifest["Layers"]) == (["tiny:latest"], [name, name])
+    digest = hashlib.sha256(files[name]).hexdigest()
+    assert name == f"{digest}/layer.tar"
+    assert json.loads(files[manifest["Config"]])["rootfs"]["diff_ids"] == [f"sha256:{digest}"] * 2
+    with tarfile.open(fileobj=io.BytesIO(files[name])) as layer_archive:
+        assert {member.mtime for member in layer_archive} == {315532800}
+        assert layer_archive.extractfile("opt/app.py").read() == b"a program"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("sign", [" ", "="])
