@@ -72,7 +72,7 @@ def make_inputs(root: Path, seed: int) -> Inputs:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     for layout, folder, patients in (("platform", inputs.cohort, 2), ("release", inputs.release, TRAINING_PATIENTS)):
-        options = CohortOptions(seed, ("CHUM", "MDA"), layout, "head_and_neck", ct_coarsening=COARSENING)
+        options = CohortOptions(seed, ("CHUM", "MDA"), layout, "head_and_neck", COARSENING, balanced=True)
         list(make_cohort(options, patients, folder, 1))
     for team in ("first", "second"):
         inputs.teams.joinpath(team).mkdir(parents=True)
