@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from evaluation.metrics.overlap import Booleans, Difference, Floats, WeightedMetric
-from evaluation.statistics.distributions import student_t_cdf, student_t_quantile
 from evaluation.statistics.recall_differences import recall_deviations
 from evaluation.statistics.tests import DECIMALS, MIN_P
 
+ALPHA: Final = 0.025
 # With fewer degrees of freedom a bootstrap deviation says too little.
 MIN_DEGREES_OF_FREEDOM: Final = 5
 
@@ -89,11 +89,13 @@ def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGai
 
 def _refer_to_t(difference: Floats, sd: Floats, df: Floats, tested: Booleans, min_p: float) -> PairedGains:
     """Compute p and interval by Student's t where `tested` is true."""
+    from scipy.special import stdtr, stdtrit
+
     freedom, scale = np.where(tested, df, np.nan), np.where(tested, sd, np.nan)
     # Both teams of a pair have the same degrees of freedom.
     different, places = np.unique(freedom, return_inverse=True)
-    half = student_t_quantile(different)[places].reshape(freedom.shape) * scale
-    p = np.maximum(student_t_cdf(freedom, -difference / scale), max(min_p, MIN_P))
+    half = stdtrit(different, 1 - ALPHA)[places].reshape(freedom.shape) * scale
+    p = np.maximum(stdtr(freedom, -difference / scale), max(min_p, MIN_P))
     return PairedGains(difference, sd, df, difference - half, difference + half, p)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from evaluation.metrics.concordance import find_follow_up
 from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric
-from evaluation.statistics.distributions import normal_cdf
 
 # Values that agree to this many decimals are equal: sums in another order differ by rounding.
 DECIMALS: Final = 12
@@ -145,6 +144,8 @@ def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats
     Returns:
         The rank-biserial correlations, the p of the team over each other team, and the p of each other team over it.
     """
+    from scipy.special import ndtr
+
     counted = ~(np.isnan(goodness) | np.isnan(others)) & (goodness != others)
     gaps = np.round(np.subtract(goodness, others, out=np.zeros(others.shape), where=counted), DECIMALS)
     order = np.argsort(np.abs(gaps), axis=1, kind="stable")
@@ -159,7 +160,7 @@ def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats
     variance = n * (n + 1) * (2 * n + 1) / 24 - ties / 48
     z = np.divide(in_favour - total / 2, np.sqrt(variance), out=np.zeros(len(others)), where=n > 0)
     difference = np.divide(2 * in_favour - total, total, out=np.zeros(len(others)), where=n > 0)
-    p = np.where(n > 0, np.maximum(normal_cdf(np.stack([-z, z])), MIN_P), 1.0)
+    p = np.where(n > 0, np.maximum(ndtr([-z, z]), MIN_P), 1.0)
     for team in np.flatnonzero((n > 0) & (n <= _MAX_EXACT_PAIRS)):
         differs = gaps[team] != 0
         p[0, team] = _exact_p(ranks[team, differs], gaps[team, differs] > 0)
@@ -290,6 +291,8 @@ def kang(patients: TeamRisks) -> PairwiseTest:
     D / sqrt(var D) is compared with the standard normal distribution. p is 1 for fewer than 4 patients, if no pair is
     comparable, and if the estimate is not positive (for example because the predictions are equal).
     """
+    from scipy.special import ndtr
+
     n, sums = patients.times.size, _pair_sums(patients)
     teams, total = len(patients.risks), float(sums.compared.sum()) / 2
     test = PairwiseTest(np.zeros((teams, teams)), np.ones((teams, teams)))
@@ -310,7 +313,7 @@ def kang(patients: TeamRisks) -> PairwiseTest:
         # Rounding leaves about 1e-32 where the estimate is 0.
         has_error = variance > 1e-24
         z = np.divide(difference, np.sqrt(np.where(has_error, variance, 1.0)))
-        test.p[team] = np.where(has_error, np.maximum(normal_cdf(-z), MIN_P), 1.0)
+        test.p[team] = np.where(has_error, np.maximum(ndtr(-z), MIN_P), 1.0)
     return test
 
 

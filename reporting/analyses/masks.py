@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from scipy.special import stdtr
 
 from evaluation.metrics.confidence import spearman
 from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, split_into_equal_bins
 from evaluation.metrics.surface import LOST
-from evaluation.statistics.distributions import student_t_cdf
 from evaluation.statistics.tests import rank_values
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, round_figure, summarise_box
@@ -354,7 +354,7 @@ def compute_p_over_cases(values: Floats, dsc: Floats) -> float | None:
     if counted.sum() < 3 or np.ptp(factor_ranks) == 0 or np.ptp(dsc_ranks) == 0:
         return None
     r = np.clip(np.corrcoef(factor_ranks, dsc_ranks)[0, 1], -1, 1)
-    df = np.array(counted.sum() - 2.0)
+    df = counted.sum() - 2.0
     with np.errstate(divide="ignore"):
         t = np.abs(r) * np.sqrt(df / (1 - r**2))
-    return float(2 * student_t_cdf(df, -t))
+    return float(2 * stdtr(df, -t))
