@@ -328,6 +328,10 @@ def test_a_tile_that_overflows_is_computed_with_float32_weights(package: ModelPa
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.10."),
+    reason="torch 2.10 of the CUDA images imports sympy to draw weights on 'meta'",
+)
 def test_loading_a_network_does_not_import_sympy() -> None:
     """torch imports it for some calls, half a second in the middle of a case."""
     code = """
