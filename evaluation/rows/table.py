@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 
 import numpy as np
 from pydantic import TypeAdapter, model_validator
+from pydantic.fields import FieldInfo
 
 from contract.documents import Document
 from evaluation.metrics.overlap import Floats
@@ -27,12 +28,13 @@ class RowRule:
 
     Attributes:
         fields: Names of the fields; `gtvp.predicted_voxels` is a field of the nested object `gtvp`.
-        holds: Takes the columns of these fields and returns whether all rows follow the rule.
+        check_columns: Takes the column of each field and returns whether all rows follow the rule. To check a single
+            row, the columns have one element.
         expected: Words for the message about a row that breaks the rule.
     """
 
     fields: tuple[str, ...]
-    holds: Callable[..., bool]
+    check_columns: Callable[..., bool]
     expected: str
 
 
@@ -44,7 +46,7 @@ class RowPart(Document):
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
         for rule in self.RULES:
-            if not rule.holds(*([attrgetter(name)(self)] for name in rule.fields)):
+            if not rule.check_columns(*([attrgetter(name)(self)] for name in rule.fields)):
                 raise ValueError(rule.expected)
         return self
 
@@ -84,48 +86,49 @@ class RowTable:
 def read_table(model: type[RowPart], rows: Sequence[Mapping[str, Any]]) -> RowTable:
     """Check rows as columns and return the columns.
 
-    The rows that pass are the rows that `model` accepts, without the fields that it does not store.
+    Accepts the same rows as `model`, without the fields that it does not store.
 
     Args:
         model: Class of the rows.
         rows: Parsed JSON objects with the names of the model's fields as keys.
 
     Raises:
-        ValueError, TypeError, KeyError: A row breaks the model. Only the model itself names the row and the fault.
+        ValueError, TypeError, KeyError: `model` does not accept a row. The error does not name the row; validate the
+            rows one by one with `model` to find it.
     """
     return RowTable(_read_objects(model, rows))
 
 
 def _read_objects(model: type[RowPart], rows: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
+    """Check objects of one class and return their columns; raise the exceptions of `read_table`."""
+    fields = {name: field for name, field in model.model_fields.items() if not field.exclude}
+    if not fields.keys() >= set(chain.from_iterable(rows)):
+        raise ValueError("an unknown key")
     columns: dict[str, Sequence[Any]] = {}
-    n_keys = 0
-    for name, field in model.model_fields.items():
-        if field.exclude:
-            continue
-        try:
-            values = list(map(itemgetter(name), rows))
-            n_keys += len(rows)
-        except KeyError:
-            if field.is_required():
-                raise
-            default = field.get_default(call_default_factory=True)
-            values = [row.get(name, default) for row in rows]
-            n_keys += sum(name in row for row in rows)
+    for name, field in fields.items():
+        values = _read_column(rows, name, field)
         part = _find_part(field.annotation)
         if part is None:
             columns[name] = _make_adapter(model, name).validate_python(values)
         elif get_origin(field.annotation) is list:
+            # The objects of a list are only checked; the column keeps the lists.
             _check_types(values, list)
             _read_objects(part, list(chain.from_iterable(values)))
             columns[name] = values
         else:
-            columns |= _read_parts(name, part, values, is_optional=NoneType in get_args(field.annotation))
-    if sum(map(len, rows)) != n_keys:
-        raise ValueError("a key that is no field")
+            columns |= _read_nested_objects(name, part, values, is_optional=NoneType in get_args(field.annotation))
     for rule in model.RULES:
-        if not rule.holds(*(columns[name] for name in rule.fields)):
+        if not rule.check_columns(*(columns[name] for name in rule.fields)):
             raise ValueError(rule.expected)
     return columns
+
+
+def _read_column(rows: Sequence[Mapping[str, Any]], name: str, field: FieldInfo) -> list[Any]:
+    """Return the values of a field, its default where a row lacks it; raise `KeyError` if it has no default."""
+    if field.is_required():
+        return list(map(itemgetter(name), rows))
+    default = field.get_default(call_default_factory=True)
+    return [row.get(name, default) for row in rows]
 
 
 def _find_part(annotation: Any) -> type[RowPart] | None:
@@ -144,10 +147,13 @@ def _make_adapter(model: type[RowPart], name: str) -> TypeAdapter[list[Any]]:
     return TypeAdapter(list[values], config=model.model_config)  # type: ignore[valid-type]
 
 
-def _read_parts(
+def _read_nested_objects(
     name: str, part: type[RowPart], values: Sequence[Any], *, is_optional: bool
 ) -> dict[str, Sequence[Any]]:
-    """Read the objects of a field; the columns of their fields have None where the object is null."""
+    """Read nested objects as columns.
+
+    Rows without the object get None in each column. The column `name` marks the rows that have the object.
+    """
     present = [value for value in values if value is not None]
     if len(present) < len(values) and not is_optional:
         raise TypeError("null in place of an object")
@@ -156,8 +162,13 @@ def _read_parts(
     columns |= {f"{name}.{key}": column for key, column in _read_objects(part, present).items()}
     if len(present) == len(values):
         return columns
-    rest_of = {key: iter(column) for key, column in columns.items()}
-    return {key: [None if value is None else next(rest) for value in values] for key, rest in rest_of.items()}
+    return {key: _fill_gaps(column, values) for key, column in columns.items()}
+
+
+def _fill_gaps(column: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Return a column of the objects among `values`, with None where a value is None."""
+    remaining = iter(column)
+    return [None if value is None else next(remaining) for value in values]
 
 
 def _check_types(values: Sequence[Any], expected: type) -> None:
