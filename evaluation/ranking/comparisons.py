@@ -140,10 +140,15 @@ def _apply_second_test(name: str, metric: MetricProfile, results: TaskResults) -
 
 
 def _test_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
-    """Test per-case values by signed ranks; a sample of one case gives the value of this case."""
+    """Test each team against each other team by the signed ranks of their values in single cases."""
+    return signed_rank_test(orient(metric, compute_case_values(results, name)))
+
+
+def compute_case_values(results: TaskResults, metric: str) -> Floats:
+    """Compute a metric of each team in each single case, shape (teams, cases)."""
+    # Weighting only one case yields the metric of this case.
     single_cases = np.eye(len(results.cases))
-    values = np.stack([of_team[name](single_cases) for of_team in results.metrics.values()])
-    return signed_rank_test(orient(metric, values))
+    return np.stack([metrics[metric](single_cases) for metrics in results.metrics.values()])
 
 
 def _test_c_index(results: TaskResults, answer: str) -> PairwiseTest:

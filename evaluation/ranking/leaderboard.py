@@ -14,9 +14,9 @@ from evaluation.editions.profile import TaskProfile, find_metrics
 from evaluation.metrics.overlap import Floats, WeightedMetric
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws
-from evaluation.ranking.figures import RankingFigures, collect_figures, select_schemes
 from evaluation.ranking.out_of_competition import UnrankedEntry, make_mean_entry, place_entries
 from evaluation.ranking.rank import TeamRanks, Values, rank_by_scheme, rank_teams
+from evaluation.ranking.scheme_values import RankingValues, collect_ranking_values, select_schemes
 from evaluation.results.board import (
     IncompleteTeam,
     KendallTau,
@@ -127,9 +127,9 @@ def build_leaderboard(
         raise HecktorError("rank", "no team has a value for every ranked metric")
     ranked = select_schemes(results.select(results.ranked), bootstraps)
     profile = ranked.profile
-    figures = collect_figures(ranked, bootstraps, seed)
-    ranks = rank_teams(list(ranked.teams), figures.values, profile.metrics, profile.ranking)
-    mean_of_teams = [make_mean_entry(ranked, figures)] if mean else []
+    values = collect_ranking_values(ranked, bootstraps, seed)
+    ranks = rank_teams(list(ranked.teams), values.cohort, profile.metrics, profile.ranking)
+    mean_of_teams = [make_mean_entry(ranked, values)] if mean else []
     stated = next(iter(results.teams.values())).provenance
     about = {key: getattr(stated, key) or None for key in ("version", *MUST_AGREE, "case_set_sha256")}
     return Leaderboard(
@@ -143,7 +143,7 @@ def build_leaderboard(
         incomplete=[
             IncompleteTeam(team=team, without=results.list_absent_metrics(team)) for team in results.incomplete
         ],
-        **_compute_uncertainty(ranked, figures, bootstraps),
+        **_compute_uncertainty(ranked, values, bootstraps),
         provenance={**about, **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition})},
         runs={},
         files={},
@@ -160,24 +160,24 @@ def order_teams(ranked: TaskResults, bootstraps: int, seed: int | None) -> list[
     profile = ranked.profile.select_official()
     deciding = select_schemes(replace(ranked, profile=profile), bootstraps)
     needs_rows = bool(list_row_schemes(profile.ranking.schemes[profile.ranking.official]))
-    values = collect_figures(deciding, bootstraps if needs_rows else 0, seed).values
+    values = collect_ranking_values(deciding, bootstraps if needs_rows else 0, seed)
     teams = list(ranked.teams)
-    return [teams[place] for place in rank_teams(teams, values, profile.metrics, profile.ranking).order]
+    return [teams[place] for place in rank_teams(teams, values.cohort, profile.metrics, profile.ranking).order]
 
 
-def _compute_uncertainty(ranked: TaskResults, figures: RankingFigures, bootstraps: int) -> dict[str, Any]:
+def _compute_uncertainty(ranked: TaskResults, values: RankingValues, bootstraps: int) -> dict[str, Any]:
     """Compute rank stability and return it with the pairwise comparisons, or return why they are missing."""
-    if figures.draws is None:
-        return {"stability": None, "comparisons": None, "without_stability_because": figures.reason}
-    rankings, metrics = compute_stability(list(ranked.teams), figures.values, figures.draws, ranked.profile)
+    if values.draws is None:
+        return {"stability": None, "comparisons": None, "without_stability_because": values.reason}
+    rankings, metrics = compute_stability(list(ranked.teams), values.cohort, values.draws, ranked.profile)
     stable = RankStability(
         bootstraps=bootstraps,
-        seed=figures.seed,
-        redraws=figures.redraws,
+        seed=values.seed,
+        redraws=values.redraws,
         rankings=rankings,
-        metrics={**metrics, **_compute_unranked_stability(ranked, bootstraps, figures.seed)},
+        metrics={**metrics, **_compute_unranked_stability(ranked, bootstraps, values.seed)},
     )
-    return {"stability": stable, "comparisons": figures.tests}
+    return {"stability": stable, "comparisons": values.tests}
 
 
 def _compute_unranked_stability(ranked: TaskResults, bootstraps: int, seed: int) -> dict[str, SchemeStability]:

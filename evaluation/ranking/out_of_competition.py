@@ -15,8 +15,8 @@ import numpy as np
 
 from contract.errors import HecktorError
 from evaluation.editions.document import list_row_schemes
-from evaluation.ranking.figures import RankingFigures, collect_figures
-from evaluation.ranking.rank import collect_values, rank_by_scheme
+from evaluation.ranking.rank import Values, collect_values, rank_by_scheme
+from evaluation.ranking.scheme_values import RankingValues, collect_ranking_values
 from evaluation.results.board import OutOfCompetitionEntry, describe_file
 from evaluation.results.documents import MetricFigures, MetricsJson, ObserversDocument, check_document
 from evaluation.results.task import TaskResults
@@ -112,14 +112,14 @@ def make_observers_entry(
     return UnrankedEntry(source.team, source.reason, ranked)
 
 
-def make_mean_entry(ranked: TaskResults, figures: RankingFigures) -> UnrankedEntry:
+def make_mean_entry(ranked: TaskResults, values: RankingValues) -> UnrankedEntry:
     """Compute the mean of the ranked teams by each metric, with its percentiles if there are replicates."""
     means = {}
     for name in ranked.profile.metrics:
         ends: tuple[float | None, float | None] = (None, None)
-        if figures.draws is not None:
-            ends = percentile_interval(np.mean([figures.draws[team, name] for team in ranked.teams], axis=0))
-        means[name] = MetricFigures.from_values(float(np.mean(figures.values[name])), *ends)
+        if values.draws is not None:
+            ends = percentile_interval(np.mean([values.draws[team, name] for team in ranked.teams], axis=0))
+        means[name] = MetricFigures.from_values(float(np.mean(values.cohort[name])), *ends)
     count = len(ranked.teams)
     return UnrankedEntry(MEAN_OF_TEAMS, f"{count} ranked team{'s' * (count > 1)}", means)
 
@@ -160,13 +160,13 @@ def count_teams_above(entry: UnrankedEntry, ranked: TaskResults, bootstraps: int
         values[name] = value
     if not list_row_schemes(official):
         of_teams = collect_values(ranked)
-        joined = {name: np.append(of_teams[name], value) for name, value in values.items()}
+        joined: Values = {name: np.append(of_teams[name], value) for name, value in values.items()}
     elif entry.results is None:
         return len(ranked.teams)
     else:
         teams = {**ranked.teams, **entry.results.teams}
         answers = {**ranked.answers, **entry.results.answers}
         deciding = profile.select_official()
-        joined = collect_figures(TaskResults(deciding, teams, answers), bootstraps, seed).values
+        joined = collect_ranking_values(TaskResults(deciding, teams, answers), bootstraps, seed).cohort
     ranks = rank_by_scheme(joined, profile.metrics, official, profile.ranking.ties).ranks
     return int((ranks[:-1] <= ranks[-1]).sum())

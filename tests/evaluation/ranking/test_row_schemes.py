@@ -21,9 +21,9 @@ from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCount
 from evaluation.metrics.overlap import MeanRecall, Overlap
 from evaluation.metrics.rules import SIGNED_RANK
 from evaluation.ranking.cli import main as rank
-from evaluation.ranking.figures import rank_cases
 from evaluation.ranking.leaderboard import build_leaderboard, order_teams
 from evaluation.ranking.out_of_competition import UnrankedEntry, count_teams_above
+from evaluation.ranking.scheme_values import rank_cases
 from evaluation.ranking.wins import ALPHA, count_signed_rank_wins, count_t_wins, count_wins
 from evaluation.results.documents import MetricFigures
 from evaluation.results.scored import measure_answer
