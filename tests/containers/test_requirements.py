@@ -75,11 +75,12 @@ def test_every_lock_but_that_of_the_cpu_build_is_written_by_the_script() -> None
 
 
 def test_packages_come_from_locks_alone() -> None:
-    """Two others install: the project itself, with nothing from an index, and what entrants' code requires, their choice."""
+    """Other installs: the project itself, the release's own wheels (`--no-deps --no-index`), what entrants' code requires."""
     files = [path for folder in (".ci", "docker", "scripts") for path in (ROOT / folder).iterdir()]
     lines = [line.strip() for path in files for line in path.read_text().splitlines()]
     installs = [line for line in lines if re.search(r"\bpip3?\b.* install ", line) and not line.startswith("#")]
     assert sorted(installs) == [
+        '"$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index "$2"',
         '"$python" -m pip install --require-hashes --no-deps --no-build-isolation --no-compile --disable-pip-version-check \\',
         ".venv/bin/python -m pip install --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .",
         'if ! "$pip" -m pip --python "$python" --disable-pip-version-check install --progress-bar off --prefix "$prefix" \\',
