@@ -1,4 +1,4 @@
-"""Figures of a report as SVG and PDF files: each analysis with a chart, drawn with matplotlib as the page draws it."""
+"""Draw each analysis with a chart as an SVG and a PDF file, with matplotlib, as the page draws it."""
 
 from __future__ import annotations
 
@@ -58,12 +58,17 @@ _SETTINGS: Final[Any] = {
 _PAGE_INCHES: Final = 10.5
 _MIN_INCHES: Final = 5.0
 _LEGEND_COLUMNS: Final = 4
-# Letters of 8 points, the width of a wide one.
+# For wide letters of 8 points.
 _LETTERS_PER_INCH: Final = 14
 _MAX_LABEL_LENGTH: Final = 32
 _MAX_FLAT_LABELS: Final = 3
 _LINE_INCHES: Final = 0.22
 _MIN_BRIGHTNESS_FOR_BLACK: Final = 0.5
+# Areas in square points; the smallest bubble stays visible.
+_MIN_BUBBLE_AREA: Final = 1.0
+_MAX_BUBBLE_AREA: Final = 120.0
+# Space between the outer ranks and the ends of the axis, in ranks.
+_BUBBLE_MARGIN: Final = 0.6
 
 
 @dataclass(frozen=True)
@@ -80,49 +85,50 @@ class Chart:
 
     @property
     def series(self) -> list[Any]:
-        """Return the values of the column that separates lines, bars or points; one None without such a column."""
-        return self.values("series") or [None]
+        """Return the values of the column that separates lines, bars or points; [None] if there is no such column."""
+        return self.list_categories("series") or [None]
 
-    def key(self, role: str) -> str:
-        """Return the key of the column with a role in the chart, empty if the chart has no such column."""
+    def get_column(self, role: str) -> str:
+        """Return the key of the column with a role in the chart; it is empty if the chart has no such column."""
         return str(self.analysis.chart.get(role, ""))
 
-    def title(self, role: str) -> str:
+    def get_title(self, role: str) -> str:
         """Return the heading of the column with a role in the chart."""
-        return self.analysis.columns.get(self.key(role), "")
+        return self.analysis.columns.get(self.get_column(role), "")
 
-    def values(self, role: str, rows: Sequence[Row] | None = None) -> list[Any]:
-        """Return the different values of the column with a role, in the order of the rows."""
-        shown = self.analysis.rows if rows is None else rows
-        values = dict.fromkeys(row.get(self.key(role)) for row in shown)
-        return [value for value in values if value is not None]
+    def list_categories(self, role: str, rows: Sequence[Row] | None = None) -> list[Any]:
+        """List the different values of the column with a role, in the order of the rows."""
+        categories = dict.fromkeys(
+            row.get(self.get_column(role)) for row in (self.analysis.rows if rows is None else rows)
+        )
+        return [category for category in categories if category is not None]
 
-    def number(self, row: Row, role: str) -> float | None:
-        """Return the finite number that a row has in the column with a role; None if there is no such number."""
-        value = row.get(self.key(role))
+    def get_number(self, row: Row, role: str) -> float | None:
+        """Return the finite number of a row in the column with a role; return None if there is no such number."""
+        value = row.get(self.get_column(role))
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
             return None
         return float(value)
 
-    def numbers(self, row: Row, *roles: str) -> list[float]:
-        """Return the numbers of a row in the columns with these roles; empty if one of them is absent."""
-        numbers = [self.number(row, role) for role in roles]
+    def get_numbers(self, row: Row, *roles: str) -> list[float]:
+        """Return the numbers of a row in the columns with these roles; the list is empty if one of them is absent."""
+        numbers = [self.get_number(row, role) for role in roles]
         present = [number for number in numbers if number is not None]
         return present if len(present) == len(numbers) else []
 
-    def colour(self, row: Row) -> str:
-        """Return the colour of a row: of its series, or else of its team."""
-        key = self.key("series")
+    def choose_colour(self, row: Row) -> str:
+        """Return the colour of the row's series or, if teams are the series, of its team."""
+        key = self.get_column("series")
         if key and key != "team" and len(self.series) > 1:
             return _SERIES_COLOURS[self.series.index(row.get(key)) % len(_SERIES_COLOURS)]
         team = row.get("team")
         return self.colours.get(str(team), NEUTRAL) if team is not None else _BAR
 
-    def style_number(self, row: Row) -> int:
-        """Return the place of a row's series among dashes and markers, for a team the place of its colour."""
-        if self.key("series") != "team":
-            return max(0, self.series.index(row.get(self.key("series"))) if self.key("series") else 0)
-        colour = self.colour(row)
+    def choose_style(self, row: Row) -> int:
+        """Return the index of the row's dash and marker: the index of its series or, for a team, of its colour."""
+        if self.get_column("series") != "team":
+            return max(0, self.series.index(row.get(self.get_column("series"))) if self.get_column("series") else 0)
+        colour = self.choose_colour(row)
         return TEAM_COLOURS.index(colour) if colour in TEAM_COLOURS else 0
 
 
@@ -163,7 +169,7 @@ def draw_chart(chart: Chart) -> Figure:
     if chart.kind not in KINDS:
         raise ValueError(f"{chart.analysis.name}: unknown kind of chart {chart.kind!r}")
     draw_panel = KINDS[chart.kind]
-    facets = chart.values("facet") or [None]
+    facets = chart.list_categories("facet") or [None]
     handles = _make_legend(chart)
     size = _choose_panel_size(chart)
     columns = min(len(facets), max(1, int(_PAGE_INCHES / size.full_width)))
@@ -172,12 +178,12 @@ def draw_chart(chart: Chart) -> Figure:
     width, height = max(_MIN_INCHES, columns * size.full_width), bottom + lines * size.full_height + 0.25
     figure = Figure(figsize=(width, height))
     figure.text(0.1 / width, 1 - 0.2 / height, chart.analysis.title, fontsize=9)
-    for place, facet in enumerate(facets):
-        line, column = divmod(place, columns)
+    for index, facet in enumerate(facets):
+        line, column = divmod(index, columns)
         left = column * size.full_width + size.left
         low = bottom + (lines - 1 - line) * size.full_height + size.bottom
         axes = figure.add_axes((left / width, low / height, size.width / width, size.height / height))
-        rows = [row for row in chart.analysis.rows if facet is None or row.get(chart.key("facet")) == facet]
+        rows = [row for row in chart.analysis.rows if facet is None or row.get(chart.get_column("facet")) == facet]
         draw_panel(axes, rows, chart)
         if facet is not None:
             axes.set_title(_shorten(facet, int(size.full_width * _LETTERS_PER_INCH)), loc="left")
@@ -208,19 +214,19 @@ class PanelSize:
 
 def _choose_panel_size(chart: Chart) -> PanelSize:
     """Return the size of a panel by the number and the length of its labels."""
-    has_facets = bool(chart.key("facet"))
+    has_facets = bool(chart.get_column("facet"))
     if chart.kind == "matrix":
-        across, down = chart.values("x"), chart.values("y")
+        across, down = chart.list_categories("x"), chart.list_categories("y")
         bottom = 0.35 + (_label_inches(across) if len(across) > _MAX_FLAT_LABELS else 0.15)
         return PanelSize(max(0.3 * len(across), 1.2), 0.26 * len(down), 0.2 + _label_inches(down), bottom)
     if chart.kind in ("lines", "points", "podium"):
         return PanelSize(2.3, 1.9, 0.6, 0.45) if has_facets else PanelSize(5.4, 3.4, 0.6, 0.45)
     if chart.kind == "boxes":
-        names = chart.values("category")
-        if chart.key("orientation") == "vertical":
+        names = chart.list_categories("category")
+        if chart.get_column("orientation") == "vertical":
             return PanelSize(max(3.0, 0.14 * len(names)), 2.4, 0.5, 0.1 + _label_inches(names))
     else:
-        names = chart.values("y")
+        names = chart.list_categories("y")
     bars = len(chart.series) if chart.kind == "bars" else 1
     height = len(names) * max(_LINE_INCHES, 0.1 * bars + 0.06)
     return PanelSize(2.2 if has_facets else 4.5, max(0.4, height), _label_inches(names), 0.45)
@@ -254,84 +260,97 @@ def _set_domain(axes: Axes, chart: Chart, axis: str) -> None:
 
 
 def _draw_intervals(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    categories = chart.values("y")
-    ends: list[float] = []
+    """Draw the value of each row as a point on the line of its category, and its interval as a bar."""
+    categories = chart.list_categories("y")
+    shown: list[float] = []
     for row in rows:
-        place = categories.index(row[chart.key("y")])
-        interval, value = chart.numbers(row, "low", "high"), chart.numbers(row, "x")
+        y = categories.index(row[chart.get_column("y")])
+        interval = chart.get_numbers(row, "low", "high")
+        value = chart.get_numbers(row, "x")
         if interval:
-            axes.plot(interval, [place, place], color=chart.colour(row), linewidth=1.5)
+            axes.plot(interval, [y, y], color=chart.choose_colour(row), linewidth=1.5)
         if value:
-            axes.plot(value, [place], "o", color=chart.colour(row), markersize=4)
-        ends += interval + value
+            axes.plot(value, [y], "o", color=chart.choose_colour(row), markersize=4)
+        shown += interval + value
     _label_categories(axes, categories)
-    axes.set_xlabel(chart.title("x"))
+    axes.set_xlabel(chart.get_title("x"))
     domain = chart.analysis.chart.get("domain")
     # Small differences are drawn large, as on the page.
-    if domain and ends and max(ends) - min(ends) >= (domain[1] - domain[0]) / 2:
+    if domain and shown and max(shown) - min(shown) >= (domain[1] - domain[0]) / 2:
         _set_domain(axes, chart, "x")
 
 
 def _draw_bars(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    categories, series = chart.values("y"), chart.series
+    """Draw a bar for each row; the bars of a category share its line."""
+    categories, series = chart.list_categories("y"), chart.series
     height = 0.8 / len(series)
     for row in rows:
-        value = chart.number(row, "x")
+        value = chart.get_number(row, "x")
         if value is not None:
-            part = series.index(row.get(chart.key("series"))) if chart.key("series") else 0
-            middle = categories.index(row[chart.key("y")]) - 0.4 + height * (part + 0.5)
-            axes.barh(middle, value, height=height, color=chart.colour(row))
+            index = series.index(row.get(chart.get_column("series"))) if chart.get_column("series") else 0
+            middle = categories.index(row[chart.get_column("y")]) - 0.4 + height * (index + 0.5)
+            axes.barh(middle, value, height=height, color=chart.choose_colour(row))
     axes.axvline(0, color=_SOFT, linewidth=0.8)
     _label_categories(axes, categories)
-    axes.set_xlabel(chart.title("x"))
+    axes.set_xlabel(chart.get_title("x"))
     _set_domain(axes, chart, "x")
 
 
-def _draw_blobs(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    categories = chart.values("y")
+def _draw_bubbles(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
+    """Draw a bubble for each row at its rank, whose area is the row's fraction, and the interval of the ranks."""
+    categories = chart.list_categories("y")
     for row in rows:
-        place = categories.index(row[chart.key("y")])
-        interval = chart.numbers(row, "low", "high") if chart.key("low") else []
+        y = categories.index(row[chart.get_column("y")])
+        interval = chart.get_numbers(row, "low", "high") if chart.get_column("low") else []
         if interval:
-            axes.plot(interval, [place, place], color=_SOFT, linewidth=0.8, zorder=1)
-        blob = chart.numbers(row, "x", "size")
-        if blob:
-            axes.scatter(blob[0], place, s=max(1.0, 120 * blob[1]), color=chart.colour(row), zorder=2)
+            axes.plot(interval, [y, y], color=_SOFT, linewidth=0.8, zorder=1)
+        bubble = chart.get_numbers(row, "x", "size")
+        if bubble:
+            rank, fraction = bubble
+            area = max(_MIN_BUBBLE_AREA, _MAX_BUBBLE_AREA * fraction)
+            axes.scatter(rank, y, s=area, color=chart.choose_colour(row), zorder=2)
     _label_categories(axes, categories)
-    axes.set_xlabel(chart.title("x"))
-    last = max([chart.number(row, "x") or 1 for row in chart.analysis.rows])
-    axes.set_xlim(0.4, last + 0.6)
+    axes.set_xlabel(chart.get_title("x"))
+    max_rank = max([chart.get_number(row, "x") or 1 for row in chart.analysis.rows])
+    axes.set_xlim(1 - _BUBBLE_MARGIN, max_rank + _BUBBLE_MARGIN)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _draw_boxes(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
+    """Draw a box with whiskers, median, mean and outliers for each row, in the middle of its category."""
     is_upright = chart.analysis.chart.get("orientation") == "vertical"
-    categories = chart.values("category")
+    categories = chart.list_categories("category")
 
-    def draw(marker: str, values: Sequence[float], place: float, **options: Any) -> None:
-        places = [place] * len(values)
-        points = (places, values) if is_upright else (values, places)
+    def draw(marker: str, values: Sequence[float], middle: float, **options: Any) -> None:
+        middles = [middle] * len(values)
+        points = (middles, values) if is_upright else (values, middles)
         axes.plot(*points, marker, **options)
 
     for row in rows:
-        place, colour = categories.index(row[chart.key("category")]), chart.colour(row)
-        whiskers, quartiles = chart.numbers(row, "low", "high"), chart.numbers(row, "q1", "q3")
+        middle = categories.index(row[chart.get_column("category")])
+        colour = chart.choose_colour(row)
+        whiskers = chart.get_numbers(row, "low", "high")
+        quartiles = chart.get_numbers(row, "q1", "q3")
         if whiskers:
-            draw("-", whiskers, place, color=colour, linewidth=1)
-        outliers = [value for value in row.get(chart.key("outliers")) or [] if value is not None]
-        draw("o", outliers, place, color=colour, markersize=2)
+            draw("-", whiskers, middle, color=colour, linewidth=1)
+        outliers = [value for value in row.get(chart.get_column("outliers")) or [] if value is not None]
+        draw("o", outliers, middle, color=colour, markersize=2)
         if quartiles:
             low, size = quartiles[0], quartiles[1] - quartiles[0]
-            corner, sides = ((place - 0.3, low), (0.6, size)) if is_upright else ((low, place - 0.3), (size, 0.6))
+            corner, sides = ((middle - 0.3, low), (0.6, size)) if is_upright else ((low, middle - 0.3), (size, 0.6))
             axes.add_patch(Rectangle(corner, *sides, color=colour, linewidth=0, zorder=3))
-        for median in chart.numbers(row, "median"):
+        for median in chart.get_numbers(row, "median"):
             draw_line = axes.hlines if is_upright else axes.vlines
-            draw_line(median, place - 0.3, place + 0.3, color="white", linewidth=1.2, zorder=4)
-        draw("o", chart.numbers(row, "mean"), place, color="white", markeredgecolor="black", markersize=3, zorder=5)
-        for value in chart.numbers(row, "mark") if chart.key("mark") else []:
-            draw("^", [value], place, color=colour, markeredgecolor="black", markersize=5, zorder=5)
-            point = (place, value) if is_upright else (value, place)
-            axes.annotate(_shorten(row[chart.key("name")]), point, (0, 5), textcoords="offset points", ha="center")
+            draw_line(median, middle - 0.3, middle + 0.3, color="white", linewidth=1.2, zorder=4)
+        draw(
+            "o", chart.get_numbers(row, "mean"), middle, color="white", markeredgecolor="black", markersize=3, zorder=5
+        )
+        for value in chart.get_numbers(row, "mark") if chart.get_column("mark") else []:
+            draw("^", [value], middle, color=colour, markeredgecolor="black", markersize=5, zorder=5)
+            point = (middle, value) if is_upright else (value, middle)
+            axes.annotate(
+                _shorten(row[chart.get_column("name")]), point, (0, 5), textcoords="offset points", ha="center"
+            )
     if is_upright:
         axes.set_xticks(range(len(categories)), [_shorten(name) for name in categories], rotation=90)
         axes.set_xlim(-0.5, len(categories) - 0.5)
@@ -343,45 +362,45 @@ def _draw_boxes(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
 
 
 def _draw_lines(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
+    """Draw a line or a step curve for each series, with a band if the chart has intervals."""
     is_step = bool(chart.analysis.chart.get("step"))
-    for value in chart.series:
-        group = [row for row in rows if value is None or row.get(chart.key("series")) == value]
-        points = [(row, chart.numbers(row, "x", "y")) for row in group]
-        known = [(row, point) for row, point in points if point]
-        if not known:
+    for series in chart.series:
+        series_rows = [row for row in rows if series is None or row.get(chart.get_column("series")) == series]
+        known_rows = [row for row in series_rows if chart.get_numbers(row, "x", "y")]
+        if not known_rows:
             continue
-        colour, number = chart.colour(known[0][0]), chart.style_number(known[0][0])
-        marker = "" if is_step else _MARKERS[number % len(_MARKERS)]
-        xs, ys = zip(*(point for _, point in known), strict=True)
+        colour = chart.choose_colour(known_rows[0])
+        style_index = chart.choose_style(known_rows[0])
+        marker = "" if is_step else _MARKERS[style_index % len(_MARKERS)]
+        xs, ys = zip(*(chart.get_numbers(row, "x", "y") for row in known_rows), strict=True)
         axes.plot(
             xs,
             ys,
             color=colour,
             linewidth=1.2,
-            linestyle=_DASHES[number % len(_DASHES)],
+            linestyle=_DASHES[style_index % len(_DASHES)],
             marker=marker,
             markersize=3.5,
             drawstyle="steps-post" if is_step else "default",
         )
-        band = [chart.numbers(row, "x", "low", "high") for row, _ in known] if chart.key("low") else []
-        ends = [point for point in band if point]
-        if ends:
-            places, lows, highs = zip(*ends, strict=True)
-            axes.fill_between(
-                places, lows, highs, color=colour, alpha=0.14, linewidth=0, step="post" if is_step else None
-            )
-    axes.set(xlabel=chart.title("x"), ylabel=chart.title("y"))
+        band_rows = known_rows if chart.get_column("low") else []
+        band = [point for row in band_rows if (point := chart.get_numbers(row, "x", "low", "high"))]
+        if band:
+            xs, lows, highs = zip(*band, strict=True)
+            axes.fill_between(xs, lows, highs, color=colour, alpha=0.14, linewidth=0, step="post" if is_step else None)
+    axes.set(xlabel=chart.get_title("x"), ylabel=chart.get_title("y"))
     axes.grid(color=_LINE, linewidth=0.6)
     _set_domain(axes, chart, "y")
 
 
 def _draw_points(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
+    """Draw a point for each row, and the diagonal if the chart asks for it."""
     for row in rows:
-        point = chart.numbers(row, "x", "y")
+        point = chart.get_numbers(row, "x", "y")
         if point:
-            marker = _MARKERS[chart.style_number(row) % len(_MARKERS)]
-            axes.scatter(point[0], point[1], s=14, color=chart.colour(row), marker=marker, linewidths=0)
-    axes.set(xlabel=chart.title("x"), ylabel=chart.title("y"))
+            marker = _MARKERS[chart.choose_style(row) % len(_MARKERS)]
+            axes.scatter(point[0], point[1], s=14, color=chart.choose_colour(row), marker=marker, linewidths=0)
+    axes.set(xlabel=chart.get_title("x"), ylabel=chart.get_title("y"))
     axes.grid(color=_LINE, linewidth=0.6)
     axes.set_axisbelow(True)
     _set_domain(axes, chart, "y")
@@ -392,36 +411,38 @@ def _draw_points(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
 
 
 def _draw_podium(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    """Draw each team's value at its place of each case; a grey line joins the values of one case."""
+    """Draw each team's value of each case at its rank, and join the values of a case by a grey line."""
     cases: dict[Any, list[tuple[float, float, str]]] = {}
     for row in rows:
-        point = chart.numbers(row, "place", "y")
+        point = chart.get_numbers(row, "place", "y")
         if point:
-            shift = (chart.series.index(row[chart.key("series")]) + 0.5) / len(chart.series) - 0.5
-            mark = (point[0] + 0.8 * shift, point[1], chart.colour(row))
-            cases.setdefault(row.get(chart.key("line")), []).append(mark)
+            rank, value = point
+            shift = (chart.series.index(row[chart.get_column("series")]) + 0.5) / len(chart.series) - 0.5
+            mark = (rank + 0.8 * shift, value, chart.choose_colour(row))
+            cases.setdefault(row.get(chart.get_column("line")), []).append(mark)
     for marks in cases.values():
         xs, ys, colours = zip(*sorted(marks), strict=True)
         axes.plot(xs, ys, color=_SOFT, alpha=0.25, linewidth=0.5, zorder=1)
         axes.scatter(xs, ys, c=colours, s=7, linewidths=0, zorder=2)
     count = len(chart.series)
-    for place in range(1, count):
-        axes.axvline(place + 0.5, color=_LINE, linewidth=0.8, zorder=0)
+    for rank in range(1, count):
+        axes.axvline(rank + 0.5, color=_LINE, linewidth=0.8, zorder=0)
     axes.set_xticks(range(1, count + 1))
-    axes.set(xlabel=chart.title("place"), ylabel=chart.title("y"), xlim=(0.5, count + 0.5))
+    axes.set(xlabel=chart.get_title("place"), ylabel=chart.get_title("y"), xlim=(0.5, count + 0.5))
     _set_domain(axes, chart, "y")
 
 
 def _draw_matrix(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    across, down = chart.values("x", rows), chart.values("y", rows)
+    """Draw a cell with its number for each row; its colour is the level of significance or the size of the value."""
+    across, down = chart.list_categories("x", rows), chart.list_categories("y", rows)
     if set(across) == set(down):
         across = down
-    is_significance = chart.key("scale") == "significance"
-    numbers = [number for row in chart.analysis.rows if (number := chart.number(row, "value")) is not None]
+    is_significance = chart.get_column("scale") == "significance"
+    numbers = [number for row in chart.analysis.rows if (number := chart.get_number(row, "value")) is not None]
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     for row in rows:
-        column, line = across.index(row[chart.key("x")]), down.index(row[chart.key("y")])
-        value = chart.number(row, "value")
+        column, line = across.index(row[chart.get_column("x")]), down.index(row[chart.get_column("y")])
+        value = chart.get_number(row, "value")
         if value is None:
             axes.text(column, line, "\u00d7" if is_significance else "", color=_SOFT, ha="center", va="center")
             continue
@@ -439,7 +460,7 @@ def _draw_matrix(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
     axes.set_ylim(len(down) - 0.5, -0.5)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set(xlabel=chart.title("x"), ylabel=chart.title("y"))
+    axes.set(xlabel=chart.get_title("x"), ylabel=chart.get_title("y"))
 
 
 def _choose_cell_colours(fraction: float) -> tuple[Any, str]:
@@ -451,31 +472,32 @@ def _choose_cell_colours(fraction: float) -> tuple[Any, str]:
 
 def _format_cell(row: Row, value: float, chart: Chart) -> str:
     """Return a cell's text as the page shows it."""
-    text = row.get(chart.key("text"))
+    text = row.get(chart.get_column("text"))
     if text is not None:
         return str(text) if isinstance(text, int) else f"{text:z.3f}"
-    if chart.key("scale") == "significance":
+    if chart.get_column("scale") == "significance":
         return "<.001" if value < 0.001 else "1" if value >= 0.9995 else f"{value:.3f}"[1:]
     return f"{value:z.0f}" if value == int(value) else f"{value:z.2f}"
 
 
 def _make_legend(chart: Chart) -> list[Any]:
-    """Return the legend's entries; teams that share the grey have one entry."""
+    """Make the legend's entries, with one entry for all teams that share the grey."""
     if chart.kind == "matrix":
-        levels = _LEVELS if chart.key("scale") == "significance" else ()
+        levels = _LEVELS if chart.get_column("scale") == "significance" else ()
         return [Patch(color=fill, label=text) for _, fill, _, text in levels]
-    key = chart.key("series")
-    if not key or key == chart.key("y"):
+    key = chart.get_column("series")
+    if not key or key == chart.get_column("y"):
         return []
     handles: list[Any] = []
     for row in ({key: value} for value in chart.series):
-        colour, number = chart.colour(row), chart.style_number(row)
+        colour = chart.choose_colour(row)
+        style_index = chart.choose_style(row)
         if key == "team" and colour == NEUTRAL:
             continue
         if chart.kind == "lines":
-            handles.append(Line2D([], [], color=colour, linestyle=_DASHES[number % len(_DASHES)]))
+            handles.append(Line2D([], [], color=colour, linestyle=_DASHES[style_index % len(_DASHES)]))
         elif chart.kind in ("points", "podium"):
-            marker = _MARKERS[number % len(_MARKERS)] if chart.kind == "points" else "o"
+            marker = _MARKERS[style_index % len(_MARKERS)] if chart.kind == "points" else "o"
             handles.append(Line2D([], [], color=colour, marker=marker, linestyle=""))
         else:
             handles.append(Patch(color=colour))
@@ -486,7 +508,7 @@ def _make_legend(chart: Chart) -> list[Any]:
 
 KINDS: Final[Mapping[str, Callable[[Axes, Sequence[Row], Chart], None]]] = {
     "bars": _draw_bars,
-    "blobs": _draw_blobs,
+    "blobs": _draw_bubbles,
     "boxes": _draw_boxes,
     "intervals": _draw_intervals,
     "lines": _draw_lines,

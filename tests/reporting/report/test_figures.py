@@ -49,7 +49,7 @@ def test_every_kind_of_every_edition_is_drawn(tmp_path, edition):
         analyses += {analysis.chart.get("kind"): analysis for analysis in reversed(of_task)}.values()
     charts = [Chart(analysis, {}) for analysis in analyses if analysis.chart]
     for chart in charts:
-        assert len(draw_chart(chart).axes) == max(1, len(chart.values("facet")))
+        assert len(draw_chart(chart).axes) == max(1, len(chart.list_categories("facet")))
     assert {chart.kind for chart in charts} == set(KINDS)
 
 
