@@ -1,4 +1,4 @@
-"""Teams case by case: how often each team had each rank, a podium plot, and the cases of two teams side by side.
+"""Compare teams case by case: how often each team had each rank, a podium plot, the cases of two teams side by side.
 
 Source: challengeR (Wiesenfarth et al. 2021, Sci Rep 11:2369), ranking heat map and podium plot.
 """
@@ -55,7 +55,7 @@ class CaseScores:
 
 
 def compute_case_scores(results: TaskResults) -> list[CaseScores]:
-    """Compute the values of single cases: DSC and HD95 of masks, correct classes, concordant pairs of risks."""
+    """Compute the values of single cases: DSC and HD95 of masks, correct classes, and concordant pairs of risks."""
     scores: list[CaseScores] = []
     for answer in results.task.answers:
         table = collect_rows(results, answer)
@@ -65,7 +65,7 @@ def compute_case_scores(results: TaskResults) -> list[CaseScores]:
             scores += _score_masks(table)
         elif answer.kind == "risk":
             about = "Fraction of the patients comparable with this one whose order the team's risks have right."
-            values = _compute_concordant_fractions(table)
+            values = _compute_concordance(table)
             scores.append(CaseScores(table, "pairs", table.title("Concordant pairs"), values, True, about))
         else:
             title = f"{get_answer_title(answer)} correct"
@@ -92,7 +92,7 @@ def _score_masks(table: AnswerRows) -> list[CaseScores]:
 
 
 def _compare_classes(table: AnswerRows) -> Floats:
-    """Return 1 for a right class, 0 for a wrong or a missing one, and NaN without a row; shape (teams, cases)."""
+    """Return 1 for a correct class, 0 for a wrong or missing class and NaN without a row, shape (teams, cases)."""
     key = table.answer.row_key
     values = [
         [np.nan if row is None else float(row[f"predicted_{key}"] == row[key]) for row in rows] for rows in table.rows
@@ -100,38 +100,41 @@ def _compare_classes(table: AnswerRows) -> Floats:
     return np.array(values, dtype=np.float64).reshape(len(table.names), len(table.cases))
 
 
-def _compute_concordant_fractions(table: AnswerRows) -> Floats:
-    """Return the fraction of each patient's comparable pairs that each team orders rightly, shape (teams, cases).
+def _compute_concordance(table: AnswerRows) -> Floats:
+    """Compute the fraction of each patient's comparable pairs that a team orders correctly, shape (teams, cases).
 
     A tie of risks counts as half a pair. The fraction is NaN without a risk or without a comparable patient.
     """
     days, events = table.reference("rfs_days"), table.reference("relapse") == 1.0
     risks = table.numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
     fractions = np.full(risks.shape, np.nan)
-    for place, of_team in enumerate(risks):
-        known = np.flatnonzero(~np.isnan(of_team) & ~np.isnan(days))
+    for team_index, team_risks in enumerate(risks):
+        known = np.flatnonzero(~np.isnan(team_risks) & ~np.isnan(days))
+        # A pair is (patient with the earlier recurrence, other patient); each patient may have both roles.
         pairs = comparable_pairs(days[known], events[known], np.arange(known.size))
-        risk = of_team[known]
-        is_right = (risk[:, None] > risk[None, :]) + 0.5 * (risk[:, None] == risk[None, :])
-        rights, counts = pairs * is_right, pairs.sum(axis=1) + pairs.sum(axis=0)
-        sums = rights.sum(axis=1) + rights.sum(axis=0)
-        fractions[place, known] = np.divide(sums, counts, out=np.full(known.size, np.nan), where=counts > 0)
+        earlier_risk, later_risk = team_risks[known][:, None], team_risks[known][None, :]
+        concordance = (earlier_risk > later_risk) + 0.5 * (earlier_risk == later_risk)
+        concordant_pairs = pairs * concordance
+        concordant_counts = concordant_pairs.sum(axis=1) + concordant_pairs.sum(axis=0)
+        counts = pairs.sum(axis=1) + pairs.sum(axis=0)
+        unknown = np.full(known.size, np.nan)
+        fractions[team_index, known] = np.divide(concordant_counts, counts, out=unknown, where=counts > 0)
     return fractions
 
 
 def analyse_case_ranks(results: TaskResults, *, with_cases: bool = True) -> list[Analysis]:
-    """Show the ranks over the cases as a heat map, and with single cases each value as a podium plot.
+    """Count the ranks over the cases and, with single cases, list the values of each case for a podium plot.
 
-    A single team has neither.
+    A single team has no such analysis.
     """
     continuous = [
         score for score in compute_case_scores(results) if score.name != "correct" and len(score.table.names) > 1
     ]
-    heat_maps = [_show_rank_counts(continuous)] if continuous else []
-    return [*heat_maps, *(_show_podium(score) for score in continuous if with_cases)]
+    heat_maps = [_count_ranks(continuous)] if continuous else []
+    return [*heat_maps, *(_list_podium_ranks(score) for score in continuous if with_cases)]
 
 
-def _show_rank_counts(scores: Sequence[CaseScores]) -> Analysis:
+def _count_ranks(scores: Sequence[CaseScores]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for score in scores:
         for team, ranks in zip(score.table.names, rank_within_cases(score.merits), strict=True):
@@ -160,15 +163,15 @@ def _show_rank_counts(scores: Sequence[CaseScores]) -> Analysis:
     )
 
 
-def _show_podium(scores: CaseScores) -> Analysis:
+def _list_podium_ranks(scores: CaseScores) -> Analysis:
     table = scores.table
     count = min(len(table.names), MAX_PODIUM_TEAMS)
-    leading = CaseScores(table, scores.name, scores.title, scores.values[:count], scores.higher_is_better, "")
-    ranks = rank_within_cases(leading.merits)
+    values = scores.values[:count]
+    ranks = rank_within_cases(scores.merits[:count])
     rows = [
         {**table.keys_of(case), "team": team, "rank": int(rank), "value": round_figure(float(value))}
-        for place, case in enumerate(table.cases)
-        for team, rank, value in zip(table.names, ranks[:, place], leading.values[:, place], strict=False)
+        for case, case_ranks, case_values in zip(table.cases, ranks.T, values.T, strict=True)
+        for team, rank, value in zip(table.names[:count], case_ranks, case_values, strict=True)
         if not np.isnan(rank)
     ]
     first = f" of the first {count} teams" if count < len(table.names) else ""
@@ -194,7 +197,7 @@ def _show_podium(scores: CaseScores) -> Analysis:
 
 
 def find_pair(results: Sequence[TaskResults], teams: Sequence[str]) -> tuple[str, str] | None:
-    """Return the two teams that `--compare` names; return None without the option.
+    """Return the two teams that `--compare` names, or None without the option.
 
     Raises:
         HecktorError: A team is unknown, or no task ranks both.
@@ -214,22 +217,22 @@ def find_pair(results: Sequence[TaskResults], teams: Sequence[str]) -> tuple[str
 
 
 def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> list[Analysis]:
-    """Compare two teams case by case; the list is empty for a task that lacks one of the teams or their rows.
+    """Compare two teams case by case. There is no analysis if the task lacks one of the teams or their rows.
 
     Args:
         results: The results of a task.
         pair: The teams; if it is None, the winner and the second team are compared.
     """
-    names = pair or tuple(results.board.order[:2])
-    if len(names) < 2 or not all(name in results.teams for name in names):
+    teams = pair or tuple(results.board.order[:2])
+    if len(teams) < 2 or not all(team in results.teams for team in teams):
         return []
-    first, second = names
+    first, second = teams
     rows: list[dict[str, Any]] = []
     counts: list[str] = []
     for score in compute_case_scores(results):
         if {first, second} <= set(score.table.names):
             case_rows = _compare_cases(score, first, second)
-            wins, losses = (sum(row["team"] == name for row in case_rows) for name in names)
+            wins, losses = (sum(row["team"] == team for row in case_rows) for team in teams)
             ties = len(case_rows) - wins - losses
             counts.append(f"{score.title}: {first} wins {wins} cases, {second} {losses}, {ties} equal. {score.about}")
             rows += case_rows
@@ -262,25 +265,25 @@ def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> li
 
 
 def _compare_cases(score: CaseScores, first: str, second: str) -> list[dict[str, Any]]:
-    """Return a row for each case in which both teams have a value, from the second team's wins to the first team's."""
+    """List the cases in which both teams have a value, from the second team's wins to the first team's wins."""
     table = score.table
-    places = [table.names.index(name) for name in (first, second)]
-    first_values, second_values = score.values[places]
-    first_merits, second_merits = score.merits[places]
-    gains = np.zeros(len(table.cases))
+    team_indices = [table.names.index(team) for team in (first, second)]
+    first_values, second_values = score.values[team_indices]
+    first_merits, second_merits = score.merits[team_indices]
+    advantages = np.zeros(len(table.cases))
     is_unequal = first_merits != second_merits  # the difference of two infinite distances is not defined
-    gains[is_unequal] = first_merits[is_unequal] - second_merits[is_unequal]
+    advantages[is_unequal] = first_merits[is_unequal] - second_merits[is_unequal]
     known = np.flatnonzero(~np.isnan(first_merits) & ~np.isnan(second_merits))
     return [
         {
             "value": score.title,
-            **table.keys_of(table.cases[place]),
-            "first": round_figure(float(first_values[place])),
-            "second": round_figure(float(second_values[place])),
-            "difference": round_figure(float(gains[place])),
-            "team": first if gains[place] > 0 else second if gains[place] < 0 else None,
+            **table.keys_of(table.cases[index]),
+            "first": round_figure(float(first_values[index])),
+            "second": round_figure(float(second_values[index])),
+            "difference": round_figure(float(advantages[index])),
+            "team": first if advantages[index] > 0 else second if advantages[index] < 0 else None,
         }
-        for place in sorted(known, key=lambda place: (gains[place], table.cases[place]))
+        for index in sorted(known, key=lambda index: (advantages[index], table.cases[index]))
     ]
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from contract.errors import HecktorError
 from contract.patient import format_names
@@ -30,7 +30,8 @@ NO_P: Final = (
 MAX_GROUPS: Final = 12
 # A group of a single patient is not compared.
 MIN_CASES: Final = 2
-Column = tuple[Path, str]
+# The path of a table, and the name of one of its columns or several names joined by commas.
+TableColumn: TypeAlias = tuple[Path, str]
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ class Grouping:
 
     Attributes:
         title: The table's column, or "centre".
-        of_case: The group of each case.
+        group_by_case: The group of each case; a case without a group is absent.
         blocks: The metrics of each group by team, as metrics.json stores the metrics of centres.
     """
 
     title: str
-    of_case: Mapping[str, str]
+    group_by_case: Mapping[str, str]
     blocks: Mapping[str, Mapping[str, CentreBlock]]
 
     @property
@@ -64,56 +65,61 @@ class Grouping:
 
 
 def make_slug(title: str) -> str:
-    """Make the part of a file's name from a title."""
+    """Make a part of a file name from a title."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "group"
 
 
-def add_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
-    """Add the groups of cases by each column of a table with `PatientID`; a case with an empty cell has no group.
+def add_groups(results: Sequence[TaskResults], columns: Sequence[TableColumn]) -> list[TaskResults]:
+    """Add the groups of cases by columns of tables with `PatientID`. A case with an empty cell has no group.
 
-    Columns between commas are crossed: each combination of their values is a group.
+    Column names joined by commas are combined: each combination of the columns' values is a group.
 
     Raises:
-        HecktorError: The results have no rows, or the table lacks the column, names a case twice, holds no case of the
-            results, or does not have 2 to 12 groups.
+        HecktorError: The results have no rows, or two groupings have the same name, or a table lacks the column, names
+            a case twice, holds no case of the results, or does not have 2 to 12 groups.
     """
     cases = {case for task in results for case in task.scored_cases}
     if columns and not cases:
         raise HecktorError("--groups", "results without rows", "metrics.json files written without --no-rows")
     groups = {column: _read_groups(path, column, cases) for path, column in columns}
-    slugs = list(map(make_slug, groups))
-    anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
-    if len(groups) < len(columns) or len(set(anchors)) < len(anchors):
-        actual = f"columns {', '.join(column for _, column in columns)}"
-        raise HecktorError("--groups", actual, "different columns, none of them called centre")
+    _check_unique_names([column for _, column in columns])
     return [replace(task, groups=groups) for task in results]
 
 
+def _check_unique_names(columns: Sequence[str]) -> None:
+    """Raise `HecktorError` if two columns give their analyses the same name, or if one is named like the centres."""
+    slugs = [make_slug(column) for column in columns]
+    # The distances of a grouping are a separate analysis, so the columns "Age" and "Age distances" would share a name.
+    names = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
+    if len(set(names)) < len(names):
+        raise HecktorError("--groups", f"columns {', '.join(columns)}", "different columns, none of them called centre")
+
+
 def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
-    """Read the group of each case by a column or, if the table lacks it, by the columns between its commas."""
+    """Read the group of each case by a column or, if the table lacks it, by the columns that commas join."""
     parts = [part.strip() for part in column.split(",")]
     table = read_table_with(path, dict.fromkeys((column, *parts), ()), HecktorError)
     columns = [column] if column in table.header else parts
     for name in (ID_COLUMN, *columns):
         if name not in table.header:
             raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", f"a column {name}")
-    of_case: dict[str, list[str]] = {}
+    values_by_case: dict[str, list[str]] = {}
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
-        if case in of_case:
+        if case in values_by_case:
             raise HecktorError(table.locate(index), f"{case} twice", "one row per patient")
-        of_case[case] = [row[name].strip() for name in columns]
-    if not cases & set(of_case):
-        raise HecktorError(
-            table.name, f"patients {format_names(sorted(of_case))}", f"some of {format_names(sorted(cases))}"
-        )
-    of_case = {case: values for case, values in of_case.items() if case in cases and all(values)}
-    for name, *values in zip(columns, *of_case.values(), strict=True):
-        _check_groups(table.name, name, set(values))
-    return {case: ", ".join(values) for case, values in of_case.items()}
+        values_by_case[case] = [row[name].strip() for name in columns]
+    if not cases & set(values_by_case):
+        actual = f"patients {format_names(sorted(values_by_case))}"
+        raise HecktorError(table.name, actual, f"some of {format_names(sorted(cases))}")
+    grouped = {case: values for case, values in values_by_case.items() if case in cases and all(values)}
+    for index, name in enumerate(columns):
+        _check_groups(table.name, name, {values[index] for values in grouped.values()})
+    return {case: ", ".join(values) for case, values in grouped.items()}
 
 
 def _check_groups(table: str, column: str, groups: set[str]) -> None:
+    """Raise `HecktorError` if a column does not have 2 to 12 groups, or if the name of a group is reserved."""
     if ALL_CASES in groups:
         raise HecktorError(
             table, f"the group {ALL_CASES!r} of {column}", "another name: this one is reserved for all cases"
@@ -123,27 +129,28 @@ def _check_groups(table: str, column: str, groups: set[str]) -> None:
         raise HecktorError(table, actual, f"2 to {MAX_GROUPS} groups")
 
 
-def create_grouping(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
+def create_grouping(results: TaskResults, column: str, group_by_case: Mapping[str, str]) -> Grouping:
     """Group the cases by a column and compute the metrics of each group for every team that has rows."""
     sums = select_weighted_sums(results.profile.metrics)
     blocks = {}
     for team, answers in results.answers.items():
         cases = list_counted_cases(answers.values())
-        blocks[team] = compute_group_blocks(cases, of_case, join_metrics(cases, answers.values(), sums))
-    return Grouping(column, of_case, blocks)
+        blocks[team] = compute_group_blocks(cases, group_by_case, join_metrics(cases, answers.values(), sums))
+    return Grouping(column, group_by_case, blocks)
 
 
 def analyse_groups(results: TaskResults) -> list[Analysis]:
-    """Show ranked metrics by centre and by each further grouping; distances have separate analyses.
+    """Compare the ranked metrics of the centres, and of the groups of each further grouping.
 
-    A grouping without a group of at least two cases is left out.
+    Distances have separate analyses. A grouping without a group of at least two cases is left out.
     """
     by_centre = Grouping(CENTRE, results.centres, {team: metrics.centres for team, metrics in results.all.items()})
-    groupings = [by_centre, *(create_grouping(results, column, of_case) for column, of_case in results.groups.items())]
+    groupings = [by_centre, *(create_grouping(results, column, groups) for column, groups in results.groups.items())]
     return [analysis for grouping in groupings for analysis in _analyse_grouping(results, grouping)]
 
 
 def _analyse_grouping(results: TaskResults, grouping: Grouping) -> list[Analysis]:
+    """Compare the groups of one grouping by metrics without a unit and by distances; empty analyses are left out."""
     team_blocks = [grouping.blocks.get(team, {}) for team in results.teams]
     # Where missing answers are left out, teams have different numbers of cases.
     names = sorted({name for blocks in team_blocks for name in blocks})
@@ -162,7 +169,7 @@ def _analyse_grouping(results: TaskResults, grouping: Grouping) -> list[Analysis
 def _compare_groups(
     results: TaskResults, grouping: Grouping, groups: Mapping[str, int], suffix: str, metrics: Mapping[str, str]
 ) -> Analysis:
-    """Show the metrics of all teams in each group and in all cases; `suffix` is `-distances` for distances."""
+    """List the metrics of all teams in each group and in all cases. `suffix` is `-distances` for distances."""
     ranked = results.board.order
     unranked = [team for team in results.out_of_competition if grouping.blocks.get(team)]
     names = {team: f"{team} (first)" if team == ranked[0] else team for team in (*ranked, *unranked)}
@@ -170,13 +177,13 @@ def _compare_groups(
     for metric, title in metrics.items():
         for group, cases in {**groups, ALL_CASES: results.teams[ranked[0]].cases.used}.items():
             shared = {"metric": title, grouping.key: group, "cases": cases}
-            value_of = {team: _get_value(results, grouping, team, group, metric) for team in names}
+            values = {team: _get_value(results, grouping, team, group, metric) for team in names}
             for team, name in names.items():
-                value = value_of[team]
+                value = values[team]
                 rows.append(
                     {**shared, "of": name, "team": team, "value": round_figure(value), "teams": int(value is not None)}
                 )
-            rows.append({**shared, "of": MEAN, **_summarise_values([value_of[team] for team in ranked])})
+            rows.append({**shared, "of": MEAN, **_summarise_values([values[team] for team in ranked])})
     # Other metrics keep a row for each group, so that all panels show the same.
     known = {row["metric"] for row in rows if row["value"] is not None}
     return Analysis(
@@ -236,6 +243,6 @@ def _describe_absent_groups(results: TaskResults, grouping: Grouping) -> list[st
     lacking = [name for name in list_entries([results]) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
     lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
-    cases = results.scored_cases - set(grouping.of_case)
+    cases = results.scored_cases - set(grouping.group_by_case)
     without = f"No {grouping.title}: {len(cases)} case{'s' * (len(cases) != 1)}."
-    return [*lines, without] if cases and grouping.of_case else lines
+    return [*lines, without] if cases and grouping.group_by_case else lines

@@ -19,54 +19,66 @@ _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_hig
 
 
 def analyse_ranked_metrics(results: TaskResults) -> list[Analysis]:
-    """Show ranked metrics with their intervals for each team; distances are shown separately."""
+    """List the ranked metrics of each team with their intervals, with distances in a separate analysis."""
     titles = collect_metric_titles(results)
     ranked = {name: title for name, title in titles.items() if name in results.board.metrics}
-    heads = {"metrics": "Metrics with 95% intervals", "distances": "Distances with 95% intervals"}
+    headings = {"metrics": "Metrics with 95% intervals", "distances": "Distances with 95% intervals"}
     return _separate_distances(
-        results, ranked, heads, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4"
+        results, ranked, headings, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4"
     )
 
 
 def analyse_unranked_metrics(results: TaskResults) -> list[Analysis]:
-    """Show the metrics that do not rank, with their intervals."""
+    """List the metrics that do not rank with their intervals, with distances in a separate analysis."""
     titles = collect_metric_titles(results)
     unranked = {name: title for name, title in titles.items() if name not in results.board.metrics}
-    heads = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
+    headings = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
     return _separate_distances(
-        results, unranked, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC"
+        results, unranked, headings, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC"
     )
 
 
 def _separate_distances(
-    results: TaskResults, titles: Mapping[str, str], heads: Mapping[str, str], source: str
+    results: TaskResults, metric_titles: Mapping[str, str], headings: Mapping[str, str], source: str
 ) -> list[Analysis]:
-    """Show fractions and distances in separate analyses.
+    """Make one analysis of the distances and one of the other metrics, with their intervals.
 
-    `heads` holds the names and titles of both. An analysis without a value is left out.
+    An analysis without a value is left out.
+
+    Args:
+        results: The results of the task.
+        metric_titles: The titles of the metrics by name.
+        headings: The titles by name of the analyses of the other metrics and of the distances, in this order.
+        source: The source of both analyses.
     """
-    in_mm = {name: title for name, title in titles.items() if is_in_mm(name, results)}
-    fractions = {name: title for name, title in titles.items() if name not in in_mm}
-    parts = zip(heads.items(), (fractions, in_mm), strict=True)
-    analyses = [_show_intervals(results, name, heading, metrics, source) for (name, heading), metrics in parts]
+    distances = {name: title for name, title in metric_titles.items() if is_in_mm(name, results)}
+    others = {name: title for name, title in metric_titles.items() if name not in distances}
+    analyses = [
+        _make_interval_analysis(results, name, heading, titles, source)
+        for (name, heading), titles in zip(headings.items(), (others, distances), strict=True)
+    ]
     return [analysis for analysis in analyses if analysis.rows]
 
 
-def _show_intervals(results: TaskResults, name: str, title: str, titles: Mapping[str, str], source: str) -> Analysis:
+def _make_interval_analysis(
+    results: TaskResults, name: str, title: str, metric_titles: Mapping[str, str], source: str
+) -> Analysis:
+    """List the value and the interval of each metric for each team and for each entry out of competition."""
     entries = _list_entries(results)
     rows: list[dict[str, Any]] = []
     infinite: list[str] = []
-    for metric, metric_title in titles.items():
-        for team, figures_of in entries:
-            if metric not in figures_of:
+    for metric, metric_title in metric_titles.items():
+        for team, figures_by_metric in entries:
+            if metric not in figures_by_metric:
                 continue
-            figures = figures_of[metric]
+            figures = figures_by_metric[metric]
             cells = {key: round_figure(getattr(figures, key)) for key in _INTERVAL}
             rows.append({"metric": metric_title, "team": team, **cells})
             if math.isinf(figures.figure() or 0.0):
                 infinite.append(f"{team}: {metric_title} is infinite.")
     values = [row[key] for row in rows for key in _INTERVAL if row[key] is not None]
-    are_fractions = all(0 <= value <= 1 for value in values) and not name.endswith("distances")
+    has_distances = any(is_in_mm(metric, results) for metric in metric_titles)
+    are_fractions = not has_distances and all(0 <= value <= 1 for value in values)
     return Analysis(
         name=name,
         title=title,
@@ -89,12 +101,13 @@ def _show_intervals(results: TaskResults, name: str, title: str, titles: Mapping
 
 def _list_entries(results: TaskResults) -> list[tuple[str, Mapping[str, MetricFigures]]]:
     """List the figures of teams and of entries out of competition in the leaderboard's order."""
-    teams: list[tuple[str, Mapping[str, MetricFigures]]]
-    teams = [(team, metrics.aggregates) for team, metrics in results.teams.items()]
+    entries: list[tuple[str, Mapping[str, MetricFigures]]]
+    entries = [(team, metrics.aggregates) for team, metrics in results.teams.items()]
     unranked = sorted(results.board.out_of_competition, key=lambda entry: entry.place)
     for inserted, entry in enumerate(unranked):
-        teams.insert(entry.place + inserted, (entry.team, entry.metrics))
-    return teams
+        # A place counts only the ranked teams before the entry.
+        entries.insert(entry.place + inserted, (entry.team, entry.metrics))
+    return entries
 
 
 TESTS: Final = {
@@ -108,16 +121,16 @@ _TAU_CAPTION: Final = " Tau is Kendall's correlation of the bootstrap rankings w
 
 
 def analyse_stability(results: TaskResults) -> list[Analysis]:
-    """Show the frequency of each rank of each team in bootstrap rankings, and Kendall's tau of each ranking.
+    """Count how often each team has each rank in bootstrap rankings, and list Kendall's tau of each ranking.
 
     Without bootstrap rankings or with a single team there is no analysis.
     """
-    stable = results.board.stability
-    if stable is None or len(results.board.teams) < 2:
+    stability = results.board.stability
+    if stability is None or len(results.board.teams) < 2:
         return []
-    analyses = [_show_rank_frequencies(results, stable)]
+    analyses = [_analyse_rank_frequencies(results, stability)]
     if _shows_tau(results):
-        analyses.append(_show_taus(results, stable))
+        analyses.append(_list_taus(results, stability))
     return [analysis for analysis in analyses if analysis.rows]
 
 
@@ -126,28 +139,29 @@ def _shows_tau(results: TaskResults) -> bool:
     return len(results.board.teams) > 2
 
 
-def _show_rank_frequencies(results: TaskResults, stable: RankStability) -> Analysis:
-    """Show the official ranking and, if there are several metrics, the ranking by each metric."""
+def _analyse_rank_frequencies(results: TaskResults, stability: RankStability) -> Analysis:
+    """Count the ranks in the official ranking and, if there are several metrics, in the ranking by each metric."""
     board = results.board
-    panels = [("Official ranking", stable.rankings[board.official])]
+    rankings = [("Official ranking", stability.rankings[board.official])]
     if len(board.metrics) > 1:
-        panels += [(title, stable.metrics[name]) for name, title in _select_other_metrics(results, stable).items()]
+        titles = _select_other_metrics(results, stability)
+        rankings += [(title, stability.metrics[name]) for name, title in titles.items()]
     rows = []
-    for title, standing in panels:
+    for title, ranking in rankings:
+        tau = _format_tau(ranking.kendall_tau) if _shows_tau(results) else ""
         for team in board.order:
-            ranks = standing.teams[team]
-            ends = {"ci95_low": ranks.ci95_low, "ci95_high": ranks.ci95_high}
-            tau = _format_tau(standing.kendall_tau) if _shows_tau(results) else ""
+            ranks = ranking.teams[team]
+            interval = {"ci95_low": ranks.ci95_low, "ci95_high": ranks.ci95_high}
             shared = {"ranking": f"{title}{tau}", "team": team}
             rows += [
-                {**shared, "rank": float(rank), "fraction": round_figure(times / stable.bootstraps), **ends}
+                {**shared, "rank": float(rank), "fraction": round_figure(times / stability.bootstraps), **interval}
                 for rank, times in ranks.times_at_rank.items()
             ]
     return Analysis(
         name="rank-stability",
         title="Stability of the ranks",
         caption=(
-            f"How often each team took each rank in {stable.bootstraps} bootstrap rankings (area), and the 95% "
+            f"How often each team took each rank in {stability.bootstraps} bootstrap rankings (area), and the 95% "
             "interval of its rank; a tie counts for each tied team." + (_TAU_CAPTION if _shows_tau(results) else "")
         ),
         columns={
@@ -177,17 +191,16 @@ def _format_tau(tau: KendallTau) -> str:
     return "" if tau.mean is None else f", tau {tau.mean:z.3f} ({tau.ci95_low:z.3f} to {tau.ci95_high:z.3f})"
 
 
-def _show_taus(results: TaskResults, stable: RankStability) -> Analysis:
-    """Show Kendall's tau of every ranking scheme and of the ranking by each metric."""
+def _list_taus(results: TaskResults, stability: RankStability) -> Analysis:
+    """List Kendall's tau of every ranking scheme and of the ranking by each metric."""
     board = results.board
-    schemes = {name: get_scheme_title(name, board) for name in stable.rankings}
     rankings = {
-        f"{schemes[name]}{' (official)' * (name == board.official)}": ranking
-        for name, ranking in stable.rankings.items()
+        f"{get_scheme_title(name, board)}{' (official)' * (name == board.official)}": ranking
+        for name, ranking in stability.rankings.items()
     }
-    for name, title in _select_other_metrics(results, stable).items():
-        rankings[f"{title} alone"] = stable.metrics[name]
-    for name, ranking in stable.metrics.items():
+    for name, title in _select_other_metrics(results, stability).items():
+        rankings[f"{title} alone"] = stability.metrics[name]
+    for name, ranking in stability.metrics.items():
         if name not in board.metrics:
             rankings[f"{get_metric_title(name, results)} alone"] = ranking
     rows = [
@@ -201,7 +214,7 @@ def _show_taus(results: TaskResults, stable: RankStability) -> Analysis:
         name="rank-correlation",
         title="Kendall's tau of bootstrap rankings",
         caption=(
-            f"Mean of Kendall's tau-b between each of {stable.bootstraps} bootstrap rankings and the ranking of all "
+            f"Mean of Kendall's tau-b between each of {stability.bootstraps} bootstrap rankings and the ranking of all "
             "patients, with its 95% interval."
         ),
         columns={"ranking": "Ranking", "mean": "Tau", "ci95_low": "95% interval from", "ci95_high": "to"},
@@ -211,17 +224,17 @@ def _show_taus(results: TaskResults, stable: RankStability) -> Analysis:
     )
 
 
-def _select_other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str]:
+def _select_other_metrics(results: TaskResults, stability: RankStability) -> dict[str, str]:
     """Select the ranked metrics whose ranking differs from every ranking scheme, with their titles."""
     deciding = results.deciding
     official = results.profile.ranking.schemes.get(results.board.official)
     needs_rows = official is not None and bool(list_row_schemes(official))
-    schemes = {*stable.rankings, *(deciding if len(deciding) == 1 and not needs_rows else ())}
+    schemes = {*stability.rankings, *(deciding if len(deciding) == 1 and not needs_rows else ())}
     return {name: title for name, title in results.board.metrics.items() if name not in schemes}
 
 
 def analyse_significance(results: TaskResults) -> list[Analysis]:
-    """Show for each metric whether the row's team is significantly better than the column's team.
+    """List the tests of each metric: whether the row's team is better than the column's team.
 
     Teams are in the official order. Without tests or with a single team there is no analysis.
     """
@@ -229,13 +242,13 @@ def analyse_significance(results: TaskResults) -> list[Analysis]:
     if not board.comparisons or len(board.teams) < 2:
         return []
     comparisons = {title: board.comparisons[name] for name, title in board.metrics.items()}
-    place = {team: number for number, team in enumerate(board.order)}
+    position = {team: index for index, team in enumerate(board.order)}
     rows = [
         {"metric": title, "team": pair.team, "than": pair.than, **_describe_pair(pair), **second_p}
         for title, tests in comparisons.items()
         for pair, second_p in sorted(
             zip(tests.pairs, _list_second_p(tests), strict=True),
-            key=lambda item: (place[item[0].team], place[item[0].than]),
+            key=lambda item: (position[item[0].team], position[item[0].than]),
         )
     ]
     has_second = any("p_second" in row for row in rows)
@@ -275,11 +288,11 @@ def analyse_significance(results: TaskResults) -> list[Analysis]:
 
 
 def _list_second_p(tests: MetricTests) -> list[dict[str, float | None]]:
-    """Return the cell with the p of the second test for each pair; no cell if there is one test."""
-    second = {
+    """List the cell with the p of the second test for each pair. If there is only one test, there are no cells."""
+    second_p = {
         (pair.team, pair.than): round_figure(pair.p_holm) for pairs in tests.other_tests.values() for pair in pairs
     }
-    return [{"p_second": second.get((pair.team, pair.than))} if second else {} for pair in tests.pairs]
+    return [{"p_second": second_p.get((pair.team, pair.than))} if second_p else {} for pair in tests.pairs]
 
 
 def _describe_pair(pair: TeamPair) -> dict[str, float | None]:

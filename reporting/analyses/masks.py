@@ -34,7 +34,7 @@ _ABOUT_BOXES: Final = (
 
 
 def summarise_teams(table: AnswerRows) -> list[Analysis]:
-    """Summarise each team's DSC over the cases, and in a second analysis the HD95 where it is measured."""
+    """Summarise each team's DSC over the cases and, in a second analysis, its HD95 if it was measured."""
     analyses = []
     for measure, title in _MEASURES.items():
         rows = [
@@ -57,7 +57,7 @@ def summarise_teams(table: AnswerRows) -> list[Analysis]:
 
 
 def summarise_cases(table: AnswerRows) -> list[Analysis]:
-    """Summarise the DSC of all teams in each case, in one analysis for each structure, the hardest case first."""
+    """Summarise the DSC of all teams in each case, from the hardest case on, in an analysis for each structure."""
     return [
         _summarise_label(table, label, values)
         for label, values in _select_values(table, "dsc").items()
@@ -66,12 +66,12 @@ def summarise_cases(table: AnswerRows) -> list[Analysis]:
 
 
 def _summarise_label(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
-    volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
+    volumes_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
     rows: list[dict[str, Any]] = [
-        {**table.keys_of(case), "volume_ml": round_figure(volume[place]), **summarise_box(dsc[:, place])}
-        | _count_extremes("dsc", dsc[:, place])
-        for place, case in enumerate(table.cases)
-        if volume[place] > 0
+        {**table.keys_of(case), "volume_ml": round_figure(volume_ml), **summarise_box(case_dsc)}
+        | _count_extremes("dsc", case_dsc)
+        for case, volume_ml, case_dsc in zip(table.cases, volumes_ml, dsc.T, strict=True)
+        if volume_ml > 0
     ]
     return Analysis(
         name=table.name(f"{label}-dsc-by-case"),
@@ -90,16 +90,15 @@ def _summarise_label(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
 def find_failed_cases(table: AnswerRows) -> list[Analysis]:
     """Find the cases where nearly all teams have a DSC below 0.5, by structure."""
     rows: list[dict[str, Any]] = []
-    values_of = _select_values(table, "dsc")
-    for label, values in values_of.items():
-        volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
-        answered = np.array([[row is not None for row in of_team] for of_team in table.rows], dtype=np.bool_)
-        for place, case in enumerate(table.cases):
-            failed = int((values[:, place] < FAILED_BELOW).sum())
-            teams = int(answered[:, place].sum())
+    # The number of teams with a row, by case.
+    team_counts = [sum(row is not None for row in case_rows) for case_rows in zip(*table.rows, strict=True)]
+    for label, dsc in _select_values(table, "dsc").items():
+        volumes_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
+        for case, volume_ml, case_dsc, teams in zip(table.cases, volumes_ml, dsc.T, team_counts, strict=True):
+            failed = int((case_dsc < FAILED_BELOW).sum())
             if failed and failed >= math.ceil(NEARLY_ALL * teams):
-                shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": round_figure(volume[place])}
-                best = _describe_dsc(table, values[:, place]) if volume[place] > 0 else _WITHOUT_STRUCTURE
+                shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": round_figure(volume_ml)}
+                best = _describe_dsc(table, case_dsc) if volume_ml > 0 else _WITHOUT_STRUCTURE
                 rows.append({**shared, "failed": failed, "teams": teams, **best})
     analysis = Analysis(
         name=table.name("failed-cases"),
@@ -146,14 +145,16 @@ def _select_values(table: AnswerRows, measure: str) -> dict[str, Floats]:
 
 
 def _select_hd95(table: AnswerRows, label: str) -> Floats:
-    distances = table.numbers(f"{label}_hd95_mm")
-    lost = [[row is not None and row.get(f"{label}_surface") in LOST for row in of_team] for of_team in table.rows]
-    distances[np.array(lost, dtype=np.bool_).reshape(distances.shape)] = np.inf
-    return distances
+    distances_mm = table.numbers(f"{label}_hd95_mm")
+    is_lost = [
+        [row is not None and row.get(f"{label}_surface") in LOST for row in team_rows] for team_rows in table.rows
+    ]
+    distances_mm[np.array(is_lost, dtype=np.bool_).reshape(distances_mm.shape)] = np.inf
+    return distances_mm
 
 
 def _count_extremes(measure: str, values: Floats) -> dict[str, int]:
-    """Count the values that are the worst possible ones."""
+    """Count the worst possible values: infinite distances, or DSCs of 0."""
     if measure == "hd95":
         return {"infinite": int(np.isinf(values).sum())}
     return {"zeros": int((values == 0).sum())}
@@ -171,6 +172,7 @@ def _get_domain(measure: str) -> dict[str, Any]:
 
 
 Scans: TypeAlias = Mapping[str, Mapping[str, float]]
+# The mean of fewer values says little.
 MIN_IN_BIN: Final = 3
 ABOUT_BINS: Final = (
     "in five bins of increasing values with equal numbers of cases; the first bin also holds the remainder"
@@ -203,13 +205,16 @@ class Influence:
         return np.asarray(~np.isnan(self.dsc) & ~np.isnan(self.values), dtype=np.bool_)
 
     @property
-    def fills_bins(self) -> bool:
-        """Whether at least one team has three cases in each bin, the minimum for a meaningful mean."""
+    def has_enough_cases(self) -> bool:
+        """Whether at least one team has three cases in each bin. Bins are of equal size, so that the total decides."""
         return bool((self.known.sum(axis=1) >= MIN_IN_BIN * VOLUME_BINS).any())
 
 
 def find_influences(table: AnswerRows, scans: Scans) -> list[Influence]:
-    """Find every structure and property with enough known cases; `scans` holds figures by case and name."""
+    """Find every structure and property for which a team has at least as many known cases as there are bins.
+
+    `scans` holds the figures of each case by name.
+    """
     candidates = []
     for label, title in LABELS.items():
         volume_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
@@ -224,12 +229,11 @@ def find_influences(table: AnswerRows, scans: Scans) -> list[Influence]:
 
 def compute_binned_dsc(table: AnswerRows, influence: Influence) -> Analysis:
     """Compute each team's mean DSC in five bins of a property."""
-    known = influence.known
     label = LABELS[influence.label]
     rows: list[dict[str, Any]] = []
-    for place, team in enumerate(table.names):
-        values = influence.values[known[place]]
-        dsc = influence.dsc[place][known[place]]
+    for team, is_known, team_dsc in zip(table.names, influence.known, influence.dsc, strict=True):
+        values = influence.values[is_known]
+        dsc = team_dsc[is_known]
         if values.size < VOLUME_BINS:
             continue
         for cases in split_into_equal_bins(values, VOLUME_BINS):
@@ -253,24 +257,25 @@ def compute_binned_dsc(table: AnswerRows, influence: Influence) -> Analysis:
 
 
 def _lower_title(title: str) -> str:
-    """Return the property for the middle of a title, without its unit."""
+    """Write the title of a property as in the middle of a sentence, without its unit."""
     name = title.partition(" (")[0]
     return name if name[:2].isupper() else name[0].lower() + name[1:]
 
 
 def compute_case_medians(table: AnswerRows, influence: Influence) -> Analysis:
-    """Compute the median DSC over teams of each case, next to a property of the case."""
-    known = influence.known
+    """List the median DSC over teams of each case next to a property of the case."""
     label = LABELS[influence.label]
     rows = [
         {
             **table.keys_of(case),
-            influence.column: round_figure(float(influence.values[place])),
-            "dsc_median": round_figure(float(np.median(influence.dsc[known[:, place], place]))),
-            "teams": int(known[:, place].sum()),
+            influence.column: round_figure(float(value)),
+            "dsc_median": round_figure(float(np.median(case_dsc[is_known]))),
+            "teams": int(is_known.sum()),
         }
-        for place, case in enumerate(table.cases)
-        if known[:, place].any()
+        for case, value, case_dsc, is_known in zip(
+            table.cases, influence.values, influence.dsc.T, influence.known.T, strict=True
+        )
+        if is_known.any()
     ]
     return Analysis(
         name=table.name(f"{influence.label}-dsc-and-{influence.name}"),
@@ -305,13 +310,14 @@ def correlate_dsc(table: AnswerRows, influences: list[Influence], *, with_scans:
     for influence in influences:
         known = influence.known
         dsc = influence.dsc
-        values = np.broadcast_to(influence.values, dsc.shape)
+        case_values = influence.values
+        values = np.broadcast_to(case_values, dsc.shape)
         shared = {"label": LABELS[influence.label], "property": influence.title}
-        p = compute_p_over_cases(influence.values, dsc) if influence.name == "volume" else None
+        p = compute_p_over_cases(case_values, dsc) if influence.name == "volume" else None
         pooled = round_figure(spearman(values[known], dsc[known]))
         rows.append({**shared, "team": None, "masks": int(known.sum()), "spearman": pooled, "p": round_figure(p)})
         for team, is_known, team_dsc in zip(table.names, known, dsc, strict=True):
-            rho = round_figure(spearman(influence.values[is_known], team_dsc[is_known])) if is_known.any() else None
+            rho = round_figure(spearman(case_values[is_known], team_dsc[is_known])) if is_known.any() else None
             rows.append({**shared, "team": team, "masks": int(is_known.sum()), "spearman": rho, "p": None})
     analysis = Analysis(
         name=table.name("dsc-correlations"),
@@ -349,12 +355,13 @@ def compute_p_over_cases(values: Floats, dsc: Floats) -> float | None:
     known = ~np.isnan(dsc) & ~np.isnan(values)
     ranks[known] = rank_values(dsc[known], "average")
     counted = known.any(axis=0)
-    factor_ranks = rank_values(values[counted], "average")
+    value_ranks = rank_values(values[counted], "average")
     dsc_ranks = np.nanmean(ranks[:, counted], axis=0)
-    if counted.sum() < 3 or np.ptp(factor_ranks) == 0 or np.ptp(dsc_ranks) == 0:
+    n_cases = int(counted.sum())
+    if n_cases < 3 or np.ptp(value_ranks) == 0 or np.ptp(dsc_ranks) == 0:
         return None
-    r = np.clip(np.corrcoef(factor_ranks, dsc_ranks)[0, 1], -1, 1)
-    df = counted.sum() - 2.0
+    r = np.clip(np.corrcoef(value_ranks, dsc_ranks)[0, 1], -1, 1)
+    df = n_cases - 2.0
     with np.errstate(divide="ignore"):
         t = np.abs(r) * np.sqrt(df / (1 - r**2))
     return float(2 * stdtr(df, -t))

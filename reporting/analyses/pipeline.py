@@ -53,19 +53,19 @@ def analyse_task(results: TaskResults, *, with_cases: bool = True) -> list[Analy
 def analyse_answer(results: TaskResults, answer: AnswerSpec, *, with_cases: bool = True) -> list[Analysis]:
     """Analyse the rows of one answer; results written with `--no-rows` have no such analyses."""
     if answer.kind != "mask" and not with_cases:
-        return []  # A reader could infer outcomes or classes of single patients.
+        return []  # a reader could infer outcomes or classes of single patients
     table = collect_rows(results, answer)
     if answer.kind == "mask":
-        factors = find_influences(table, results.scans)
+        influences = find_influences(table, results.scans)
         return [
             *summarise_teams(table),
             *([*summarise_cases(table), *find_failed_cases(table)] if with_cases else ()),
             *find_primaries(table),
             *count_lesions(table),
             *analyse_lesions(table),
-            *(compute_binned_dsc(table, factor) for factor in factors if factor.fills_bins),
-            *(compute_case_medians(table, factor) for factor in factors if with_cases),
-            *correlate_dsc(table, factors, with_scans=bool(results.scans)),
+            *(compute_binned_dsc(table, influence) for influence in influences if influence.has_enough_cases),
+            *(compute_case_medians(table, influence) for influence in influences if with_cases),
+            *correlate_dsc(table, influences, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":
         return analyse_survival(table)
