@@ -286,34 +286,37 @@ def kang(patients: TeamRisks) -> PairwiseTest:
 
     At least one of c_ij and c_ji is 0, and D c.. equals g.., so that the sum of squares is
     2 (sum g_ij^2 - D^2 c..) / (q.. / N)^2. It needs only sums over rows, columns and all of c and g, which are added up
-    block by block of rows.
+    block by block of rows. In the code `q_rows` is q_i., `d_rows` is d_i., `g_squares` is sum g_ij^2, and `row_squares`
+    is sum (d_i. - D q_i.)^2.
 
     D / sqrt(var D) is compared with the standard normal distribution. p is 1 for fewer than 4 patients, if no pair is
     comparable, and if the estimate is not positive (for example because the predictions are equal).
     """
     from scipy.special import ndtr
 
-    n, sums = patients.times.size, _pair_sums(patients)
-    teams, total = len(patients.risks), float(sums.compared.sum()) / 2
-    test = PairwiseTest(np.zeros((teams, teams)), np.ones((teams, teams)))
-    if total == 0:
+    n, n_teams = patients.times.size, len(patients.risks)
+    sums = _sum_pairs(patients)
+    test = PairwiseTest(np.zeros((n_teams, n_teams)), np.ones((n_teams, n_teams)))
+    c_sum = float(sums.q_rows.sum()) / 2
+    if c_sum == 0:
         return test
-    scale = n * (n - 1) / (2 * total)
-    own = np.diag(sums.products)
-    for team in range(teams):
-        gained = sums.concordant[team] - sums.concordant
-        difference = gained.sum(axis=1) / 2 / total
+    scale = n * (n - 1) / (2 * c_sum)  # N / q..
+    own_products = np.diag(sums.products)
+    for team in range(n_teams):
+        # One row for the comparison with each team.
+        d_rows = sums.score_rows[team] - sums.score_rows
+        difference = d_rows.sum(axis=1) / 2 / c_sum
         test.difference[team] = difference
         if n < 4:
             continue
-        squares = own[team] + own - 2 * sums.products[team]
-        of_patients = ((gained - difference[:, None] * sums.compared) ** 2).sum(axis=1)
-        spread = scale**2 * (4 * of_patients - 4 * (squares - difference**2 * total))
-        variance = spread / (n * (n - 1) * (n - 2) * (n - 3))
+        g_squares = own_products[team] + own_products - 2 * sums.products[team]
+        row_squares = ((d_rows - difference[:, None] * sums.q_rows) ** 2).sum(axis=1)
+        numerator = scale**2 * (4 * row_squares - 4 * (g_squares - difference**2 * c_sum))
+        variance = numerator / (n * (n - 1) * (n - 2) * (n - 3))
         # Rounding leaves about 1e-32 where the estimate is 0.
-        has_error = variance > 1e-24
-        z = np.divide(difference, np.sqrt(np.where(has_error, variance, 1.0)))
-        test.p[team] = np.where(has_error, np.maximum(ndtr(-z), MIN_P), 1.0)
+        has_variance = variance > 1e-24
+        z = np.divide(difference, np.sqrt(np.where(has_variance, variance, 1.0)))
+        test.p[team] = np.where(has_variance, np.maximum(ndtr(-z), MIN_P), 1.0)
     return test
 
 
@@ -322,26 +325,27 @@ class _PairSums:
     """Sums over comparable pairs.
 
     Attributes:
-        compared: Number of pairs of each patient, shape (patients,).
-        concordant: Sum of a team's scores over the pairs of each patient, shape (teams, patients).
+        q_rows: Number of pairs of each patient, q_i. in `kang`, shape (patients,).
+        score_rows: Sum of a team's scores over the pairs of each patient, shape (teams, patients). The rows of two
+            teams differ by d_i. in `kang`.
         products: Sum over pairs of the product of two teams' scores, shape (teams, teams).
     """
 
-    compared: Floats
-    concordant: Floats
+    q_rows: Floats
+    score_rows: Floats
     products: Floats
 
 
-def _pair_sums(patients: TeamRisks) -> _PairSums:
-    teams, n = patients.risks.shape
-    sums = _PairSums(np.zeros(n), np.zeros((teams, n)), np.zeros((teams, teams)))
+def _sum_pairs(patients: TeamRisks) -> _PairSums:
+    n_teams, n = patients.risks.shape
+    sums = _PairSums(np.zeros(n), np.zeros((n_teams, n)), np.zeros((n_teams, n_teams)))
     follow_up = find_follow_up(patients.times, patients.events)
-    for block in follow_up.split_pairs(_MAX_SCORES_IN_MEMORY // teams):
+    for block in follow_up.split_pairs(_MAX_SCORES_IN_MEMORY // n_teams):
         scores = block.score(patients.risks, patients.missing_score)
-        for part, of_pairs in ((sums.compared, block.is_comparable), (sums.concordant, scores)):
-            part[..., block.recurrences] += of_pairs.sum(axis=-1, dtype=np.float64)
-            part[..., block.patients] += of_pairs.sum(axis=-2, dtype=np.float64)
+        for rows, values in ((sums.q_rows, block.is_comparable), (sums.score_rows, scores)):
+            rows[..., block.recurrences] += values.sum(axis=-1, dtype=np.float64)
+            rows[..., block.patients] += values.sum(axis=-2, dtype=np.float64)
         # Products of scores are quarters, whose sums over a block are exact in single precision.
-        flat = scores.reshape(teams, -1)
+        flat = scores.reshape(n_teams, -1)
         sums.products[...] += flat @ flat.T
     return sums
