@@ -72,7 +72,7 @@ class _Cohort:
 
     task: TaskProfile
     references: Mapping[str, Reference[Any]]
-    boxes: Path | None
+    boxes_path: Path | None
 
     @cached_property
     def max_archive_bytes(self) -> int:
@@ -112,8 +112,8 @@ def evaluate_submissions(requests: Mapping[str, EvaluationRequest]) -> TeamRepor
     for team, team_request in requests.items():
         with _record_error(team, errors):
             remove_earlier_metrics(team_request.output_dir, task.algorithm.name)
-    boxes = find_boxes(task, request.ground_truth, request.bounding_boxes)
-    cohort = _Cohort(task, read_references(profile, task, request.ground_truth, boxes), boxes)
+    boxes_path = find_boxes(task, request.ground_truth, request.bounding_boxes)
+    cohort = _Cohort(task, read_references(profile, task, request.ground_truth, boxes_path), boxes_path)
     reports: dict[str, MetricsJson] = {}
     for group in _group_requests({team: requests[team] for team in requests if team not in errors}):
         result = _evaluate_group(cohort, group)
@@ -147,9 +147,10 @@ def _evaluate_group(cohort: _Cohort, requests: Mapping[str, EvaluationRequest]) 
                 submitted[team] = _read_team(cohort, replace(team_request, predictions=predictions))
         if not submitted:
             return TeamReports({}, errors)
-        rows_of = {
+        # By answer, the rows of each team.
+        team_rows = {
             name: answer.scorer.score(
-                references[name], [team.submissions[name] for team in submitted.values()], request.workers
+                references[name], [answers.submissions[name] for answers in submitted.values()], request.workers
             )
             for name, answer in task.answers.items()
         }
@@ -157,8 +158,8 @@ def _evaluate_group(cohort: _Cohort, requests: Mapping[str, EvaluationRequest]) 
     bar = tqdm(submitted, desc="teams", unit="team", disable=None if len(submitted) > 1 else True, leave=False)
     for index, team in enumerate(bar):
         with _record_error(team, errors):
-            rows = {name: rows_of[name][index] for name in task.answers}
-            report = _report_team(cohort, submitted[team], rows, requests[team])
+            rows_by_answer = {name: team_rows[name][index] for name in task.answers}
+            report = _report_team(cohort, submitted[team], rows_by_answer, requests[team])
             reports[team] = report
             output_dir = requests[team].output_dir
             if output_dir is not None:
@@ -182,11 +183,11 @@ def _record_error(team: str, errors: dict[str, HecktorError]) -> Iterator[None]:
 
 
 def read_references(
-    profile: EvaluationProfile, task: TaskProfile, ground_truth: Path, boxes: Path | None
+    profile: EvaluationProfile, task: TaskProfile, ground_truth: Path, boxes_path: Path | None
 ) -> dict[str, Reference[Any]]:
-    """Read the reference of each answer, with the bounding boxes of masks from the file `boxes`.
+    """Read the reference of each answer, with the bounding boxes of masks from the file `boxes_path`.
 
-    A case that another answer's reference has becomes a case without a target.
+    Every reference gets the cases of all references; a case that it lacks has no target.
     """
     centre_columns = [
         spelling for variable in profile.edition.clinical if variable.name == CENTRE for spelling in variable.spellings
@@ -194,8 +195,8 @@ def read_references(
     references = {}
     for name, answer in task.answers.items():
         reference = answer.scorer.read_reference(ground_truth, centre_columns)
-        if boxes is not None and isinstance(answer.rules, MaskRules):
-            reference = replace(reference, boxes=read_bounding_boxes(boxes, reference.targets.keys()))
+        if boxes_path is not None and isinstance(answer.rules, MaskRules):
+            reference = replace(reference, boxes=read_bounding_boxes(boxes_path, reference.targets.keys()))
         references[name] = reference
     first = next(iter(references.values()))
     for name, reference in references.items():
@@ -218,7 +219,7 @@ def _read_team(cohort: _Cohort, request: EvaluationRequest) -> SubmittedAnswers:
 def read_submissions(
     task: TaskProfile, references: Mapping[str, Reference[Any]], submission: Path, predictions: Path | None
 ) -> SubmittedAnswers:
-    """Read the submission of each answer; a name that any answer's reference has is not unknown.
+    """Read the submission of each answer. A name is unknown only if no reference has it.
 
     Args:
         task: Task whose answers are read.
@@ -247,7 +248,7 @@ def read_submissions(
 def _report_team(
     cohort: _Cohort,
     submitted: SubmittedAnswers,
-    rows_of: Mapping[str, Sequence[CaseRow]],
+    rows_by_answer: Mapping[str, Sequence[CaseRow]],
     request: EvaluationRequest,
 ) -> MetricsJson:
     """Return the metrics.json of a team from the rows of each answer.
@@ -259,14 +260,14 @@ def _report_team(
     task = cohort.task
     answers = []
     for name, profile in task.answers.items():
-        rows = rows_of[name]
+        rows = rows_by_answer[name]
         suffix = f" of {name}" if task.has_several_answers else ""
         _check_missing(rows, profile.rules.missing, suffix, names_cases=request.rows)
         answers.append(score_answer(profile, cohort.references[name], submitted.submissions[name], rows))
     for answer in answers:
         if answer.measurement.undefined and not task.has_several_answers:
             raise MetricError(f"{answer.profile.prefix}{answer.measurement.undefined[0]}")
-    return build_report(task, answers, request, submitted.findings, cohort.boxes)
+    return build_report(task, answers, request, submitted.findings, cohort.boxes_path)
 
 
 def _check_missing(rows: Sequence[CaseRow], missing: str, suffix: str, *, names_cases: bool) -> None:
@@ -294,7 +295,7 @@ def build_report(
     answers: Sequence[ScoredAnswer],
     request: EvaluationRequest,
     findings: Sequence[Finding] = (),
-    boxes: Path | None = None,
+    boxes_path: Path | None = None,
 ) -> MetricsJson:
     """Build the metrics.json of scored answers.
 
@@ -303,7 +304,7 @@ def build_report(
         answers: The answers in the task's order.
         request: Gives seed, bootstraps, and whether the result has rows.
         findings: The first warnings of the result.
-        boxes: File of bounding boxes, whose checksum is stored.
+        boxes_path: File of bounding boxes, whose checksum is stored.
     """
     cohort = join_answers(answers, task.metrics)
     estimates = _estimate(task, cohort, request.seed, request.bootstraps)
@@ -318,7 +319,7 @@ def build_report(
         provenance=metrics_json.make_provenance(
             task,
             cohort,
-            {} if boxes is None else {IN_BOX: _compute_checksum(boxes)},
+            {} if boxes_path is None else {IN_BOX: _compute_checksum(boxes_path)},
             seed=request.seed,
             bootstraps=request.bootstraps,
             redraws=estimates.redraws,
@@ -330,18 +331,21 @@ def build_report(
 
 
 def _estimate(task: TaskProfile, cohort: ScoredCohort, seed: int, bootstraps: int) -> Estimates:
-    """Estimate the ranked metrics from common draws, and the other metrics, which may be undefined, from their own."""
+    """Estimate all metrics of the cohort.
+
+    All ranked metrics use the same draws. The other metrics may be undefined, so they are drawn separately.
+    """
     n_cases, metrics = len(cohort.cases), cohort.metrics
     ranked = {name: metrics[name] for name in task.metrics if name in metrics}
     unranked = {name: metric for name, metric in metrics.items() if name not in ranked}
-    absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
+    undefined = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
     main = estimate(ranked, n_cases, bootstraps, seed)
     extra = estimate_unranked(unranked, n_cases, bootstraps, seed)
-    return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
+    return Estimates({**main.by_metric, **undefined, **extra.by_metric}, main.redraws, extra.redraws)
 
 
-def _compute_checksum(boxes: Path) -> str:
+def _compute_checksum(path: Path) -> str:
     try:
-        return hashlib.sha256(boxes.read_bytes()).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
-        raise GroundTruthError(boxes.name, "cannot be read", "a CSV file") from None
+        raise GroundTruthError(path.name, "cannot be read", "a CSV file") from None
