@@ -213,7 +213,8 @@ def _make_parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group()
     predictions = "folder of masks, CSV table of risks or classes, or for several answers a folder with both"
     source.add_argument("--predictions", type=Path, help=predictions)
-    teams = "folder with such a folder or table, or a zip file of masks, for each team: writes TEAM/metrics.json"
+    entries = "a folder or table as for --predictions, or a zip file of masks"
+    teams = f"folder with one entry per team: {entries}; writes TEAM/metrics.json"
     source.add_argument("--teams", type=Path, metavar="DIR", help=teams)
     platform_layout = "submission in the platform's layout (default: %(default)s)"
     source.add_argument("--input", type=Path, default=platform.INPUT_DIR, help=platform_layout)

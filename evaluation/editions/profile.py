@@ -91,7 +91,7 @@ class TaskProfile:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the rules as plain data, by answer if there are several answers."""
+        """The rules as in a document: of the only answer, or of each of several answers by its name."""
         options = {name: profile.rules.model_dump() for name, profile in self.answers.items()}
         return options if self.has_several_answers else next(iter(options.values()))
 

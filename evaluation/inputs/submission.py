@@ -259,7 +259,10 @@ def _list_classes(answer: AnswerSpec) -> str:
 
 
 def _read_value(path: Path) -> Any:
-    """Read the value that the platform asks for, or the value in the object that the organisers' page of 2025 shows."""
+    """Read a JSON file with only a value, or with an object of `PatientID` and `Prediction`.
+
+    The platform asks for only a value; the organisers' page of 2025 shows the object.
+    """
     with catch_file_errors(path.name):
         value = read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
     is_object = isinstance(value, dict) and value.keys() == {"PatientID", "Prediction"}

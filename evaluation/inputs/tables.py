@@ -32,7 +32,7 @@ CENTRE_COLUMNS: Final = (CENTRE_COLUMN,)
 TABLE_SUFFIXES: Final = (".csv", ".tsv", ".json")
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_WHOLE: Final = re.compile(r"([0-9]+)\.0*")
+_WHOLE_NUMBER: Final = re.compile(r"([0-9]+)\.0*")
 _DIGITS: Final = re.compile(r"[+-]?[0-9]+")
 # 1,095 or 1.095.000: a decimal separator with three places, or thousands.
 _PERHAPS_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}([.,][0-9]{3})+")
@@ -276,14 +276,13 @@ def parse_flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
 
 def parse_class(text: str, answer: AnswerSpec, where: str, error: type[HecktorError]) -> ClassValue | None:
     """Parse one of the answer's classes, by its value or a declared spelling; return None if the cell is missing."""
-    word = text.strip().lower()
-    whole = _WHOLE.fullmatch(word)  # a table with gaps writes 1 as 1.0
-    spellings = {str(value).lower(): value for value in answer.classes} | dict(answer.words)
-    value = spellings.get(whole[1] if whole else word)
+    cell = text.strip().lower()
+    whole_number = _WHOLE_NUMBER.fullmatch(cell)  # a table with gaps writes 1 as 1.0
+    class_of_spelling = {str(value).lower(): value for value in answer.classes} | dict(answer.words)
+    value = class_of_spelling.get(whole_number[1] if whole_number else cell)
     if value is None and not is_missing(text):
-        names = (str(name).lower() if isinstance(name, bool) else str(name) for name in answer.classes)
-        expected = " or ".join(names)
-        raise error(f"{where}{_quote_cell(text, error)}, expected {expected}")
+        classes = (str(value).lower() if isinstance(value, bool) else str(value) for value in answer.classes)
+        raise error(f"{where}{_quote_cell(text, error)}, expected {' or '.join(classes)}")
     return value
 
 

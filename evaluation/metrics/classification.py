@@ -182,26 +182,26 @@ class ClassCohort:
         return many_classes_metrics(actual, predicted, len(self.answer.classes))
 
 
-def _declare_binary(name: str, title: str, **properties: Any) -> Metric:
+def _make_binary_metric(name: str, title: str, **properties: Any) -> Metric:
     return Metric(name, title, "class", lambda cohort: cohort.binary.get(name), **properties)
 
 
-def _declare_many(name: str, title: str, key: str) -> Metric:
+def _make_multiclass_metric(name: str, title: str, key: str) -> Metric:
     return Metric(name, title, "class", lambda cohort: cohort.many[key])
 
 
 BINARY_METRICS: tuple[Metric, ...] = (
-    _declare_binary("balanced_accuracy", "Balanced accuracy"),
-    _declare_binary("sensitivity", "Sensitivity"),
-    _declare_binary("specificity", "Specificity"),
-    _declare_binary("auc", "AUC"),
-    _declare_binary("brier", "Brier score", best=0.0),
-    _declare_binary("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
-    _declare_binary("calibration_error", "Calibration error", best=0.0),
+    _make_binary_metric("balanced_accuracy", "Balanced accuracy"),
+    _make_binary_metric("sensitivity", "Sensitivity"),
+    _make_binary_metric("specificity", "Specificity"),
+    _make_binary_metric("auc", "AUC"),
+    _make_binary_metric("brier", "Brier score", best=0.0),
+    _make_binary_metric("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
+    _make_binary_metric("calibration_error", "Calibration error", best=0.0),
 )
 MANY_CLASSES_METRICS: tuple[Metric, ...] = (
-    _declare_many("balanced_accuracy", "Balanced accuracy", "balanced_accuracy"),
-    _declare_many("accuracy", "Accuracy", "accuracy"),
+    _make_multiclass_metric("balanced_accuracy", "Balanced accuracy", "balanced_accuracy"),
+    _make_multiclass_metric("accuracy", "Accuracy", "accuracy"),
 )
 
 
@@ -209,11 +209,11 @@ def class_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
     """Return the metrics of an answer; more than two classes have the recall of each class among them."""
     if answer.is_binary:
         return BINARY_METRICS
-    return (*MANY_CLASSES_METRICS, *(_declare_recall(value, code) for code, value in enumerate(answer.classes)))
+    return (*MANY_CLASSES_METRICS, *(_make_recall_metric(value, code) for code, value in enumerate(answer.classes)))
 
 
-def _declare_recall(value: ClassValue, code: int) -> Metric:
-    return _declare_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code))
+def _make_recall_metric(value: ClassValue, code: int) -> Metric:
+    return _make_multiclass_metric(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code))
 
 
 def with_all_classes(answer: AnswerSpec) -> AnswerSpec:

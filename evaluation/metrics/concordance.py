@@ -116,8 +116,8 @@ class SharedFollowUp:
         number = rank_follow_up(times, events)
         self.order = np.argsort(number, kind="stable")
         self.recurrences = self.order[events[self.order]]
-        # Place in the order where the patients begin who are comparable with each recurrence.
-        self._later_from = np.searchsorted(number[self.order], number[self.recurrences], side="right")
+        # Place in `order` of the first patient who is comparable with each recurrence; all later patients are, too.
+        self._first_comparable = np.searchsorted(number[self.order], number[self.recurrences], side="right")
         self._remembered: deque[WeightedFollowUp] = deque(maxlen=2)
 
     def split_pairs(self, max_pairs: int) -> Iterator[PairBlock]:
@@ -126,9 +126,9 @@ class SharedFollowUp:
         step = max(1, max_pairs // max(1, n))
         for start in range(0, n_rows, step):
             rows = slice(start, min(start + step, n_rows))
-            later_from = self._later_from[rows]
-            first = int(later_from[0])
-            is_comparable = np.arange(first, n) >= later_from[:, None]
+            first_comparable = self._first_comparable[rows]
+            first = int(first_comparable[0])
+            is_comparable = np.arange(first, n) >= first_comparable[:, None]
             yield PairBlock(rows, first, self.recurrences[rows], self.order[first:], is_comparable)
 
     def weigh(self, weights: Floats) -> WeightedFollowUp:
@@ -144,25 +144,26 @@ class SharedFollowUp:
             self._remembered.append(weighted)
         return weighted
 
-    def sum_later(self, weights: Floats) -> Floats:
+    def sum_comparable_weights(self, weights: Floats) -> Floats:
         """Return the sum of the weights of the patients who are comparable with each recurrence.
 
         The shape is (replicates, recurrences).
         """
-        from_end: Floats = np.zeros((len(weights), self.order.size + 1))
-        np.cumsum(weights[:, self.order[::-1]], axis=1, out=from_end[:, 1:])
-        return np.ascontiguousarray(from_end[:, self.order.size - self._later_from])
+        # Column k is the sum of the last k patients.
+        reverse_sums: Floats = np.zeros((len(weights), self.order.size + 1))
+        np.cumsum(weights[:, self.order[::-1]], axis=1, out=reverse_sums[:, 1:])
+        return np.ascontiguousarray(reverse_sums[:, self.order.size - self._first_comparable])
 
     @cached_property
     def comparable_without(self) -> Floats:
         """The number of comparable pairs without each patient in turn, shape (patients,)."""
-        later = self.order.size - self._later_from
+        n_comparable = self.order.size - self._first_comparable
         counts = np.zeros(self.order.size + 1)
-        np.add.at(counts, self._later_from, 1.0)
-        left: Floats = np.empty(self.order.size)
-        left[self.order] = later.sum() - np.cumsum(counts)[:-1]
-        left[self.recurrences] -= later
-        return left
+        np.add.at(counts, self._first_comparable, 1.0)
+        n_left: Floats = np.empty(self.order.size)
+        n_left[self.order] = n_comparable.sum() - np.cumsum(counts)[:-1]
+        n_left[self.recurrences] -= n_comparable
+        return n_left
 
 
 class WeightedFollowUp:
@@ -180,9 +181,9 @@ class WeightedFollowUp:
         return ordered.astype(np.float32) if is_exact else ordered
 
     @cached_property
-    def later(self) -> Floats:
+    def comparable_weights(self) -> Floats:
         """The sum of the weights of the patients who are comparable with each recurrence."""
-        return self._follow_up.sum_later(self.weights)
+        return self._follow_up.sum_comparable_weights(self.weights)
 
     @cached_property
     def censoring_survival(self) -> Floats:
@@ -262,7 +263,7 @@ class PairCounter:
         """
         weighted = self._follow_up.weigh(weights)
         earlier = (weights if earlier_weights is None else earlier_weights)[:, self._follow_up.recurrences]
-        comparable = np.einsum("bi,bi->b", earlier, weighted.later)
+        comparable = np.einsum("bi,bi->b", earlier, weighted.comparable_weights)
         concordant = np.zeros(len(weights))
         for block in self._follow_up.split_pairs(_MAX_PAIRS_IN_MEMORY):
             scores = block.score(self._risks, self._missing_score)

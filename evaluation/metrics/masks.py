@@ -127,7 +127,8 @@ class MaskColumns:
         return metric.over_cases(self.labels[label].surfaces[metric.key])
 
 
-def _declare_mean(label: str, score: str) -> Metric:
+def _make_mean_metric(label: str, score: str) -> Metric:
+    """Make the metric of a label's mean score: its `dsc`, `precision` or `recall`."""
     return Metric(
         f"{label}_{score}_mean",
         f"{labels.NAMES[LABELS[label]]} mean {'DSC' if score == 'dsc' else score}",
@@ -139,15 +140,18 @@ def _declare_mean(label: str, score: str) -> Metric:
     )
 
 
-def _declare_aggregate(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric], *rules: str) -> Metric:
+def _make_aggregate_metric(
+    name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric], *rules: str
+) -> Metric:
     return Metric(name, title, "mask", compute, rules=rules)
 
 
-def _declare_dsc_agg(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric]) -> Metric:
+def _make_dsc_agg_metric(name: str, title: str, compute: Callable[[MaskColumns], WeightedMetric]) -> Metric:
     return Metric(name, title, "mask", compute, has_tau=True, rules=("volume_unit",))
 
 
-def _declare_volumes(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
+def _make_volume_metrics(key: str, title: str, plus: str, minus: str = "") -> list[Metric]:
+    """Make the metric of each label's mean volume: the volume `plus`, less the volume `minus`."""
     return [
         Metric(
             f"{label}_{key}_mean_ml",
@@ -166,32 +170,34 @@ def _declare_volumes(key: str, title: str, plus: str, minus: str = "") -> list[M
 
 _LESION_RULES: Final = ("connectivity", "iou_threshold", "iou_strict", "matching")
 MASK_METRICS: tuple[Metric, ...] = (
-    _declare_mean("gtvp", "dsc"),
-    _declare_mean("gtvn", "dsc"),
-    _declare_dsc_agg("gtvn_dsc_agg", "GTVn aggregated DSC", lambda columns: columns.dsc_agg("gtvn")),
-    _declare_aggregate("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
-    _declare_dsc_agg("gtvp_dsc_agg", "GTVp aggregated DSC", lambda columns: columns.dsc_agg("gtvp")),
-    _declare_dsc_agg("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean),
-    _declare_aggregate("gtvn_precision_agg", "GTVn aggregated precision", MaskColumns.lesion_precision, *_LESION_RULES),
-    _declare_aggregate("gtvn_recall_agg", "GTVn aggregated recall", MaskColumns.lesion_recall, *_LESION_RULES),
-    _declare_mean("gtvp", "precision"),
-    _declare_mean("gtvp", "recall"),
-    _declare_aggregate("gtvp_f1", "GTVp F1", MaskColumns.gtvp_f1, "gtvp_empty"),
-    *_declare_volumes("fp_volume", "false-positive volume", "false_positive"),
-    *_declare_volumes("fn_volume", "false-negative volume", "false_negative"),
-    *_declare_volumes("volume_bias", "volume bias", "predicted", "reference"),
+    _make_mean_metric("gtvp", "dsc"),
+    _make_mean_metric("gtvn", "dsc"),
+    _make_dsc_agg_metric("gtvn_dsc_agg", "GTVn aggregated DSC", lambda columns: columns.dsc_agg("gtvn")),
+    _make_aggregate_metric("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
+    _make_dsc_agg_metric("gtvp_dsc_agg", "GTVp aggregated DSC", lambda columns: columns.dsc_agg("gtvp")),
+    _make_dsc_agg_metric("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean),
+    _make_aggregate_metric(
+        "gtvn_precision_agg", "GTVn aggregated precision", MaskColumns.lesion_precision, *_LESION_RULES
+    ),
+    _make_aggregate_metric("gtvn_recall_agg", "GTVn aggregated recall", MaskColumns.lesion_recall, *_LESION_RULES),
+    _make_mean_metric("gtvp", "precision"),
+    _make_mean_metric("gtvp", "recall"),
+    _make_aggregate_metric("gtvp_f1", "GTVp F1", MaskColumns.gtvp_f1, "gtvp_empty"),
+    *_make_volume_metrics("fp_volume", "false-positive volume", "false_positive"),
+    *_make_volume_metrics("fn_volume", "false-negative volume", "false_negative"),
+    *_make_volume_metrics("volume_bias", "volume bias", "predicted", "reference"),
 )
 
 
 def mask_metrics(surfaces: str) -> tuple[Metric, ...]:
     """Return every metric of masks, with the surface metrics of the labels that the rule `surfaces` names."""
     surface_metrics = (
-        _declare_surface_metric(label, metric) for label in SURFACES_OF[surfaces] for metric in surface.SURFACE_METRICS
+        _make_surface_metric(label, metric) for label in SURFACES_OF[surfaces] for metric in surface.SURFACE_METRICS
     )
     return (*MASK_METRICS, *surface_metrics)
 
 
-def _declare_surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
+def _make_surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
     return Metric(
         f"{label}_{metric.name}",
         f"{labels.NAMES[LABELS[label]]} {metric.title}",

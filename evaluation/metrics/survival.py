@@ -113,7 +113,7 @@ class RiskCohort:
     missing_risk: str
 
 
-def _declare_metric(
+def _make_metric(
     name: str, title: str, compute: Callable[[SurvivalCohort, str], WeightedMetric], second_test: str = ""
 ) -> Metric:
     return Metric(
@@ -126,13 +126,13 @@ def _declare_metric(
     )
 
 
-def _declare_auc(years: int) -> Metric:
+def _make_auc_metric(years: int) -> Metric:
     compute = partial(dynamic_auc_metric, time_days=years * DAYS_PER_YEAR)
-    return _declare_metric(f"auc_{years}y", f"AUC after {years} year{'s' * (years > 1)}", compute)
+    return _make_metric(f"auc_{years}y", f"AUC after {years} year{'s' * (years > 1)}", compute)
 
 
 RISK_METRICS: tuple[Metric, ...] = (
-    _declare_metric("c_index", "C-index", c_index_metric, second_test=KANG),
-    _declare_metric("uno_c", "Uno's C-index", uno_c_metric),
-    *map(_declare_auc, AUC_YEARS),
+    _make_metric("c_index", "C-index", c_index_metric, second_test=KANG),
+    _make_metric("uno_c", "Uno's C-index", uno_c_metric),
+    *map(_make_auc_metric, AUC_YEARS),
 )

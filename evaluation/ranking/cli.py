@@ -94,7 +94,12 @@ def _remove_earlier(output: Path, paths: Sequence[Path]) -> None:
 
 
 def _name_results(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
-    """Return the name and the metrics.json of each team; raise `HecktorError` for another file or a missing name."""
+    """Return the name and the metrics.json of each team.
+
+    Raises:
+        HecktorError: A path is not a folder or a JSON file, a folder has no results, or the number of names differs
+            from the number of files.
+    """
     for path in paths:
         if not path.is_dir() and path.suffix.lower() != ".json":
             raise HecktorError("metrics", f"a file: {path.absolute()}", f"a {METRICS_JSON}, or a folder with one")

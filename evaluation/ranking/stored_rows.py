@@ -17,10 +17,10 @@ from evaluation.results.documents import MetricsJson
 from evaluation.results.metrics_json import compute_case_digest, make_aggregates, read_metrics
 from evaluation.results.scored import (
     MeasuredAnswer,
+    collect_sum_weights,
     join_metrics,
     list_counted_cases,
     measure_answer,
-    select_weighted_sums,
 )
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import find_profile
@@ -70,7 +70,7 @@ def _compute_metrics_again(
 ) -> MetricsJson:
     """Return a team's results with the ranked metrics of the selected rows, and without the rows of `cases`."""
     remaining = list_counted_cases(answers.values())
-    measured = join_metrics(remaining, answers.values(), select_weighted_sums(profile.metrics))
+    measured = join_metrics(remaining, answers.values(), collect_sum_weights(profile.metrics))
     ranked = {name: measured[name] for name in profile.metrics if name in measured}
     stated = metrics.provenance
     estimates = estimate(ranked, len(remaining), stated.bootstraps, stated.seed).by_metric

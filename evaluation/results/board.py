@@ -144,7 +144,7 @@ class KendallTau(Document):
     replicates: Count = 0
 
     @model_validator(mode="after")
-    def _check(self) -> KendallTau:
+    def _check_completeness(self) -> KendallTau:
         if len({figure is None for figure in (self.mean, self.ci95_low, self.ci95_high)}) > 1:
             raise ValueError("three numbers, or null for all of them")
         return self
@@ -287,7 +287,7 @@ class Leaderboard(Document):
         return self.model_dump(exclude_unset=True)
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_entries(self) -> Self:
         """Check that names are unique, and that all entries have every metric and the same rankings."""
         check_unique(
             entry.team for entries in (self.teams, self.out_of_competition, self.incomplete) for entry in entries

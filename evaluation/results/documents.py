@@ -37,7 +37,7 @@ class MetricFigures(Document):
     infinite: list[Literal["value", "ci95_low", "ci95_high"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _check(self) -> MetricFigures:
+    def _check_interval(self) -> MetricFigures:
         if any(getattr(self, name) is not None for name in self.infinite):
             raise ValueError("null in place of each infinite figure")
         if self.ci95_low is not None and self.ci95_high is not None and self.ci95_low > self.ci95_high:

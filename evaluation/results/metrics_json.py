@@ -31,7 +31,7 @@ from evaluation.results.documents import (
     Provenance,
     check_document,
 )
-from evaluation.results.scored import ScoredAnswer, ScoredCohort, select_weighted_sums
+from evaluation.results.scored import ScoredAnswer, ScoredCohort, collect_sum_weights
 from evaluation.statistics.bootstrap import Estimate
 
 _NO_DATA: Final = "undefined: the cohort holds no data for it"
@@ -195,9 +195,9 @@ def make_provenance(
     optional: dict[str, Any] = {}
     if task.own_edition is not None:
         optional["own_edition"] = task.own_edition
-    sums = select_weighted_sums(task.metrics)
-    if sums:
-        optional["weighted_sums"] = sums
+    sum_weights = collect_sum_weights(task.metrics)
+    if sum_weights:
+        optional["weighted_sums"] = sum_weights
     return Provenance(
         format=METRICS_FORMAT,
         version=find_version("hecktor"),

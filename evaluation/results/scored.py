@@ -42,8 +42,8 @@ def list_counted_cases(answers: Iterable[MeasuredAnswer]) -> tuple[str, ...]:
     return tuple(sorted({case for answer in answers for case in answer.counted.cases}))
 
 
-def select_weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, float]]:
-    """Return the weights of the terms of each ranked metric that is a weighted sum."""
+def collect_sum_weights(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, float]]:
+    """Return the weights of the terms of each ranked metric that is a weighted sum, by the sum's name."""
     return {name: dict(metric.terms) for name, metric in ranked.items() if metric.terms}
 
 
@@ -128,18 +128,18 @@ class ScoredCohort:
 def join_answers(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
     """Join answers into the cohort of all cases that count for any answer; `ranked` defines the weighted sums."""
     cases = list_counted_cases(answers)
-    return ScoredCohort(tuple(answers), cases, join_metrics(cases, answers, select_weighted_sums(ranked)))
+    return ScoredCohort(tuple(answers), cases, join_metrics(cases, answers, collect_sum_weights(ranked)))
 
 
 def join_metrics(
-    cases: Sequence[str], answers: Iterable[MeasuredAnswer], sums: Mapping[str, Mapping[str, float]]
+    cases: Sequence[str], answers: Iterable[MeasuredAnswer], sum_weights: Mapping[str, Mapping[str, float]]
 ) -> dict[str, WeightedMetric]:
     """Return the metrics of all answers, with the answers' prefixes, as functions of the weights of a cohort.
 
     Args:
         cases: Names of the cohort's cases, which include the cases that count for each answer.
         answers: The answers.
-        sums: Weights of the terms of each weighted sum. A sum is included if all of its terms are measured.
+        sum_weights: Weights of the terms of each weighted sum. A sum is included if all of its terms are measured.
     """
     measured: dict[str, WeightedMetric] = {}
     for answer in answers:
@@ -148,7 +148,7 @@ def join_metrics(
             measured[f"{answer.profile.prefix}{name}"] = extend_to_cohort(metric, places, len(cases))
     measured_sums = {
         name: WeightedSum([(weight, measured[term]) for term, weight in terms.items()])
-        for name, terms in sums.items()
+        for name, terms in sum_weights.items()
         if set(terms) <= set(measured)
     }
     return {**measured, **measured_sums}

@@ -14,7 +14,7 @@ from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.results.board import Leaderboard
 from evaluation.results.documents import MetricsJson
-from evaluation.results.scored import MeasuredAnswer, join_metrics, list_counted_cases, select_weighted_sums
+from evaluation.results.scored import MeasuredAnswer, collect_sum_weights, join_metrics, list_counted_cases
 from evaluation.rows.mask import flatten_row
 
 
@@ -133,8 +133,8 @@ class TaskResults:
 
         The weights of cases that do not count for a team have no effect.
         """
-        sums = select_weighted_sums(self.profile.metrics)
-        return {team: join_metrics(self.cases, answers.values(), sums) for team, answers in self.answers.items()}
+        sum_weights = collect_sum_weights(self.profile.metrics)
+        return {team: join_metrics(self.cases, answers.values(), sum_weights) for team, answers in self.answers.items()}
 
     @cached_property
     def scored_cases(self) -> set[str]:

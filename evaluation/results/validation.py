@@ -18,10 +18,10 @@ from evaluation.results.documents import MetricFigures, MetricsJson, Provenance
 from evaluation.results.metrics_json import compute_case_digest, make_aggregates
 from evaluation.results.scored import (
     MeasuredAnswer,
+    collect_sum_weights,
     join_metrics,
     list_counted_cases,
     measure_answer,
-    select_weighted_sums,
 )
 from evaluation.rows.scorer import compute_cohort_value
 from evaluation.rows.table import RowTable
@@ -105,7 +105,7 @@ def validate_metrics(
     if digest != metrics.provenance.case_set_sha256:
         raise HecktorError(source, "rows of other cases than case_set_sha256", "one row for each case")
     cases = list_counted_cases(answers.values())
-    measured = join_metrics(cases, answers.values(), select_weighted_sums(profile.metrics))
+    measured = join_metrics(cases, answers.values(), collect_sum_weights(profile.metrics))
     numbers = {name: compute_cohort_value(metric, len(cases)) for name, metric in measured.items()}
     values = {name: None if math.isnan(number) else number for name, number in numbers.items()}
     stated_sums = metrics.provenance.weighted_sums

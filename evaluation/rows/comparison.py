@@ -22,7 +22,7 @@ from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, BoxRegion, read_la
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, find_answer_file, make_unusable_answer
 from evaluation.metrics.lesions import compare_lesions, count_false_voxels
-from evaluation.metrics.masks import LABELS, mask_metrics
+from evaluation.metrics.masks import LABELS, MaskColumns, mask_metrics
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, make_missing_row
@@ -167,14 +167,7 @@ class MaskScorer:
     def measure(self, table: RowTable) -> RowMetrics:
         """Return the metrics of overlap, lesions and surfaces."""
         columns = make_columns(table, self.rules.volume_unit)
-        excluded = {
-            f"{name}_empty_not_in_mean_dsc": tuple(compress(columns.cases, np.isnan(columns.labels[name].dsc)))
-            for name in LABELS
-        }
-        return RowMetrics(
-            build_metrics(self.metrics, columns),
-            excluded={reason: cases for reason, cases in excluded.items() if cases},
-        )
+        return RowMetrics(build_metrics(self.metrics, columns), excluded=_find_cases_without_dsc(columns))
 
     def find_problems(self, rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
         """Find masks on another grid, and masks that fit far better after a change, such as exchanged labels."""
@@ -199,6 +192,15 @@ class MaskScorer:
         if self.rules.matching != "any_overlap":
             columns.append((table.numbers("gtvn.lesions.tp") + table.numbers("gtvn.lesions.fn")).tolist())
         return list(zip(*columns, strict=True))
+
+
+def _find_cases_without_dsc(columns: MaskColumns) -> dict[str, tuple[str, ...]]:
+    """Return the cases whose masks of a label do not count in its mean DSC, by the reason."""
+    excluded = {
+        f"{name}_empty_not_in_mean_dsc": tuple(compress(columns.cases, np.isnan(columns.labels[name].dsc)))
+        for name in LABELS
+    }
+    return {reason: cases for reason, cases in excluded.items() if cases}
 
 
 def _compare_after_death(workers: Workers, pairs: Sequence[MaskPair]) -> list[MaskRow]:

@@ -75,7 +75,8 @@ def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paire
 def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGains | None:
     """Compute the gain of each team over each other team in closed form (`recall_deviations`).
 
-    The result is None if the metric has other parts than recalls. If a class has one patient, there is no p.
+    The result is None if the metric is not a mean or weighted sum of recalls. There is no p if a class has only one
+    patient.
 
     Args:
         metrics: The metric of each team.

@@ -14,7 +14,7 @@ from contract.patient import format_names
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.results.documents import CentreBlock
 from evaluation.results.metrics_json import compute_group_blocks
-from evaluation.results.scored import join_metrics, list_counted_cases, select_weighted_sums
+from evaluation.results.scored import collect_sum_weights, join_metrics, list_counted_cases
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.sources import list_entries
@@ -131,11 +131,12 @@ def _check_groups(table: str, column: str, groups: set[str]) -> None:
 
 def create_grouping(results: TaskResults, column: str, group_by_case: Mapping[str, str]) -> Grouping:
     """Group the cases by a column and compute the metrics of each group for every team that has rows."""
-    sums = select_weighted_sums(results.profile.metrics)
+    sum_weights = collect_sum_weights(results.profile.metrics)
     blocks = {}
     for team, answers in results.answers.items():
         cases = list_counted_cases(answers.values())
-        blocks[team] = compute_group_blocks(cases, group_by_case, join_metrics(cases, answers.values(), sums))
+        metrics = join_metrics(cases, answers.values(), sum_weights)
+        blocks[team] = compute_group_blocks(cases, group_by_case, metrics)
     return Grouping(column, group_by_case, blocks)
 
 
