@@ -93,6 +93,12 @@ def _make_surface_rule(key: str, largest: float) -> RowRule:
     )
 
 
+def _have_declared_keys(rows: Sequence[Mapping[str, float | None]]) -> bool:
+    """Return whether each row has a value of each surface metric that is declared when the row is checked."""
+    keys = {metric.key for metric in surfaces.SURFACE_METRICS}
+    return all(values.keys() == keys for values in rows)
+
+
 class SurfaceRow(RowPart):
     """Surfaces of one label: `state` of the comparison, and the value of each `SurfaceMetric` by its key.
 
@@ -106,7 +112,7 @@ class SurfaceRow(RowPart):
     RULES: ClassVar[tuple[RowRule, ...]] = (
         RowRule(
             ("values",),
-            lambda rows: all(values.keys() == _SURFACE_BOUNDS.keys() for values in rows),
+            _have_declared_keys,
             f"a value for each of {', '.join(_SURFACE_BOUNDS)}",
         ),
         *(_make_surface_rule(key, largest) for key, largest in _SURFACE_BOUNDS.items()),
