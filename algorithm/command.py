@@ -33,8 +33,17 @@ from contract.servers import run_server
 LOGGER = logging.getLogger("hecktor")
 
 
-def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) -> int:
-    """Answer one case, or serve, as `algorithm.cli` was asked; 0 on success. Raises `HecktorError`."""
+def run(arguments: argparse.Namespace, asked: PredictArguments, begun_s: float) -> int:
+    """Answer one case, or serve; return 0 on success.
+
+    Args:
+        arguments: Options of `algorithm.cli`.
+        asked: What the options ask for.
+        begun_s: Time of `time.monotonic` since which the time limit runs.
+
+    Raises:
+        HecktorError: The user can correct the error.
+    """
     if arguments.device == "cuda":
         from algorithm.network.devices import device_named  # torch takes seconds
 
@@ -43,14 +52,14 @@ def run(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) 
     limit_simpleitk_threads()
     if arguments.edition is None and arguments.model is not None:
         LOGGER.info("edition %s: that of the package %s", asked.edition.name, Path(arguments.model).name)
-    request = _make_request(arguments, asked, spent_s)
+    request = _make_request(arguments, asked)
     _check_options(arguments, request)
-    start_s = time.monotonic()
     with open_package(_find_package(arguments, request)) as model_dir:
-        request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
         if arguments.serve:
             serve(request, model_dir, platform.INVOKE_PORT if arguments.port is None else arguments.port)
             return 0
+        # Imports and a package that is unpacked take time.
+        request = replace(request, spent_s=time.monotonic() - begun_s)
         with _end_by_signal() as termination:
             record = predict(request, LoadedPackage(model_dir, request.device, request.code), termination).record
     LOGGER.info("written: %s", request.mask_path or request.output_dir)
@@ -106,7 +115,7 @@ def _find_package(arguments: argparse.Namespace, request: PredictRequest) -> Pat
     return find_shipped_package(request.edition.name if request.uses_package else DEFAULT_EDITION)
 
 
-def _make_request(arguments: argparse.Namespace, asked: PredictArguments, spent_s: float) -> PredictRequest:
+def _make_request(arguments: argparse.Namespace, asked: PredictArguments) -> PredictRequest:
     algorithm = asked.algorithm
     return PredictRequest(
         edition=asked.edition,
@@ -117,7 +126,6 @@ def _make_request(arguments: argparse.Namespace, asked: PredictArguments, spent_
         mask_path=asked.mask_path,
         device=arguments.device,
         time_limit_s=arguments.time_limit,
-        spent_s=spent_s,
         max_passes=arguments.passes,
         probabilities_dir=arguments.probabilities,
         record_path=arguments.record,

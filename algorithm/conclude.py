@@ -198,9 +198,12 @@ def peak_memory_mib() -> float:
 
 
 def gpu_peak_memory_mib() -> float | None:
-    """Return the largest memory reserved on the card since `reset_peaks`, in MiB; None if no card was used."""
+    """Return the largest memory reserved on the card since `reset_peaks`, in MiB; None without a card that works."""
     cuda = _cuda_in_use()
-    return None if cuda is None else float(cuda.max_memory_reserved() / 2**20)
+    try:
+        return None if cuda is None else float(cuda.max_memory_reserved() / 2**20)
+    except RuntimeError:  # of a lost card; the answers are valid
+        return None
 
 
 def _cuda_in_use() -> Any:

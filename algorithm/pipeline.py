@@ -12,6 +12,7 @@ from algorithm.answers import compute_answers, declare_answers
 from algorithm.case.read import CT_ALONE, Case, compute_covered_height, read_case, read_header_case
 from algorithm.conclude import conclude, log_early_end, reset_peaks
 from algorithm.deadline import StoppedError, Termination
+from algorithm.heads.head_hook import NotAskedError
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
 from algorithm.network.loaded_package import LoadedPackage, import_network_libraries
 from algorithm.output import RunContext
@@ -108,7 +109,8 @@ def list_attempts(run: RunContext, segmenter: Segmenter) -> list[Attempt]:
 def write_answers(run: RunContext, attempts: Sequence[Attempt]) -> None:
     """Run each attempt and write its answers, which replace the answers of the attempt before.
 
-    An attempt that fails is logged. Its exception is raised only if no later attempt succeeds.
+    An attempt that fails is logged; an attempt whose answers need user code is passed over, because user code runs in
+    the last attempt. The exception of an attempt is raised only if no later attempt succeeds.
 
     Raises:
         HecktorError: The package or the output cannot be used.
@@ -121,6 +123,8 @@ def write_answers(run: RunContext, attempts: Sequence[Attempt]) -> None:
             if segmentation is not None:
                 run.output.write(attempt.answer(run, segmentation))
                 error = None
+        except NotAskedError as problem:
+            error = problem
         except (HecktorError, StoppedError):
             raise
         except Exception as problem:  # noqa: BLE001  a later attempt may succeed

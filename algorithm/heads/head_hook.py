@@ -123,8 +123,12 @@ def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cube
     return array
 
 
+class NotAskedError(ModelPackageError):
+    """The answer needs user code, which runs in the last attempt only."""
+
+
 class _Predictor:
-    """Loads a custom head at the first call."""
+    """Loads a custom head at the first call. A lack of memory is a failure of the head, like an error of its code."""
 
     def __init__(self, head: CustomHead, code: Code, folder: Path) -> None:
         self._reference, self._features = head.hook, head.features
@@ -132,11 +136,14 @@ class _Predictor:
         self._code, self._folder, self._model = code, folder / head.folder, None
 
     def __call__(self, patients: Patients) -> Floats:
-        if self._model is None:
-            head = find_head(self._code, self._reference)
-            self._model = call(self._reference, "load", head.load, self._folder)
-        frame = table(patients, self._features)
-        return predictions(self._reference, self._model, frame, self._scores, patients.cubes)
+        try:
+            if self._model is None:
+                head = find_head(self._code, self._reference)
+                self._model = call(self._reference, "load", head.load, self._folder)
+            frame = table(patients, self._features)
+            return predictions(self._reference, self._model, frame, self._scores, patients.cubes)
+        except MemoryError:
+            raise ModelPackageError(f"head {self._reference}", "too little memory", "an answer") from None
 
 
 def custom_heads(head: Head) -> list[CustomHead]:
@@ -164,10 +171,10 @@ def bind_code(head: Head, code: Code, folder: Path) -> Head:
 
 
 def disable_user_code(head: Head) -> Head:
-    """Return the head before user code has run: each custom head fails."""
+    """Return the head before user code has run: each custom head raises `NotAskedError`."""
 
     def fail(hook: str, _patients: Patients) -> Floats:
-        raise ModelPackageError(f"head {hook}", "has not answered yet")
+        raise NotAskedError(f"head {hook}", "has not answered yet")
 
     return replace_custom(head, lambda custom: custom.bound(partial(fail, custom.hook)))
 

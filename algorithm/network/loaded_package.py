@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # torch is imported only if a network runs
 
     from algorithm.network.networks import Networks
 
+LOGGER = logging.getLogger("hecktor")
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
@@ -61,10 +63,12 @@ def import_network_libraries() -> None:
     """
 
     def import_modules() -> None:
-        with suppress(Exception):
+        try:
             from algorithm.network import nnunet, passes, preprocessing  # noqa: F401
 
             nnunet.find_unet("PlainConvUNet")  # the network of most packages
+        except Exception as problem:  # noqa: BLE001  a second import may fail with another message
+            LOGGER.warning("imports while the case is read: %s: %s", type(problem).__name__, problem)
 
     with suppress(RuntimeError):  # too little memory for a thread
         threading.Thread(target=import_modules, name="imports", daemon=True).start()

@@ -27,7 +27,13 @@ class ReorderedNetwork(nn.Module):
     """A network whose training had the channels or the labels in another order than the package."""
 
     def __init__(self, network: nn.Module, channels: Sequence[int], labels: Sequence[int]) -> None:
-        """Wrap a network; `channels` are the image's in the network's order, `labels` the outputs in our order."""
+        """Wrap a network.
+
+        Args:
+            network: The network.
+            channels: For each channel of the network, the number of the channel of the image.
+            labels: For background, GTVp and GTVn, the number of the output of the network.
+        """
         super().__init__()
         self.network = network
         self._channels = list(channels)

@@ -59,6 +59,10 @@ _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_
 ONE_IMAGE: Final = "one spacing and preprocessing for all networks of a package; train them alike, or pack only one"
 
 
+# Channels of an image; each is an array in memory.
+_MAX_CHANNELS: Final = 16
+
+
 @dataclass(frozen=True)
 class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
@@ -103,7 +107,7 @@ class ModelPackage:
 
     @property
     def channel_sources(self) -> tuple[int, ...]:
-        """For each channel of the image that the networks see its number among the manifest's: 0 for CT, 1 for PET."""
+        """Return, for each channel of the image, its number among the manifest's channels: 0 for CT, 1 for PET."""
         return tuple(self.configuration.get(CHANNEL_NUMBERS, range(len(self.manifest.channels))))
 
     def channel_order_of(self, fold: int) -> tuple[int, ...]:
@@ -112,7 +116,15 @@ class ModelPackage:
             _describe_channels(configuration, self.plans, self.manifest)
             for configuration in (self.configuration, self.configuration_of(fold))
         )
-        return tuple(image.index(channel) for channel in own)
+        if own == image:
+            return tuple(range(len(own)))
+        # Each channel of the image is taken once, since two channels may have the same description.
+        unused, order = list(range(len(image))), []
+        for channel in own:
+            number = next(number for number in unused if image[number] == channel)
+            unused.remove(number)
+            order.append(number)
+        return tuple(order)
 
     def label_order_of(self, fold: int) -> tuple[int, ...]:
         """Return, for background, GTVp and GTVn, the number of the output of one fold's network."""
@@ -365,9 +377,13 @@ def _check_labels(configuration: Mapping[str, Any], count: int) -> None:
 def _channel_numbers(configuration: Mapping[str, Any], channels: Sequence[str]) -> Sequence[int]:
     """Return the number of each of the network's channels among the manifest's `channels`."""
     numbers: Any = configuration.get(CHANNEL_NUMBERS, list(range(len(channels))))
-    fits = isinstance(numbers, list) and all(is_integer(number) and 0 <= number < len(channels) for number in numbers)
-    if not fits or not numbers:
-        expected = f"numbers from 0 ({channels[0]}) to {len(channels) - 1} ({channels[-1]})"
+    fits = (
+        isinstance(numbers, list)
+        and 0 < len(numbers) <= _MAX_CHANNELS
+        and all(is_integer(number) and 0 <= number < len(channels) for number in numbers)
+    )
+    if not fits:
+        expected = f"numbers from 0 ({channels[0]}) to {len(channels) - 1} ({channels[-1]}), at most {_MAX_CHANNELS}"
         raise ModelPackageError(PLANS, f"channels {numbers!r:.80}", expected)
     return tuple(numbers)
 

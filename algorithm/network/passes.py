@@ -46,7 +46,7 @@ MAX_SLOWDOWN: Final = 1.2
 COPY_EVERY: Final = 5
 # Errors of a pass after which its member is left out and the others go on.
 _MEMBER_ERRORS: Final = (
-    NoPassFitsError, TooSlowError, StoppedError, NotANumberError, HookFailedError, ModelPackageError,
+    NoPassFitsError, TooSlowError, NotANumberError, HookFailedError, ModelPackageError,
 )  # fmt: skip
 
 
@@ -162,8 +162,12 @@ class Passes:
         begun_s = self.deadline.clock()
         try:
             self._make_pass(step, member)
+        except StoppedError:
+            if self._sum.done == 0:
+                raise
+            LOGGER.info("pass %d of %d was stopped", number, len(self.passes))
         except _MEMBER_ERRORS as problem:
-            if self._sum.done == 0 and isinstance(problem, StoppedError | ModelPackageError):
+            if self._sum.done == 0 and isinstance(problem, ModelPackageError):
                 raise
             self._reason = first_line(problem)
             actual = f"pass {number} of {len(self.passes)} left out: {self._reason}"
@@ -185,11 +189,11 @@ class Passes:
         """Return whether a pass would end in time at the cost of the longest pass of its member.
 
         A member without a pass so far is taken to cost as much as the others; the first tiles of its pass then correct
-        the estimate. A member that was left out stays out, since the time only grows shorter. The first pass is
-        always tried.
+        the estimate. A member that was left out stays out, since the time only grows shorter. Without a pass in the sum
+        a pass is always tried.
         """
         longest_s = member.longest_s or max(known.longest_s for known in self._members)
-        if not member.is_left_out and longest_s and not self.deadline.fits(MAX_SLOWDOWN * longest_s):
+        if not member.is_left_out and self._sum.done and longest_s and not self.deadline.fits(MAX_SLOWDOWN * longest_s):
             member.is_left_out = True
             if not member.backend:
                 actual = f"no pass would end in the {self.deadline.left_s():.1f} s left"
@@ -249,7 +253,10 @@ class Passes:
         self._sum.add(values, on_card=backend.sums.type == "cuda")
 
     def _copy_sum(self, *, waits: bool) -> None:
-        """Copy the sum to RAM; if the card fails, move the sum there."""
+        """Copy the sum to RAM; if the card fails, move the sum there.
+
+        Passes that are lost on the way, with the card or for lack of RAM, are not made on the card again.
+        """
         try:
             self._sum.start_copy()
             if waits:
@@ -258,13 +265,17 @@ class Passes:
             if not (self._sum.on_card and is_device_failure(problem)):
                 raise
             LOGGER.warning("the sum of the passes moves to RAM (%s)", first_line(problem))
-            self._move_sum_to_ram()
+            if self._move_sum_to_ram():
+                for member in self._members:
+                    member.backends = tuple(backend for backend in member.backends if backend.device.type == "cpu")
 
-    def _move_sum_to_ram(self) -> None:
-        """Move the sum away from a card that failed; passes that are lost with the card will be made again."""
+    def _move_sum_to_ram(self) -> int:
+        """Move the sum away from a card that failed; return the number of lost passes, which will be made again."""
         self._sum.move_to_ram()
-        self._waiting.extendleft(reversed(self._added[self._sum.done :]))
+        lost = self._added[self._sum.done :]
+        self._waiting.extendleft(reversed(lost))
         del self._added[self._sum.done :]
+        return len(lost)
 
 
 def describe_duration(seconds: float) -> str:
@@ -280,7 +291,7 @@ def choose_passes(package: ModelPackage, *, has_pet: bool, max_passes: int | Non
     Raises:
         NoPassFitsError: No network can answer without a PET.
     """
-    planned = list_passes(package)[:max_passes]
+    planned = list_passes(package)
     passes = [step for step in planned if has_pet or not package.sees_pet_alone(step.fold)]
     left_out = len(planned) - len(passes)
     if left_out:
@@ -288,4 +299,4 @@ def choose_passes(package: ModelPackage, *, has_pet: bool, max_passes: int | Non
         notices.note(Finding("PET", "none that can be used", "one for networks that see only the PET", action))
     if not passes:
         raise NoPassFitsError("none answers without a PET")
-    return passes
+    return passes[:max_passes]

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
+from algorithm.network.loaded_package import LoadedPackage
+from algorithm.pipeline import predict
+from algorithm.prediction import Prediction, PredictRequest
 from contract.code import Code
 from contract.errors import ModelPackageError
+from contract.io.files import read_json
 from tests.algorithm.combined.answered import answered, values, write_heads
-from tests.algorithm.edition import EDITION_2026
+from tests.algorithm.edition import EDITION, EDITION_2026, RFS
 from tests.baseline.heads.custom_code import custom_head
 from tests.conftest import CaseFolder, head_json
 
@@ -59,12 +65,38 @@ def test_alone(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> 
     assert answered(case, package, packed(alone=True)).risks["rfs"] == pytest.approx(days(0.5))
 
 
+def answer_risk(case: CaseFolder, package: Path, code: Path) -> Prediction:
+    """Answer the risk of 2025, an edition without declared values."""
+    request = PredictRequest(EDITION, RFS, METHODS["baseline"], case.input, case.output, "cpu", RFS.time_limit_s)
+    return predict(replace(request, code=(code,)), LoadedPackage(package, "cpu", (code,)))
+
+
+def test_alone_in_an_edition_without_declared_values(
+    case: CaseFolder, package: Path, packed: Callable[..., Path], sign_package: Callable[..., None]
+) -> None:
+    """Nothing can be answered before the code has run, which is no fault of the package."""
+    code = packed(alone=True)
+    sign_package(package, edition=EDITION.name, code=read_json(package / "manifest.json")["code"])
+    assert answer_risk(case, package, code).risks["rfs"] == pytest.approx(0.5)
+
+
+def test_a_fault_of_the_only_head_without_declared_values(
+    case: CaseFolder, package: Path, packed: Callable[..., Path], sign_package: Callable[..., None]
+) -> None:
+    code = packed(("        return x\n", "        return 1 / 0\n"), alone=True)
+    sign_package(package, edition=EDITION.name, code=read_json(package / "manifest.json")["code"])
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: predict: .*ZeroDivisionError"):
+        answer_risk(case, package, code)
+    assert not list(case.output.rglob("*.json"))
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
         (("        return x\n", "        return x / 0 * float('nan')\n"), "NaN"),
         (("        return x\n", "        return [1.0, 2.0]\n"), "shape"),
         (("        return x\n", "        raise ValueError('no forest')\n"), "ValueError: no forest (__init__.py, line"),
+        (("        return x\n", "        raise MemoryError\n"), "too little memory"),
         (("        return head\n", "        raise SystemExit('bye')\n"), "SystemExit: bye"),
         (("class Head:", "class Other:"), "my_code has no Head"),
         (("import json\n", "import json\nimport no_such_module\n"), "No module named 'no_such_module'"),

@@ -93,5 +93,5 @@ def test_networks_of_the_pet_alone_do_not_answer_without_one(
     with pytest.raises(NoPassFitsError, match="none answers without a PET"):
         choose_passes(pet_only, has_pet=False, max_passes=2, notices=Notices())
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        "PET: none that can be used, expected one for networks that see only the PET; 2 of 2 passes left out",
+        "PET: none that can be used, expected one for networks that see only the PET; 4 of 4 passes left out",
     ]

@@ -181,6 +181,25 @@ def test_a_card_that_is_lost_in_a_copy(
     np.testing.assert_allclose(progress.logits, logits_of_cpu(package, 12), atol=1e-5)
 
 
+def test_without_ram_for_any_copy_the_cpu_makes_the_passes(
+    make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither locked nor other memory suffices for the sum of the first pass, which is lost with its place on the card."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes")
+
+    passes = make_passes()
+    with monkeypatch.context() as full:
+        full.setattr(PassSum, "start_copy", fail)
+        full.setattr(torch.Tensor, "cpu", fail)
+        passes._make_next()
+    assert (card.images, passes._sum.done, len(passes._waiting)) == (1, 0, 12)
+    progress = passes.make_all()
+    assert (progress.done, card.images) == (12, 1)
+    np.testing.assert_allclose(progress.logits, logits_of_cpu(package, 12), atol=1e-5)
+
+
 def test_a_copy_without_memory_moves_the_sum_to_ram(
     make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

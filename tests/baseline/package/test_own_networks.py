@@ -119,6 +119,15 @@ def test_one_image_may_be_several_channels(tmp_path: Path) -> None:
     np.testing.assert_allclose(normalise((ct, pet), package).ravel(), [0.05, 0.5], rtol=1e-6)
 
 
+def test_two_functions_of_one_image_are_two_channels(tmp_path: Path) -> None:
+    """Nothing describes a function of the user, so the two channels look alike; each is still seen once."""
+    source = MODEL.replace("class ", "def half(x):\n    return x / 2\n\n\nclass ", 1)
+    change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", root_of_suv), ("CT", half))'
+    code, weights = write_model(tmp_path, source, change)
+    package = loaded(packaged(tmp_path, code, weights), code)
+    assert package.channel_order_of(0) == (0, 1)
+
+
 @pytest.mark.parametrize("returns", ["logits", "probabilities"])
 def test_logits_are_those_of_monais_sliding_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returns: str
