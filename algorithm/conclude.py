@@ -47,8 +47,8 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     lesions = _count_lesions(answers)
     record = _make_record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
-    if segmentation is not None and segmentation.apply_postprocessing is not None:
-        LOGGER.info("postprocessing: %s", segmentation.apply_postprocessing.summary())
+    if segmentation is not None and segmentation.postprocessed is not None:
+        LOGGER.info("postprocessing: %s", segmentation.postprocessed.summary())
     for line in answers.notes:
         LOGGER.info("%s", line)
     for line in _list_fallback_lines(run, answers):

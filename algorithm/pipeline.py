@@ -89,7 +89,7 @@ def list_attempts(run: RunContext, segmenter: Segmenter) -> list[Attempt]:
     """List the attempts at a case, from coarse to final.
 
     Before the first heads answer, declared values are written with the first mask, in case the features or a head
-    never end. User code runs once, after the same answers without it have been written.
+    never end. Custom features and heads run once, after the same answers without them have been written.
     """
     first, *later = segmenter.list_steps()
     attempts = [Attempt(name, segment, compute_answers) for name, segment in later]

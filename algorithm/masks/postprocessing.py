@@ -59,7 +59,7 @@ def apply_postprocessing(segmentation: Segmentation, rules: PostprocessingRules)
     the background as it lay above.
     """
     logits, result = apply_rules(segmentation.logits, pet_in_suv(segmentation.pet), segmentation.grid, rules)
-    return replace(segmentation, logits=logits, apply_postprocessing=result)
+    return replace(segmentation, logits=logits, postprocessed=result)
 
 
 def pet_in_suv(pet: _Float | None) -> _Float | None:

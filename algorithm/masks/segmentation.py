@@ -99,7 +99,7 @@ class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
     `device` describes what made the passes of the networks and is empty without them. `restore` is nnU-Net's way back
-    to the scan, None for linear interpolation. `apply_postprocessing` holds the removed lesions, None for a package
+    to the scan, None for linear interpolation. `postprocessed` holds the removed lesions, None for a package
     without rules; the logits belong to the postprocessed mask.
     """
 
@@ -111,7 +111,7 @@ class Segmentation:
     passes_planned: int = 1
     device: str = ""
     restore: Restore | None = None
-    apply_postprocessing: Postprocessed | None = None
+    postprocessed: Postprocessed | None = None
 
     @classmethod
     def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:

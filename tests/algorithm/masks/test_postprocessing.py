@@ -172,7 +172,7 @@ def test_a_removed_lesion_leaves_nothing_on_a_finer_grid() -> None:
     assert (count, len(gone)) == (4, 2)
     kept = ~np.isin(parts, gone)
     np.testing.assert_array_equal(after_mm[kept], before_mm[kept])
-    assert filtered.apply_postprocessing is not None
+    assert filtered.postprocessed is not None
 
 
 def test_a_removed_lesion_is_named_with_its_rule() -> None:
