@@ -281,7 +281,8 @@ def _make_declaration(kind: str) -> dict[str, Any]:
 
 def _make_target(answer: AnswerSpec, transforms: Transforms) -> Target:
     def make_forest(fit: FitSettings) -> Family:
-        return Family("forest", fit, FOREST, transforms, min_scarce=MIN_SCARCE_FOR_FOREST)
+        needs_slope = answer.kind == "risk"
+        return Family("forest", fit, FOREST, transforms, min_scarce=MIN_SCARCE_FOR_FOREST, needs_slope=needs_slope)
 
     if answer.kind == "risk":
         cox = Family("Cox", fit_cox, RIDGE, transforms, fit_shipped=fit_shipped_cox)

@@ -115,7 +115,7 @@ def make_custom_families(code: Code, references: Sequence[str], target: Target) 
             raise ModelPackageError(f"head {reference}", f"kinds {kinds!r}", "some of 'risk', 'class'")
         if target.answer.kind in kinds:
             fit = CustomFit(code, reference, target.name, target.answer.kind)
-            families.append(Family(reference, fit, ({},), {}))
+            families.append(Family(reference, fit, ({},), {}, needs_slope=target.answer.kind == "risk"))
     return families
 
 

@@ -98,13 +98,18 @@ def select_ensemble(target: Target, cohort: HeadCohort, rng: np.random.Generator
 
 
 def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:
-    """Make the ensemble of the candidates with a weight, or of only the best candidate if there are fewer than two."""
+    """Make the ensemble of the candidates with a weight, or of only the best candidate if there are fewer than two.
+
+    The scores of a single candidate keep their scale unless its family needs a slope.
+    """
     tried = {candidate.name: candidate.metric for candidate in candidates}
     weight_of = zip(candidates, target.weigh_candidates(candidates, cohort), strict=True)
     weighted = [(candidate, weight) for candidate, weight in weight_of if weight > 0]
     if len(weighted) < 2:
         best = max(candidates, key=lambda candidate: candidate.metric)  # the first of equally good candidates
-        return make_single_ensemble(best, tried)
+        if not best.family.needs_slope:
+            return make_single_ensemble(best, tried)
+        weighted = [(best, 1.0)]
     experts = tuple(expert for expert, _ in weighted)
     total = sum(weight for _, weight in weighted)
     weights = tuple(weight / total for _, weight in weighted)
@@ -142,7 +147,7 @@ def fit_ensemble(
 ) -> Head:
     """Fit the ensemble on the whole cohort; `is_shipped` marks the head of the package."""
     heads = [refit(cohort, expert, rng, is_shipped=is_shipped) for expert in ensemble.experts]
-    if len(heads) < 2:
+    if len(heads) < 2 and not ensemble.experts[0].family.needs_slope:
         return heads[0]
     parts = zip(ensemble.experts, ensemble.scales, ensemble.weights, heads, strict=True)
     experts = [

@@ -46,6 +46,7 @@ class Family:
         min_scarce: Number of patients with the scarcer outcome that the family needs to compete.
         sees_mask: Whether the mask may rule out classes.
         fit_shipped: Function that fits the head of the package in place of `fit`.
+        needs_slope: Whether the scores are a risk on another scale than the log partial hazard.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Family:
     min_scarce: int = 0
     sees_mask: bool = True
     fit_shipped: FitSettings | None = None
+    needs_slope: bool = False
 
 
 @dataclass(frozen=True)

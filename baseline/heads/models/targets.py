@@ -73,7 +73,7 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
         Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES, fit_shipped=fit_shipped_cox),
         Family("Cox, all features", fit_cox, RIDGE[:-1], min_scarce=MIN_SCARCE_FOR_ALL, fit_shipped=fit_shipped_cox),
         Family("signs, all features", fit_signs, SIGNS, min_scarce=MIN_SCARCE_FOR_ALL),
-        Family("forest, all features", fit_risk_forest, FOREST, min_scarce=MIN_SCARCE_FOR_FOREST),
+        Family("forest, all features", fit_risk_forest, FOREST, min_scarce=MIN_SCARCE_FOR_FOREST, needs_slope=True),
     ),
     "two classes": (
         Family("logistic, few features", fit_logistic, RIDGE, CLASS_FEATURES),

@@ -22,8 +22,9 @@ from baseline.heads.models.ensemble import (
     make_ensemble,
     select_ensemble,
 )
+from baseline.heads.models.forest import fit_risk_forest
 from baseline.heads.models.kinds import with_families
-from baseline.heads.models.risk import fit_cox, make_unfitted_heads
+from baseline.heads.models.risk import fit_cox, log_hazard_slope, make_unfitted_heads
 from baseline.heads.models.selection import Candidate, Family, select_candidates
 from baseline.heads.models.targets import make_targets
 from contract.editions import load_edition
@@ -139,6 +140,31 @@ def test_the_clinical_family_answers_where_no_family_has_skill() -> None:
     assert fit_ensemble(ensemble, cohort, np.random.default_rng(0)).features == ("y",)
     alone = select_ensemble(with_families(RFS, [reverse]), cohort, np.random.default_rng(0))
     assert alone.name == "reverse"  # a comparator answers without skill, too
+
+
+def test_a_forest_alone_scores_log_partial_hazards() -> None:
+    """The hazard follows x times y, which only the forest sees. Martingale residuals differ by less than hazards do.
+
+    A Cox regression on the ensemble's out-of-fold scores has the slope 1, so that the predicted days spread rightly."""
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(300, 2))
+    hazard = np.exp(1.5 * values[:, 0] * values[:, 1])
+    time, censored = rng.exponential(1000 / hazard), rng.exponential(1500, 300)
+    outcomes = Outcomes((time <= censored).astype(int), np.minimum(time, censored))
+    cohort = head_cohort([{"x": float(x), "y": float(y)} for x, y in values], outcomes)
+    (forest,) = (family for family in RFS.families if family.fit is fit_risk_forest)
+    reverse = Family("reverse", fit_reverse, ({},), {"x": "identity"})
+    target = with_families(RFS, [reverse, forest])
+    folds = target.make_folds(cohort, rng)
+    candidates = select_candidates(cohort, target.families, folds, target.selection_metric, rng)
+    candidates[0] = replace(candidates[0], metric=0.4)
+    ensemble = make_ensemble(target, cohort, candidates)
+    assert ensemble.name == "forest, all features"
+    assert log_hazard_slope(ensemble.scores, cohort) == pytest.approx(1.0, rel=1e-3)
+    head = fit_ensemble(ensemble, cohort, rng)
+    assert isinstance(head, EnsembleHead)
+    ((mean, sd),), scores = ensemble.scales, head.experts[0].head.scores(cohort)
+    np.testing.assert_allclose(head.scores(cohort), ensemble.slope * (scores - mean) / sd)
 
 
 def fit_reverse(
