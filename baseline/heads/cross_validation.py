@@ -281,6 +281,7 @@ def _make_fold_record(
 ) -> OuterFoldRecord:
     ensemble = fold.ensemble
     fields: dict[str, Any] = {target.metric: compute_metric(cohort, predictions, fold.held_out)}
+    fields |= {"reason": ensemble.reason} if ensemble.reason else {}
     fields |= {"notice": fold.notice} if fold.notice else {}
     return OuterFoldRecord(
         held_out=[cohort.ids[number] for number in fold.held_out],

@@ -58,6 +58,7 @@ class FittedHead(Document):
         fallback: Answer in place of a failed prediction: the most frequent class of the training, or the median of the
             out-of-fold answers.
         experts: Experts of the ensemble.
+        reason: Reason for a head on clinical variables only, a sentence; empty if the candidates have skill.
         unused_features: Reason for each feature that the models could not use.
     """
 
@@ -69,6 +70,7 @@ class FittedHead(Document):
     out_of_fold: float
     fallback: float | ClassValue | None
     experts: tuple[ExpertRecord, ...]
+    reason: str = ""
     unused_features: Mapping[str, str] = Field(default_factory=dict)
 
 
@@ -143,6 +145,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
         out_of_fold=metric,
         fallback=target.compute_fallback(head, cohort, ensemble.scores),
         experts=ensemble.records,
+        reason=ensemble.reason,
         unused_features=find_unused_features(cohort, target.select_families(cohort)),
     )
 

@@ -18,7 +18,7 @@ from contract.editions import AnswerSpec
 from contract.editions.answers import ClassValue
 
 # Heads of another version are outdated.
-FORMAT_VERSION: Final = 8
+FORMAT_VERSION: Final = 9
 # Both kinds of cross-validation by their keys in `cross_validation.json`.
 KINDS: Final = {"nested": "nested cross-validation", "leave_one_centre_out": "leave one centre out"}
 METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced accuracy"}
@@ -59,7 +59,10 @@ class ModelAnswers(Document):
 
 
 class OuterFoldRecord(Document):
-    """One outer fold with its held-out patients, and the model that was selected and fitted without them."""
+    """One outer fold with its held-out patients, and the model that was selected and fitted without them.
+
+    `reason` says why the model has clinical variables only; None if the candidates have skill.
+    """
 
     held_out: list[str]
     model: str
@@ -67,6 +70,7 @@ class OuterFoldRecord(Document):
     experts: tuple[ExpertRecord, ...]
     tried: dict[str, float]
     threshold: float | None
+    reason: str | None = None
     notice: str | None = None
     coefficients: dict[str, float]
     c_index: float | None = None
@@ -194,6 +198,7 @@ def summarise_heads(heads: Mapping[str, FittedHead], document: CrossValidation, 
         f"{name}: {record.model}, {record.metric} {record.out_of_fold:z.3f} over the folds that selected it"
         for name, record in heads.items()
     ]
+    lines += [f"{name}: {record.reason}" for name, record in heads.items() if record.reason]
     lines += [f"{name}: {text}" for name, record in heads.items() if (text := describe_unused_features(record))]
     lines += [f"{name}: no head ({reason})" for name, reason in document.no_head.items()]
     for name, record in ((target.name, document.targets[target.name]) for target in targets):

@@ -272,7 +272,8 @@ def _describe_head(target: Target, record: TargetRecord, head: HeadRecord | None
         shipped = f"There is no head: {no_head or 'not fitted'}; {instead}."
     else:
         features, answers = len(head.head.features), describe_direction(target.answer, head.head)
-        shipped = f"Model: {head.model}, {features} feature{'s' * (features != 1)}. {answers}"
+        model = f"Model: {head.model}, {features} feature{'s' * (features != 1)}."
+        shipped = " ".join(filter(None, [model, head.reason, answers]))
     missing = [
         f"{KINDS[kind].capitalize()}: not computed ({scored.why_not})."
         for kind, scored in record.kinds.items()

@@ -105,9 +105,14 @@ def _format_shipped_head(target: Target, shipped: HeadRecord | None) -> str:
     if shipped is None:
         return render_paragraph("No head is shipped for this target.")
     setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped.setting.items()]
-    chosen = f"Shipped head: {', '.join([shipped.model, *setting])}, chosen from {len(shipped.tried)} by "
-    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped.out_of_fold:z.3f}, which is optimistic)."
-    return render_paragraph(f"{chosen} {describe_direction(target.answer, shipped.head)}")
+    model = f"Shipped head: {', '.join([shipped.model, *setting])}"
+    direction = describe_direction(target.answer, shipped.head)
+    if shipped.reason:
+        return render_paragraph(f"{model}. {shipped.reason} {direction}")
+    verb = "weighted from" if len(shipped.experts) > 1 else "chosen from"
+    metric = "" if METRIC_TITLES[target.metric] == target.selection_title else f"{METRIC_TITLES[target.metric]} "
+    about = f"{len(shipped.tried)} by {target.selection_title} (in this selection {metric}{shipped.out_of_fold:z.3f}"
+    return render_paragraph(f"{model}, {verb} {about}, which is optimistic). {direction}")
 
 
 def _metric_title(target: Target) -> str:

@@ -17,13 +17,11 @@ from algorithm.heads.documents import NEVER, EnsembleHead, Expert, Head, LinearH
 from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Candidate, Setting, refit, select_candidates
-from baseline.heads.models.terms import get_scaling, with_weights
+from baseline.heads.models.terms import compute_spread, get_scaling, with_weights
 from contract.documents import Document
 
 # Fraction of the largest score: a smaller standard deviation is the rounding of a constant.
 _MIN_RELATIVE_SD: Final = 1e-9
-# Reason in the name of a head on clinical variables that replaces an ensemble without skill.
-NO_SKILL: Final = "because no other model was better than chance"
 
 
 class ExpertRecord(Document):
@@ -47,7 +45,7 @@ class CandidateEnsemble:
         slope: Factor that turns the mean of the standardised scores into a log partial hazard; 1 for classes.
         scores: Out-of-fold scores of the ensemble.
         metric: Selection metric of the ensemble.
-        reason: Reason for a head on clinical variables only; empty if the candidates have skill.
+        reason: Reason for a head on clinical variables only, a sentence; empty if the candidates have skill.
     """
 
     tried: dict[str, float]
@@ -63,7 +61,7 @@ class CandidateEnsemble:
     def name(self) -> str:
         names = [expert.name for expert in self.experts]
         if len(names) == 1:
-            return f"{names[0]}, {self.reason}" if self.reason else names[0]
+            return names[0]
         if len(set(self.weights)) == 1:
             return f"mean of {' + '.join(names)}"
         shares = [f"{name} ({weight:.0%})" for name, weight in zip(names, self.weights, strict=True)]
@@ -85,7 +83,8 @@ class CandidateEnsemble:
 def select_ensemble(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
     """Select the settings of the target's families over the folds of the selection, and weigh the families.
 
-    If no family is better than chance, the target's fallback family is the only expert.
+    If no family is better than chance, the target's fallback family is the only expert, provided that its scores differ
+    between patients.
     """
     families, folds = target.select_families(cohort), target.make_folds(cohort, rng)
     candidates = select_candidates(cohort, families, folds, target.selection_metric, rng)
@@ -93,8 +92,13 @@ def select_ensemble(target: Target, cohort: HeadCohort, rng: np.random.Generator
     if fallback is None or any(target.weigh_candidates(candidates, cohort)):
         return make_ensemble(target, cohort, candidates)
     [candidate] = select_candidates(cohort, [fallback], folds, target.selection_metric, rng)
+    if compute_spread(candidate.scores) == 0:
+        return make_ensemble(target, cohort, candidates)
     tried = {candidate.name: candidate.metric for candidate in candidates}
-    return replace(make_single_ensemble(candidate, tried), reason=NO_SKILL)
+    reason = f"No candidate was better than chance ({len(tried)} tried); the out-of-fold {target.selection_title} of"
+    return replace(
+        make_single_ensemble(candidate, tried), reason=f"{reason} {candidate.name} is {candidate.metric:.3f}."
+    )
 
 
 def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:

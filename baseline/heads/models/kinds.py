@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class Target(ABC):
         fitted: Features that were fitted to outcomes.
         fallback_family: Family that answers if no competing family is better than chance; None for the best of them.
     """
+
+    # Title of the metric that selects models.
+    selection_title: ClassVar[str]
 
     answer: AnswerSpec
     title: str
@@ -182,6 +185,8 @@ class Target(ABC):
 class RiskTarget(Target):
     """A risk, or a time that falls with the risk."""
 
+    selection_title = "C-index"
+
     @property
     def scarce_outcome(self) -> str:
         return f"with a {event_key(self.answer)}"
@@ -207,6 +212,8 @@ class RiskTarget(Target):
 class BinaryTarget(Target):
     """A class with two values."""
 
+    selection_title = "area under the curve"
+
     @property
     def scarce_outcome(self) -> str:
         return "of the rarer class"
@@ -225,6 +232,8 @@ class BinaryTarget(Target):
 
 class ManyClassesTarget(Target):
     """A class with more than two values; the mask may rule out or decide some of them."""
+
+    selection_title = "balanced accuracy"
 
     @property
     def scarce_outcome(self) -> str:

@@ -80,12 +80,19 @@ def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
     assert set(fitted.heads) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
     assert fitted.heads["rfs"].model.startswith("Cox, few features")
     assert fitted.heads["hpv"].tried == {"logistic, few features": 0.0}
-    assert fitted.heads["hpv"].model == "clinical variables, because no other model was better than chance"
+    assert fitted.heads["hpv"].model == "clinical variables"
+    reason = (
+        "No candidate was better than chance (1 tried); the out-of-fold area under the curve of clinical variables is"
+    )
+    assert fitted.heads["hpv"].reason.startswith(reason)
+    assert fitted.heads["rfs"].reason == ""
     document = cross_validate_targets(cohorts, 0, fitted.why_not)
     assert json.loads(json.dumps(document.as_json(), allow_nan=False)) == document.as_json()
     assert document.no_head == {}
     rfs, hpv = (document.targets[name].nested for name in ("rfs", "hpv"))
-    assert f"rfs, nested: c_index {rfs.c_index:.3f}" in summarise_heads(fitted.heads, document, TARGETS)
+    lines = summarise_heads(fitted.heads, document, TARGETS)
+    assert f"rfs, nested: c_index {rfs.c_index:.3f}" in lines
+    assert f"hpv: {fitted.heads['hpv'].reason}" in lines.splitlines()
     assert document.to_manifest()["hpv"]["nested"] == {
         "balanced_accuracy": hpv.balanced_accuracy,
         "by_centre": hpv.by_centre,

@@ -177,6 +177,11 @@ def test_figures_with_their_intervals(work: WorkFolders) -> None:
     assert NO_REPORT not in text
 
 
+def test_a_head_on_clinical_variables_has_its_reason(work: WorkFolders) -> None:
+    write_json(work.heads_json, {"rfs": HEAD | {"model": "clinical variables", "reason": "No candidate had skill."}})
+    assert "Model: clinical variables, 2 features. No candidate had skill. The answer" in model_card(work, DESCRIPTION)
+
+
 @pytest.mark.parametrize("nested", [None, 0.70], ids=["no report", "stale"])
 def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) -> None:
     """A report of other heads than those of the working directory counts as none."""

@@ -38,6 +38,22 @@ def test_the_sections_show_every_part() -> None:
     assert charts_of(content) == ["hpv-calibration"]
 
 
+def test_the_choice_of_the_shipped_head_is_described() -> None:
+    """Several experts are weighted by their area under the curve; a fallback was not chosen from the candidates."""
+    estimates = estimate_target(HPV, parsed(hpv_record()), 20, 0)
+    tried, head = {"logistic": 0.6, "forest": 0.7, "c": 0.4}, head_json(("total_volume_ml", 0.5))
+    experts = [{"name": name, "setting": {}, "metric": tried[name]} for name in ("logistic", "forest")]
+    shipped = head_record(head, model="weighted mean", tried=tried, experts=experts, out_of_fold=0.65)
+    content, _ = format_target(estimates, shipped, bootstraps=20, seed=0)
+    text = "weighted mean, weighted from 3 by area under the curve (in this selection balanced accuracy 0.650, which is"
+    assert text in content
+    reason = "No candidate was better than chance (3 tried)."
+    shipped = head_record(head, model="clinical variables", tried=tried, setting={"penalty": 0.3}, reason=reason)
+    content, _ = format_target(estimates, shipped, bootstraps=20, seed=0)
+    assert f"Shipped head: clinical variables, penalty 0.3. {reason} The answer is" in content
+    assert "chosen from" not in content
+
+
 def test_the_section_of_a_class_with_four_values() -> None:
     """Mean recall of the heads 2/3, of the most frequent class 1/3, of the rule 1."""
     target = make_targets(load_edition("hecktor2026"))[0]

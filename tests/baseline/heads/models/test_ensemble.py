@@ -14,7 +14,6 @@ from algorithm.heads.documents import NEVER, EnsembleHead, Expert, LinearHead, T
 from baseline.heads.cohort import HeadCohort, Outcomes, c_index
 from baseline.heads.cross_validation import cross_validate_nested
 from baseline.heads.models.ensemble import (
-    NO_SKILL,
     CandidateEnsemble,
     combine_experts,
     compute_scale,
@@ -136,10 +135,22 @@ def test_the_clinical_family_answers_where_no_family_has_skill() -> None:
     target = replace(with_families(RFS, [reverse]), fallback_family=family("y"))
     ensemble = select_ensemble(target, cohort, np.random.default_rng(0))
     assert ensemble.tried["reverse"] < 0.5
-    assert ensemble.name == f"y, {NO_SKILL}"
+    assert ensemble.name == "y"
+    [metric] = [record.metric for record in ensemble.records]
+    start = "No candidate was better than chance (1 tried); the out-of-fold C-index of"
+    assert ensemble.reason == f"{start} y is {metric:.3f}."
     assert fit_ensemble(ensemble, cohort, np.random.default_rng(0)).features == ("y",)
     alone = select_ensemble(with_families(RFS, [reverse]), cohort, np.random.default_rng(0))
-    assert alone.name == "reverse"  # a comparator answers without skill, too
+    assert (alone.name, alone.reason) == ("reverse", "")  # a comparator answers without skill, too
+
+
+def test_a_fallback_without_features_answers_nothing() -> None:
+    """An edition without clinical variables: equal scores of all patients are no better than a model without skill."""
+    reverse = Family("reverse", fit_reverse, ({},), {"x": "identity"})
+    empty = Family("clinical variables", fit_cox, ({"penalty": 0.1},), {})
+    target = replace(with_families(RFS, [reverse]), fallback_family=empty)
+    ensemble = select_ensemble(target, survivors(), np.random.default_rng(0))
+    assert (ensemble.name, ensemble.reason) == ("reverse", "")
 
 
 def test_a_forest_alone_scores_log_partial_hazards() -> None:
