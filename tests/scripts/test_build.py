@@ -27,24 +27,31 @@ case "$*" in
     image*) echo 1 ;;
     save*) cat {folder}/image.tar ;;
     *"--entrypoint test larynx"*) exit 1 ;;
+    *"--entrypoint test hecktor-broken"*) echo no daemon >&2; exit 125 ;;
+    *"--entrypoint python3 hecktor-unlisted"*) echo half a bill; exit 1 ;;
     run*) cat >/dev/null; echo a bill ;;
 esac
 """
 
 
-def write_tar(path: Path, files: dict[str, bytes], time: int = 0) -> None:
-    """Write an archive of regular files, and of folders, whose names end in a slash."""
+def write_tar(path: Path, files: dict[str, bytes], time: int = 0, umask: int = 0o022) -> None:
+    """Write an archive of regular files, and of folders, whose names end in a slash; only opt/app depends on the umask."""
     with tarfile.open(path, "w") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name.rstrip("/"))
             member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
             member.size, member.mtime = len(content), time
+            member.mode = (0o777 if member.isdir() else 0o666) & ~(umask if name.startswith("opt/app") else 0o022)
             archive.addfile(member, io.BytesIO(content))
 
 
-def write_engine_archive(path: Path, layer: str, time: int) -> None:
-    """Write an archive as an engine does: its layer is in a folder of any name, and has the time of the build."""
-    write_tar(path, {"etc/": b"", "etc/.wh.removed": b"", "opt/": b"", "opt/app.py": b"a program"}, time)
+def write_engine_archive(path: Path, layer: str, time: int, umask: int) -> None:
+    """Write an archive as an engine does.
+
+    Its layer is in a folder of any name, and has the time of the build and the modes of the checkout.
+    """
+    files = {"etc/": b"", "etc/.wh.removed": b"", "opt/": b"", "opt/app/": b"", "opt/app/app.py": b"a program"}
+    write_tar(path, files, time, umask)
     created = f"2026-01-01T00:00:{time:02}Z"
     config = {"created": created, "history": [{"created": created}], "rootfs": {"diff_ids": ["sha256:11", "sha256:11"]}}
     manifest = [{"Config": "config.json", "RepoTags": ["tiny:latest"], "Layers": [f"{layer}/layer.tar"] * 2}]
@@ -65,7 +72,7 @@ def script(tmp_path: Path) -> Script:
     engine, caller = tmp_path / "engine", tmp_path / "the caller"
     engine.write_text(ENGINE.format(folder=tmp_path))
     engine.chmod(0o755)
-    write_engine_archive(tmp_path / "image.tar", "any", time=1)
+    write_engine_archive(tmp_path / "image.tar", "any", time=1, umask=0o022)
     caller.mkdir()
     shutil.copytree(ROOT / "scripts", tmp_path / "tree" / "scripts")
     shutil.copytree(ROOT / "docker", tmp_path / "tree" / "docker")
@@ -172,11 +179,25 @@ def test_save_finds_an_image_without_the_prefix(script: Script, tmp_path: Path) 
     assert (done.returncode, done.stderr) == (1, "error: no image hecktor-no-such:latest: run scripts/build\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("broken", "error: hecktor-broken:latest: the engine cannot run it (status 125): no daemon\n"),
+        ("unlisted", ""),
+    ],
+)
+def test_a_save_that_fails_leaves_nothing(script: Script, tmp_path: Path, name: str, message: str) -> None:
+    done = script("save", name, "--output", "here")
+    assert done.returncode != 0
+    assert done.stderr == message
+    assert not list((tmp_path / "the caller" / "here").iterdir())
+
+
 def test_equal_images_have_equal_archives(script: Script, tmp_path: Path) -> None:
-    """Whenever they were built, and however the engine names their layers. An engine reads what is written."""
+    """Whenever and with whatever umask they were built, and however the engine names their layers."""
     archives = []
-    for layer, time in (("one", 1), ("other", 2)):
-        write_engine_archive(tmp_path / "image.tar", layer, time)
+    for layer, time, umask in (("one", 1, 0o022), ("other", 2, 0o077)):
+        write_engine_archive(tmp_path / "image.tar", layer, time, umask)
         assert script("save", "rfs", "--output", layer).returncode == 0
         (path,) = (tmp_path / "the caller" / layer).glob("*.tar.gz")
         archives.append(path.read_bytes())
@@ -192,7 +213,8 @@ def test_equal_images_have_equal_archives(script: Script, tmp_path: Path) -> Non
     assert json.loads(files[manifest["Config"]])["rootfs"]["diff_ids"] == [f"sha256:{digest}"] * 2
     with tarfile.open(fileobj=io.BytesIO(files[name])) as layer_archive:
         assert {member.mtime for member in layer_archive} == {315532800}
-        assert layer_archive.extractfile("opt/app.py").read() == b"a program"  # type: ignore[union-attr]
+        assert layer_archive.extractfile("opt/app/app.py").read() == b"a program"  # type: ignore[union-attr]
+        assert [layer_archive.getmember(name).mode for name in ("opt/app", "opt/app/app.py")] == [0o755, 0o644]
 
 
 @pytest.mark.parametrize("sign", [" ", "="])
