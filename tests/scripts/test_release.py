@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,16 +35,24 @@ def tree(tmp_path: Path) -> Path:
 
 
 def release(tree: Path, *arguments: str) -> tuple[int, str]:
-    """The exit status, and the last line that is printed."""
+    """The exit status, and the last line that is printed, on a machine without a container engine."""
     command = [tree / "scripts" / "release", *arguments]
-    done = subprocess.run(command, cwd=tree.parent, capture_output=True, text=True, check=False)
+    environment = os.environ | {"HECKTOR_ENGINE": "false"}
+    done = subprocess.run(command, cwd=tree.parent, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, (done.stdout + done.stderr).splitlines()[-1]
 
 
 def test_a_clean_tag_is_released(tree: Path) -> None:
     assert release(tree) == (1, "error: found no tag v1.2.3 at HEAD, expected it: git tag v1.2.3")
     git(tree, "tag", "v1.2.3")
-    assert release(tree) == (9, "set-up")
+    assert release(tree, "--without-images") == (9, "set-up")
+    assert not (tree / "dist").exists()
+
+
+def test_without_an_engine_nothing_is_built(tree: Path) -> None:
+    git(tree, "tag", "v1.2.3")
+    error = "error: no container engine that can build answers: start one, or try scripts/engine"
+    assert release(tree) == (1, error)
 
 
 def test_a_changed_file_is_refused(tree: Path) -> None:
