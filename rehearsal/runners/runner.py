@@ -37,8 +37,10 @@ from rehearsal.runners.trees import MAX_BYTES
 
 GIB: Final = 1024**3
 RUN_RECORD: Final = "run-record.json"
-# Shell code that kills the process group when the pipe at stdin closes, which also a killed rehearsal does.
-_END_WITH_REHEARSAL: Final = "exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &"
+# Shell code that kills the process group when the pipe at stdin closes, as also happens when the rehearsal is killed.
+# The subshell ends at once, so that the watcher is not a child of the program, which may wait for all its children.
+# The watcher ignores the SIGTERM that the group gets at the time limit.
+_END_WITH_REHEARSAL: Final = 'exec 3<&0 </dev/null; (trap "" TERM; { read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &);'
 
 
 @dataclass(frozen=True)

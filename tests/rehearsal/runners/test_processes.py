@@ -11,13 +11,14 @@ from pathlib import Path
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
 LIMITS = Limits(memory_bytes=2 << 30, time_limit_s=60)
-# Runs a program that writes its process number and then sleeps, as a rehearsal does.
+# Runs a program that survives a SIGTERM to its group, writes its process number and then sleeps, as a rehearsal does.
 REHEARSAL = """
 import sys
 from pathlib import Path
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 folder = Path(sys.argv[1])
-program = "import os, time; os.write(1, b'%d ' % os.getpid()); time.sleep(600)"
+program = "import os, time; from signal import *; signal(SIGTERM, SIG_IGN); os.killpg(0, SIGTERM);"
+program += "os.write(1, b'%d ' % os.getpid()); time.sleep(600)"
 call = Call.create("test", folder, folder / "log", Limits(2 << 30, 600), None)
 ProcessRunner((sys.executable, "-c", program)).run(call)
 """
@@ -29,6 +30,14 @@ def test_a_program_has_an_empty_input_and_no_further_files(tmp_path: Path) -> No
     outcome = ProcessRunner((sys.executable, "-c", program)).run(call)
     assert outcome.exit_code == 0
     assert call.stdout.read_text() == "True ['0', '1', '2']\n"
+
+
+def test_a_program_starts_without_children(tmp_path: Path) -> None:
+    """Otherwise a program that waits for all its children would wait for the rehearsal."""
+    program = "import os\ntry: os.wait()\nexcept ChildProcessError: print('no children')"
+    call = Call.create("test", tmp_path, tmp_path / "log", LIMITS, None)
+    assert ProcessRunner((sys.executable, "-c", program)).run(call).exit_code == 0
+    assert call.stdout.read_text() == "no children\n"
 
 
 def test_a_program_ends_when_the_rehearsal_is_killed(tmp_path: Path) -> None:
