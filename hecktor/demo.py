@@ -156,14 +156,13 @@ def list_teams(task: Algorithm) -> tuple[str, ...]:
 
 
 def _make_phantoms(demo: DemoOptions) -> None:
-    """Make the patients: half of them HPV negative, at least three of eight with a relapse."""
+    """Make the patients: every second one is HPV negative, at least three of each eight have a relapse."""
     from tqdm import tqdm
 
     from rehearsal.phantoms.centres import CENTRES
-    from rehearsal.phantoms.cohort import CohortOptions
+    from rehearsal.phantoms.cohort import CohortOptions, draw_cases
     from rehearsal.phantoms.make import make_cohort
 
-    _print_step(f"{demo.patients} synthetic patients, half of them HPV negative: images, variables, truth")
     options = CohortOptions(
         seed=demo.seed,
         centres=tuple(centre.code for centre in CENTRES),
@@ -172,6 +171,8 @@ def _make_phantoms(demo: DemoOptions) -> None:
         edition=demo.edition.source,
         balanced=True,
     )
+    negative = sum(not case.outcome.hpv_positive for case in draw_cases(options, demo.patients))
+    _print_step(f"{demo.patients} synthetic patients, {negative} of them HPV negative: images, variables, truth")
     patients = make_cohort(options, demo.patients, demo.cohort, demo.jobs)
     list(tqdm(patients, total=demo.patients, unit="patient", disable=None, leave=False))
 
@@ -182,15 +183,21 @@ def _rehearse_all(demo: DemoOptions, package: Path) -> None:
 
     _print_step("each team answers all patients, as on the platform: started once, then called for each patient")
     if not demo.containers:
-        print("plain processes: the limits hold; user, network and read-only input are not enforced", flush=True)
+        print(
+            "plain processes: limits on time, disk and each process's memory hold; "
+            "user, network and read-only input are not enforced",
+            flush=True,
+        )
     waiting = [TeamRun(task, team) for task in demo.edition.algorithms for team in list_teams(task)]
     waiting.sort(key=lambda run: run.team != BASELINE)
+    # Servers that run at the same time share the CPUs.
+    cpus = max(1.0, count_usable_cpus() / min(demo.jobs, len(waiting)))
     running: list[StartedRun] = []
     with end_on_signals():
         try:
             while waiting or running:
                 while waiting and len(running) < demo.jobs:
-                    running.append(_start_rehearsal(demo, package, waiting.pop(0)))
+                    running.append(_start_rehearsal(demo, package, waiting.pop(0), cpus))
                 for started in [started for started in running if started.process.poll() is not None]:
                     running.remove(started)
                     _finish_rehearsal(started)
@@ -202,7 +209,7 @@ def _rehearse_all(demo: DemoOptions, package: Path) -> None:
                 started.process.wait()
 
 
-def _start_rehearsal(demo: DemoOptions, package: Path, run: TeamRun) -> StartedRun:
+def _start_rehearsal(demo: DemoOptions, package: Path, run: TeamRun, cpus: float) -> StartedRun:
     """Start `hecktor rehearse` with a team's algorithm on all patients; its output goes into a log."""
     task = run.task
     runner: tuple[object, ...] = ("--process",)
@@ -211,8 +218,7 @@ def _start_rehearsal(demo: DemoOptions, package: Path, run: TeamRun) -> StartedR
         runner = ("--algorithm-image", images[0], "--evaluation-image", images[1])
     arguments = [
         *("--edition", demo.edition.source, "--task", task.number, *runner, "--api-method", "invoke"),
-        # Servers that run at the same time share the CPUs.
-        *("--cpus", max(1.0, count_usable_cpus() / demo.jobs)),
+        *("--cpus", cpus),
         *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
         *("--output", demo.task_dir(task) / run.team, "--team", run.team),
         *_list_model_options(task, run.team, package),

@@ -33,8 +33,8 @@ class CohortOptions:
     """Options that determine a cohort's files.
 
     A `field_of_view` of None is drawn for each patient. `edition` is a name or the path of a declaration. In a
-    `balanced` cohort half of the patients are HPV negative, while about 15% of all phantoms are, and at least three of
-    eight have a relapse.
+    `balanced` cohort every second patient is HPV negative, while about 15% of all phantoms are, and at least three of
+    each eight patients have a relapse.
     """
 
     seed: int
