@@ -66,7 +66,7 @@ def compute_case_scores(results: TaskResults) -> list[CaseScores]:
         elif answer.kind == "risk":
             about = "Fraction of the patients comparable with this one whose order the team's risks have right."
             values = _compute_concordance(table)
-            scores.append(CaseScores(table, "pairs", table.title("Concordant pairs"), values, True, about))
+            scores.append(CaseScores(table, "pairs", table.make_title("Concordant pairs"), values, True, about))
         else:
             title = f"{get_answer_title(answer)} correct"
             scores.append(
@@ -78,16 +78,18 @@ def compute_case_scores(results: TaskResults) -> list[CaseScores]:
 def _score_masks(table: AnswerRows) -> list[CaseScores]:
     scores = []
     for label, name in LABELS.items():
-        dsc = table.numbers(f"{label}_dsc")
-        dsc[:, ~(table.reference(f"{label}_reference_voxels") > 0)] = np.nan
+        dsc = table.get_numbers(f"{label}_dsc")
+        dsc[:, ~(table.get_reference(f"{label}_reference_voxels") > 0)] = np.nan
         about = f"DSC of the cases with a {name}."
-        scores.append(CaseScores(table, f"{label}-dsc", table.title(f"{name} DSC"), dsc, True, about))
-        distances = table.numbers(f"{label}_hd95_mm")
+        scores.append(CaseScores(table, f"{label}-dsc", table.make_title(f"{name} DSC"), dsc, True, about))
+        distances = table.get_numbers(f"{label}_hd95_mm")
         if not np.isnan(distances).all():
             is_missed = np.isnan(distances) & ~np.isnan(dsc)
             distances[is_missed] = _HD95_WORST
             about = f"HD95 of the {name} in mm; infinite where a team misses it."
-            scores.append(CaseScores(table, f"{label}-hd95", table.title(f"{name} HD95 (mm)"), distances, False, about))
+            scores.append(
+                CaseScores(table, f"{label}-hd95", table.make_title(f"{name} HD95 (mm)"), distances, False, about)
+            )
     return scores
 
 
@@ -105,8 +107,8 @@ def _compute_concordance(table: AnswerRows) -> Floats:
 
     A tie of risks counts as half a pair. The fraction is NaN without a risk or without a comparable patient.
     """
-    days, events = table.reference("rfs_days"), table.reference("relapse") == 1.0
-    risks = table.numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
+    days, events = table.get_reference("rfs_days"), table.get_reference("relapse") == 1.0
+    risks = table.get_numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
     fractions = np.full(risks.shape, np.nan)
     for team_index, team_risks in enumerate(risks):
         known = np.flatnonzero(~np.isnan(team_risks) & ~np.isnan(days))
@@ -169,14 +171,14 @@ def _list_podium_ranks(scores: CaseScores) -> Analysis:
     values = scores.values[:count]
     ranks = rank_within_cases(scores.merits[:count])
     rows = [
-        {**table.keys_of(case), "team": team, "rank": int(rank), "value": round_figure(float(value))}
+        {**table.make_case_cells(case), "team": team, "rank": int(rank), "value": round_figure(float(value))}
         for case, case_ranks, case_values in zip(table.cases, ranks.T, values.T, strict=True)
         for team, rank, value in zip(table.names[:count], case_ranks, case_values, strict=True)
         if not np.isnan(rank)
     ]
     first = f" of the first {count} teams" if count < len(table.names) else ""
     return Analysis(
-        name=f"{scores.name}-podium" if not table.heading else table.name(f"{scores.name}-podium"),
+        name=f"{scores.name}-podium" if not table.heading else table.make_name(f"{scores.name}-podium"),
         title=f"Podium of the {scores.title}",
         caption=(
             f"The ranks{first} within each case, tied teams at the better one: a dot for each team and case, and a "
@@ -277,7 +279,7 @@ def _compare_cases(score: CaseScores, first: str, second: str) -> list[dict[str,
     return [
         {
             "value": score.title,
-            **table.keys_of(table.cases[index]),
+            **table.make_case_cells(table.cases[index]),
             "first": round_figure(float(first_values[index])),
             "second": round_figure(float(second_values[index])),
             "difference": round_figure(float(advantages[index])),

@@ -27,8 +27,8 @@ def analyse_calibration(table: AnswerRows) -> list[Analysis]:
             means = {key: round_figure(part[key]) for key in ("probability_mean", "positive_share")}
             rows.append({"team": team, "patients": part["cases"], **means})
     analysis = Analysis(
-        name=table.name("calibration"),
-        title=table.title("Calibration"),
+        name=table.make_name("calibration"),
+        title=table.make_title("Calibration"),
         caption=(
             "Fraction of positive patients against the mean predicted probability of the positive class, in five equal "
             "bins of the probability; the diagonal is perfect."
@@ -72,8 +72,8 @@ def analyse_confusion(table: AnswerRows) -> list[Analysis]:
     if all(row["patients"] == 0 for row in rows if row["predicted"] == _NO_PREDICTION):
         rows = [row for row in rows if row["predicted"] != _NO_PREDICTION]
     analysis = Analysis(
-        name=table.name("confusion"),
-        title=table.title("Confusion matrices"),
+        name=table.make_name("confusion"),
+        title=table.make_title("Confusion matrices"),
         caption=(
             "Number of patients by class in the reference (rows) and predicted class (columns), coloured by the "
             "fraction of the row."

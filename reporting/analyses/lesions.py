@@ -115,8 +115,8 @@ def _compute_recall_by_volume(table: AnswerRows, lesions: dict[str, TeamLesions]
                 }
             )
     return Analysis(
-        name=table.name("gtvn-recall-by-volume"),
-        title=table.title("Recall of GTVn lesions by volume"),
+        name=table.make_name("gtvn-recall-by-volume"),
+        title=table.make_title("Recall of GTVn lesions by volume"),
         caption=(
             "Fraction of the reference's GTVn lesions that the team detects by the edition's rule, "
             f"{ABOUT_BINS.replace('cases', 'lesions')}."
@@ -147,8 +147,8 @@ def _compute_f1_by_iou(table: AnswerRows, lesions: dict[str, TeamLesions], rules
     ]
     above = "above" if rules.iou_strict else "at or above"
     return Analysis(
-        name=table.name("gtvn-f1-by-iou"),
-        title=table.title("F1 of GTVn lesions by IoU threshold"),
+        name=table.make_name("gtvn-f1-by-iou"),
+        title=table.make_title("F1 of GTVn lesions by IoU threshold"),
         caption=(
             f"Aggregated F1 if lesions match at an IoU {above} each threshold. The lesions are matched anew at each "
             f"threshold ({MATCHINGS[rules.matching]}). The rules of these results have the threshold "
@@ -174,8 +174,8 @@ def _compute_f1_by_matching(table: AnswerRows, lesions: dict[str, TeamLesions], 
         for matching in matchings
     ]
     return Analysis(
-        name=table.name("gtvn-f1-by-matching"),
-        title=table.title("F1 of GTVn lesions by matching rule"),
+        name=table.make_name("gtvn-f1-by-matching"),
+        title=table.make_title("F1 of GTVn lesions by matching rule"),
         caption=(
             "Aggregated F1 with one-to-one matching, and with the many-to-many rule in the words of the HECKTOR 2025 "
             "overview: every predicted lesion that overlaps any reference lesion enough is detected, every reference "
@@ -203,9 +203,9 @@ def _describe_counts(counts: LesionCounts) -> dict[str, Any]:
 
 def find_primaries(table: AnswerRows) -> list[Analysis]:
     """Count the cases where a team's GTVp and the reference's GTVp share a voxel."""
-    reference = table.numbers("gtvp_reference_voxels")
-    predicted = table.numbers("gtvp_predicted_voxels")
-    shared = table.numbers("gtvp_intersection_voxels")
+    reference = table.get_numbers("gtvp_reference_voxels")
+    predicted = table.get_numbers("gtvp_predicted_voxels")
+    shared = table.get_numbers("gtvp_intersection_voxels")
     denominators = {"cases with a GTVp": reference > 0, "cases in which the team marks a GTVp": predicted > 0}
     rows: list[dict[str, Any]] = []
     for denominator, is_counted in denominators.items():
@@ -217,8 +217,8 @@ def find_primaries(table: AnswerRows) -> list[Analysis]:
                 figures = {"fraction": round_figure(hits / cases), "low": round_figure(low), "high": round_figure(high)}
                 rows.append({"of": denominator, "team": team, "found": hits, "cases": cases, **figures})
     analysis = Analysis(
-        name=table.name("primary-found"),
-        title=table.title("Primary tumour found"),
+        name=table.make_name("primary-found"),
+        title=table.make_title("Primary tumour found"),
         caption=(
             "Cases in which the team's GTVp and the reference's share at least one voxel: of all cases with a primary "
             "tumour, and of those in which the team marks one, with Wilson's 95% interval."
@@ -249,7 +249,7 @@ def find_primaries(table: AnswerRows) -> list[Analysis]:
 
 def count_lesions(table: AnswerRows) -> list[Analysis]:
     """Count the detected, missed and false GTVn lesions of each team over all cases."""
-    counts = {outcome: np.nansum(table.numbers(f"gtvn_lesions_{outcome}"), axis=1) for outcome in _OUTCOMES}
+    counts = {outcome: np.nansum(table.get_numbers(f"gtvn_lesions_{outcome}"), axis=1) for outcome in _OUTCOMES}
     if not any(of_teams.any() for of_teams in counts.values()):
         return []
     sums = sum_lesion_dsc(table)
@@ -261,8 +261,8 @@ def count_lesions(table: AnswerRows) -> list[Analysis]:
             rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][place]), "lesion_dsc": dsc})
     return [
         Analysis(
-            name=table.name("gtvn-lesions"),
-            title=table.title("GTVn lesions detected, missed and false"),
+            name=table.make_name("gtvn-lesions"),
+            title=table.make_title("GTVn lesions detected, missed and false"),
             caption=(
                 "Lesions of all cases, matched by the edition's rule. Detected and missed lesions are the reference's, "
                 f"false lesions the team's.{_LESION_DSC}"

@@ -44,8 +44,8 @@ def summarise_teams(table: AnswerRows) -> list[Analysis]:
         ]
         analyses.append(
             Analysis(
-                name=table.name(f"{measure}-by-team"),
-                title=table.title(f"{title} by team"),
+                name=table.make_name(f"{measure}-by-team"),
+                title=table.make_title(f"{title} by team"),
                 caption=f"{title} of all cases; the teams are in ranking order. {_ABOUT_BOXES}{_UNITS[measure]}",
                 columns={"label": "Structure", "team": "Team", **_get_heads(measure)},
                 rows=[row for row in rows if row["values"]],
@@ -61,21 +61,21 @@ def summarise_cases(table: AnswerRows) -> list[Analysis]:
     return [
         _summarise_label(table, label, values)
         for label, values in _select_values(table, "dsc").items()
-        if (table.reference(f"{label}_reference_voxels") > 0).any()
+        if (table.get_reference(f"{label}_reference_voxels") > 0).any()
     ]
 
 
 def _summarise_label(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
-    volumes_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
+    volumes_ml = table.get_reference(f"{label}_reference_mm3") / MM3_PER_ML
     rows: list[dict[str, Any]] = [
-        {**table.keys_of(case), "volume_ml": round_figure(volume_ml), **summarise_box(case_dsc)}
+        {**table.make_case_cells(case), "volume_ml": round_figure(volume_ml), **summarise_box(case_dsc)}
         | _count_extremes("dsc", case_dsc)
         for case, volume_ml, case_dsc in zip(table.cases, volumes_ml, dsc.T, strict=True)
         if volume_ml > 0
     ]
     return Analysis(
-        name=table.name(f"{label}-dsc-by-case"),
-        title=table.title(f"DSC of the {LABELS[label]} by case"),
+        name=table.make_name(f"{label}-dsc-by-case"),
+        title=table.make_title(f"DSC of the {LABELS[label]} by case"),
         caption=(
             f"DSC of all teams in each case with a {LABELS[label]}, from the hardest case to the easiest by the median "
             f"over teams. {_ABOUT_BOXES}"
@@ -93,16 +93,16 @@ def find_failed_cases(table: AnswerRows) -> list[Analysis]:
     # The number of teams with a row, by case.
     team_counts = [sum(row is not None for row in case_rows) for case_rows in zip(*table.rows, strict=True)]
     for label, dsc in _select_values(table, "dsc").items():
-        volumes_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
+        volumes_ml = table.get_reference(f"{label}_reference_mm3") / MM3_PER_ML
         for case, volume_ml, case_dsc, teams in zip(table.cases, volumes_ml, dsc.T, team_counts, strict=True):
             failed = int((case_dsc < FAILED_BELOW).sum())
             if failed and failed >= math.ceil(NEARLY_ALL * teams):
-                shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": round_figure(volume_ml)}
+                shared = {**table.make_case_cells(case), "label": LABELS[label], "volume_ml": round_figure(volume_ml)}
                 best = _describe_dsc(table, case_dsc) if volume_ml > 0 else _WITHOUT_STRUCTURE
                 rows.append({**shared, "failed": failed, "teams": teams, **best})
     analysis = Analysis(
-        name=table.name("failed-cases"),
-        title=table.title("Cases that nearly all teams fail"),
+        name=table.make_name("failed-cases"),
+        title=table.make_title("Cases that nearly all teams fail"),
         caption=(
             f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}: an IoU below 1/3, "
             "or masks that share less than half of their mean volume. Where the reference lacks the structure, a team "
@@ -138,14 +138,14 @@ def _select_values(table: AnswerRows, measure: str) -> dict[str, Floats]:
     """
     values = {}
     for label in LABELS:
-        label_values = table.numbers(f"{label}_dsc") if measure == "dsc" else _select_hd95(table, label)
+        label_values = table.get_numbers(f"{label}_dsc") if measure == "dsc" else _select_hd95(table, label)
         if not np.isnan(label_values).all():
             values[label] = label_values
     return values
 
 
 def _select_hd95(table: AnswerRows, label: str) -> Floats:
-    distances_mm = table.numbers(f"{label}_hd95_mm")
+    distances_mm = table.get_numbers(f"{label}_hd95_mm")
     is_lost = [
         [row is not None and row.get(f"{label}_surface") in LOST for row in team_rows] for team_rows in table.rows
     ]
@@ -217,8 +217,8 @@ def find_influences(table: AnswerRows, scans: Scans) -> list[Influence]:
     """
     candidates = []
     for label, title in LABELS.items():
-        volume_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
-        dsc = np.where(volume_ml > 0, table.numbers(f"{label}_dsc"), np.nan)
+        volume_ml = table.get_reference(f"{label}_reference_mm3") / MM3_PER_ML
+        dsc = np.where(volume_ml > 0, table.get_numbers(f"{label}_dsc"), np.nan)
         suv_max = np.array([scans.get(case, {}).get(f"{label}_suv_max", np.nan) for case in table.cases])
         candidates += [
             Influence(label, "volume", "volume_ml", f"{title} volume (ml)", volume_ml, dsc),
@@ -241,8 +241,8 @@ def compute_binned_dsc(table: AnswerRows, influence: Influence) -> Analysis:
             mean = round_figure(float(dsc[cases].mean()))
             rows.append({"team": team, "cases": cases.size, influence.column: median, "dsc_mean": mean})
     return Analysis(
-        name=table.name(f"{influence.label}-dsc-by-{influence.name}"),
-        title=table.title(f"DSC of the {label} by {_lower_title(influence.title)}"),
+        name=table.make_name(f"{influence.label}-dsc-by-{influence.name}"),
+        title=table.make_title(f"DSC of the {label} by {_lower_title(influence.title)}"),
         caption=f"Mean DSC of the cases with a {label}, {ABOUT_BINS}.",
         columns={
             "team": "Team",
@@ -267,7 +267,7 @@ def compute_case_medians(table: AnswerRows, influence: Influence) -> Analysis:
     label = LABELS[influence.label]
     rows = [
         {
-            **table.keys_of(case),
+            **table.make_case_cells(case),
             influence.column: round_figure(float(value)),
             "dsc_median": round_figure(float(np.median(case_dsc[is_known]))),
             "teams": int(is_known.sum()),
@@ -278,8 +278,8 @@ def compute_case_medians(table: AnswerRows, influence: Influence) -> Analysis:
         if is_known.any()
     ]
     return Analysis(
-        name=table.name(f"{influence.label}-dsc-and-{influence.name}"),
-        title=table.title(f"DSC of the {label} of each case and its {_lower_title(influence.title)}"),
+        name=table.make_name(f"{influence.label}-dsc-and-{influence.name}"),
+        title=table.make_title(f"DSC of the {label} of each case and its {_lower_title(influence.title)}"),
         caption=f"Median of the teams' DSCs for each case with a {label}.",
         columns={
             **table.case_heads,
@@ -320,8 +320,8 @@ def correlate_dsc(table: AnswerRows, influences: list[Influence], *, with_scans:
             rho = round_figure(spearman(case_values[is_known], team_dsc[is_known])) if is_known.any() else None
             rows.append({**shared, "team": team, "masks": int(is_known.sum()), "spearman": rho, "p": None})
     analysis = Analysis(
-        name=table.name("dsc-correlations"),
-        title=table.title("Correlation of the DSC with properties of the case"),
+        name=table.make_name("dsc-correlations"),
+        title=table.make_title("Correlation of the DSC with properties of the case"),
         caption=(
             "Spearman's correlation over all masks of all teams (the line without a team), and over the masks of each "
             "team."

@@ -124,8 +124,8 @@ def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
 
 
 def _split_patients(table: AnswerRows) -> list[_Split]:
-    risks = table.numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
-    days, relapse = table.numbers("rfs_days"), table.numbers("relapse")
+    risks = table.get_numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
+    days, relapse = table.get_numbers("rfs_days"), table.get_numbers("relapse")
     splits = []
     for place, team in enumerate(table.names):
         known = ~np.isnan(risks[place])
@@ -148,8 +148,8 @@ def _show_curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
                 figures = {name: round_figure(value) for name, value in point.items()}
                 rows.append({"team": split.team, "group": group, **figures})
     return Analysis(
-        name=table.name("survival"),
-        title=table.title("Survival by predicted risk"),
+        name=table.make_name("survival"),
+        title=table.make_title("Survival by predicted risk"),
         caption=(
             "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a predicted "
             "risk above each team's median and for the others."
@@ -176,8 +176,8 @@ def _count_at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
             figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
             rows.append({"team": split.team, "group": group, **figures, **counts})
     return Analysis(
-        name=table.name("numbers-at-risk"),
-        title=table.title("Numbers at risk and log-rank test"),
+        name=table.make_name("numbers-at-risk"),
+        title=table.make_title("Numbers at risk and log-rank test"),
         caption=(
             "Patients still followed and free of recurrence after each number of years, by predicted group; the "
             "two-sided p of the log-rank test between a team's two groups; and the mean time free of recurrence up to "

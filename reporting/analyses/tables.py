@@ -1,4 +1,4 @@
-"""All teams' rows of one answer, aligned by case; titles of metrics; figures that several analyses share."""
+"""The rows of one answer of all teams, aligned by case, and titles and figures that several analyses share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from evaluation.results.board import Leaderboard
 from evaluation.results.task import TaskResults
 from evaluation.statistics.intervals import quartiles
 
-_WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
+# An abbreviation that another one contains comes after it.
+_ABBREVIATIONS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 
 
 def collect_metric_titles(results: TaskResults) -> dict[str, str]:
@@ -30,7 +31,7 @@ def collect_metric_titles(results: TaskResults) -> dict[str, str]:
 
 
 def get_metric_title(name: str, results: TaskResults) -> str:
-    """Return the title of a metric that does not rank, its name if the metric is unknown."""
+    """Return the title of a metric that does not rank, or its name if the metric is unknown."""
     answer_and_metric = _find_metric(name, results)
     if answer_and_metric is None:
         return name
@@ -47,10 +48,12 @@ def is_in_mm(name: str, results: TaskResults) -> bool:
 
 def get_scheme_title(name: str, board: Leaderboard) -> str:
     """Return the title of a ranking scheme: the title of its metric if it sorts by one, otherwise its name in words."""
-    words = name.replace("_", " ")
-    for short, title in _WORDS.items():
-        words = words.replace(short, title)
-    return board.metrics.get(name, words)
+    if name in board.metrics:
+        return board.metrics[name]
+    title = name.replace("_", " ")
+    for abbreviation, text in _ABBREVIATIONS.items():
+        title = title.replace(abbreviation, text)
+    return title
 
 
 def get_answer_title(answer: AnswerSpec) -> str:
@@ -120,35 +123,35 @@ class AnswerRows:
     centres: Mapping[str, str]
     mask_rules: MaskRules | None = None
 
-    def keys_of(self, case: str) -> dict[str, str | None]:
-        """Return the cells of the case and, if centres are known, of its centre. A reader filters the page by them."""
+    def make_case_cells(self, case: str) -> dict[str, str | None]:
+        """Make the cells of a case and, if centres are known, of its centre. A reader filters the page by them."""
         return {"case": case, **({"centre": self.centres.get(case)} if self.centres else {})}
 
     @property
     def case_heads(self) -> dict[str, str]:
-        """Headings of the cells that `keys_of` returns."""
+        """Headings of the cells that `make_case_cells` makes."""
         return {"case": "Case", **({"centre": "Centre"} if self.centres else {})}
 
-    def name(self, of_analysis: str) -> str:
-        """Return the name of an analysis of this answer, which is unique within the task."""
-        return f"{self.answer.name}-{of_analysis}" if self.heading else of_analysis
+    def make_name(self, name: str) -> str:
+        """Make the name of an analysis of this answer, which is unique within the task."""
+        return f"{self.answer.name}-{name}" if self.heading else name
 
-    def title(self, text: str) -> str:
-        """Return the title of an analysis of this answer."""
+    def make_title(self, text: str) -> str:
+        """Make the title of an analysis of this answer."""
         return f"{self.heading}{text}"
 
-    def numbers(self, key: str) -> Floats:
-        """Return one figure of every row, shape (teams, cases); NaN where it is absent or null."""
+    def get_numbers(self, key: str) -> Floats:
+        """Return one figure of every row, shape (teams, cases). It is NaN where it is absent or null."""
         values = [[None if row is None else row.get(key) for row in rows] for rows in self.rows]
         # NumPy reads None as NaN.
         return np.array(values, dtype=np.float64).reshape(len(self.names), len(self.cases))
 
-    def reference(self, key: str) -> Floats:
-        """Return a figure of the reference, which all teams share, shape (cases,); NaN where no team has it."""
+    def get_reference(self, key: str) -> Floats:
+        """Return a figure of the reference, which all teams share, shape (cases,). It is NaN where no team has it."""
         values = np.full(len(self.cases), np.nan)
         for rows in self.rows:
-            for place in np.flatnonzero(np.isnan(values)):
-                values[place] = _read_number(rows[place], key)
+            for index in np.flatnonzero(np.isnan(values)):
+                values[index] = _read_number(rows[index], key)
         return values
 
 
@@ -158,19 +161,17 @@ def _read_number(row: Row | None, key: str) -> float:
 
 
 def collect_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
-    """Collect the rows of one answer that count; under the rule missing=skip a row without a prediction does not."""
-    by_team = {
-        team: {row["case"]: row for row in _select_counted_rows(results, team, answer)} for team in results.teams
-    }
-    by_team = {team: rows for team, rows in by_team.items() if rows}
-    cases = sorted({case for rows in by_team.values() for case in rows})
+    """Collect the counted rows of one answer. Under the rule missing=skip, rows without a prediction do not count."""
+    counted_rows = {team: _select_counted_rows(results, team, answer) for team in results.teams}
+    rows_by_team = {team: {row["case"]: row for row in rows} for team, rows in counted_rows.items() if rows}
+    cases = sorted({case for rows in rows_by_team.values() for case in rows})
     rules = results.profile.answers[answer.name].rules
     return AnswerRows(
         answer=answer,
         heading=f"{get_answer_title(answer)}: " if results.profile.has_several_answers else "",
-        names=tuple(by_team),
+        names=tuple(rows_by_team),
         cases=tuple(cases),
-        rows=tuple(tuple(rows.get(case) for case in cases) for rows in by_team.values()),
+        rows=tuple(tuple(rows.get(case) for case in cases) for rows in rows_by_team.values()),
         centres=results.centres,
         mask_rules=rules if isinstance(rules, MaskRules) else None,
     )
@@ -183,20 +184,20 @@ def _select_counted_rows(results: TaskResults, team: str, answer: AnswerSpec) ->
 
 
 def describe_absent_teams(reason: str, teams: Iterable[str], shown: set[str]) -> tuple[str, ...]:
-    """Return a note on the teams that a figure does not show; no note if it shows all teams."""
+    """Return a note on the teams that a figure does not show. There is no note if it shows all teams."""
     absent = [team for team in teams if team not in shown]
     return (f"{reason}: {', '.join(absent)}.",) if absent else ()
 
 
 def round_figure(value: float | None) -> float | None:
-    """Return the value with four significant digits, None if it is not a finite number."""
+    """Round to four significant digits. The result is None if the value is not a finite number."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:z.{_DIGITS}g}")
 
 
 def summarise_box(values: Iterable[float]) -> dict[str, Any]:
-    """Compute quartiles, Tukey's whiskers, mean and number of values; NaN does not count, infinite figures are None.
+    """Compute quartiles, Tukey's whiskers, mean and number of values. NaN does not count. Infinite figures are None.
 
     Whiskers end at the outermost values within 1.5 interquartile ranges of the box; beyond an infinite quartile they
     end at the extremes. Outliers are the finite values beyond the whiskers, each as often as it occurs.

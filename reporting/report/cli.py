@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_report(options: argparse.Namespace, page: Path) -> int:
-    """Write the page and the other files that the options ask for."""
+    """Write the page and the further files that the options name."""
     remove_earlier_page(page)
     require_folders(options, "--results", "--cohort", "--masks")
     require_files(options, "--groups")
@@ -81,12 +81,12 @@ def _write_report(options: argparse.Namespace, page: Path) -> int:
 
 def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
     """Raise `HecktorError` if an option lacks the option that it needs."""
-    of_patients = {"--cohort": options.cohort, "--viewer": options.viewer, "--compare": options.compare or None}
-    for option, value in of_patients.items():
+    needs_cases = {"--cohort": options.cohort, "--viewer": options.viewer, "--compare": options.compare or None}
+    for option, value in needs_cases.items():
         if value is not None and not options.cases:
             raise HecktorError(option, "found without --cases", "both: it shows individual patients")
-    of_scans = {"--masks": masks or None, "--viewer": options.viewer}
-    for option, value in of_scans.items():
+    needs_cohort = {"--masks": masks or None, "--viewer": options.viewer}
+    for option, value in needs_cohort.items():
         if value is not None and options.cohort is None:
             raise HecktorError(option, "found without --cohort", "both")
 
@@ -122,7 +122,7 @@ def _write_figures(
     from reporting.report.figures import write_figures  # loads matplotlib, which a page without pictures does not need
     from reporting.report.page import select_analyses
 
-    shown = {key: select_analyses(of_task, with_cases=options.cases) for key, of_task in analyses.items()}
+    shown = {key: select_analyses(items, with_cases=options.cases) for key, items in analyses.items()}
     write_analyses(options.figures, shown)
     write_figures(options.figures, shown, colours)
     print(f"written: {options.figures}")
@@ -134,7 +134,7 @@ def _plan_pictures(
     results: Sequence[TaskResults],
     masks: Mapping[str, Path],
 ) -> tuple[list[PictureRequest], list[str]]:
-    """Plan the pictures of the cohort's cases, and list what they lack; there are no pictures without a cohort."""
+    """Plan the pictures of the cohort's cases, and list what they lack. Without a cohort there are no pictures."""
     if options.cohort is None:
         return [], []
     from reporting.analyses.scans import find_scans
@@ -150,7 +150,7 @@ def _plan_pictures(
 
 
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
-    """Write `<page>_files/<case>.jpg` and its contours as `.js`; the folder appears when all pictures are in it."""
+    """Write `<page>_files/<case>.jpg` and its contours as `.js`. The folder appears when it holds all pictures."""
     from contract.io.files import atomic_folder, write_bytes
     from evaluation.execution import map_cases
     from reporting.report.cases import CasePicture, format_contours_script

@@ -1,4 +1,4 @@
-"""Build the page of a challenge. Its three sections fold: the result, the figures by answer, and the cases."""
+"""Build the page of a challenge with three collapsible sections: the result, the figures by answer, and the cases."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class PageContent:
 
 
 def select_analyses(analyses: Iterable[Analysis], *, with_cases: bool) -> list[Analysis]:
-    """Select all analyses, or without cases the analyses that reveal nothing about single patients."""
+    """Select all analyses or, without cases, the analyses that reveal nothing about single patients."""
     return [analysis for analysis in analyses if with_cases or not analysis.shows_patients]
 
 
 def build_page(content: PageContent) -> str:
-    """Build the page as one HTML document; its pictures are the only external files."""
+    """Build the page as one HTML document. Only its pictures are external files."""
     return render_page(
         HtmlPage(
             title=content.title,
@@ -110,7 +110,7 @@ def _write_footer(content: PageContent) -> str:
 
 
 def _build_sections(content: PageContent) -> list[Section]:
-    """Build the sections that have content; only the result is open at first."""
+    """Build the sections that have content. At first only the result is open."""
     result = _render_winners(content.results)
     result += "".join(_render_ranking(task, content) for task in content.results)
     by_answer = "".join(_render_answers(task, content) for task in content.results)
@@ -140,7 +140,7 @@ def _get_title(results: TaskResults) -> str:
 def _render_ranking(results: TaskResults, content: PageContent) -> str:
     """Render the leaderboard of a task, its warnings and the analyses of its ranking."""
     analyses = {analysis.name: analysis for analysis in content.select_analyses(results.key)}
-    of_ranking = [analyses[name] for name in _RANKING_ANALYSES if name in analyses]
+    ranking_analyses = [analyses[name] for name in _RANKING_ANALYSES if name in analyses]
     open_names = ["rank-stability"]
     if len(results.board.teams) <= _MAX_TEAMS_OF_OPEN_MAP:
         open_names.append("significance")
@@ -148,7 +148,7 @@ def _render_ranking(results: TaskResults, content: PageContent) -> str:
         render_leaderboard(results, content.colours),
         render_list(format_identical_answers(results.board), "warnings"),
         render_notes(_list_warnings(results, with_cases=content.with_cases)),
-        _render_figures(of_ranking, results.key, open_names),
+        _render_figures(ranking_analyses, results.key, open_names),
     ]
     return _render_part(results.key, _get_title(results), "".join(parts))
 
@@ -165,9 +165,9 @@ def _render_answers(results: TaskResults, content: PageContent) -> str:
         return _render_group(_get_title(results), results.key, analyses, opens_first=True)
     groups = []
     for answer in answers:
-        of_answer = [analysis for analysis in analyses if analysis.name.startswith(f"{answer.name}-")]
-        groups.append(_render_group(get_answer_title(answer), results.key, of_answer, opens_first=True))
-        analyses = [analysis for analysis in analyses if analysis not in of_answer]
+        answer_analyses = [analysis for analysis in analyses if analysis.name.startswith(f"{answer.name}-")]
+        groups.append(_render_group(get_answer_title(answer), results.key, answer_analyses, opens_first=True))
+        analyses = [analysis for analysis in analyses if analysis not in answer_analyses]
     return "".join([_render_group("All answers", results.key, analyses, opens_first=True), *groups])
 
 
@@ -177,7 +177,7 @@ def _render_case_analyses(results: TaskResults, content: PageContent) -> str:
 
 
 def _render_group(title: str, prefix: str, analyses: Sequence[Analysis], *, opens_first: bool) -> str:
-    """Render folded figures below a heading; return an empty string if there are no figures.
+    """Render collapsed figures below a heading, or return an empty string if there are no figures.
 
     Args:
         title: The heading.
@@ -221,7 +221,7 @@ def _list_warnings(results: TaskResults, *, with_cases: bool) -> list[str]:
 
 
 def _describe_lost_cases(cases: CaseCounts) -> list[str]:
-    """Count the cases without a usable prediction in one line; the list is empty if all cases have one."""
+    """Count the cases without a usable prediction in one line. The list is empty if all cases have one."""
     failed = {fault.case for fault in cases.failed}  # a case with several failed answers has several entries
     numbers = {"without a prediction": len(cases.missing), "with an unusable prediction": len(failed)}
     parts = [f"{number} {'case' if number == 1 else 'cases'} {text}" for text, number in numbers.items() if number]
@@ -243,7 +243,7 @@ def _collect_patients(results: TaskResults) -> frozenset[str]:
 
 
 def _compile_names(patients: frozenset[str]) -> re.Pattern[str] | None:
-    """Compile the pattern that finds the names of patients in a text; return None if there is no patient."""
+    """Compile the pattern that finds the names of patients in a text, or return None if there is no patient."""
     if not patients:
         return None
     # Longer names come first, so that a name is found before a name that it starts with.
@@ -252,7 +252,7 @@ def _compile_names(patients: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def _hide_names(lines: Sequence[str], pattern: re.Pattern[str] | None) -> list[str]:
-    """Replace the lines that name patients by their number; without a pattern return all lines."""
+    """Replace the lines that name patients by a line with their number. Without a pattern return all lines."""
     if pattern is None:
         return list(lines)
     public = [line for line in lines if not pattern.search(line)]

@@ -83,8 +83,8 @@ def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) ->
 def summarise_scores(best: Floats, winner: float | None = None) -> dict[str, float]:
     """Return mean, standard deviation and quantiles, and the probability `p` that chance reaches the winner's score.
 
-    There is no `p` without a winner. One is added to both of its counts, so that it is never 0 (Davison and Hinkley
-    1997, section 4.2).
+    There is no `p` without a winner. One is added to its numerator and its denominator, so that it is never 0 (Davison
+    and Hinkley 1997, section 4.2).
     """
     figures = {"mean": float(best.mean()), "sd": float(best.std())}
     figures |= {name: float(np.quantile(best, fraction)) for name, fraction in _QUANTILES.items()}
@@ -149,7 +149,7 @@ def _read_targets(answer: AnswerSpec, source: Path) -> tuple[DrawScores, dict[st
 
 
 def add_best_of_k_options(parser: argparse.ArgumentParser) -> None:
-    """Add the task, its targets, and the settings of the draws."""
+    """Add the options for the task, its targets and the draws."""
     add_answer_options(parser)
     add = parser.add_argument
     add("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or the classes")

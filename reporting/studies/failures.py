@@ -27,7 +27,7 @@ from evaluation.results.task import TaskResults
 from evaluation.results.teams import load_teams
 from evaluation.rows.table import RowTable
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
-from reporting.studies.outputs import StudyResult, dump_figures, format_interval
+from reporting.studies.outputs import StudyResult, format_interval, make_json_figures
 
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
@@ -281,7 +281,7 @@ def _dump_confidence(confidence: LabelConfidence, bootstraps: int, seed: int) ->
         "without_expected": list(confidence.without_expected),
         "without_dsc": list(confidence.without_dsc),
         "redraws": estimates.redraws,
-        "aggregates": dump_figures(estimates.by_metric),
+        "aggregates": make_json_figures(estimates.by_metric),
     }
 
 

@@ -36,7 +36,13 @@ from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap_options, add_workers_option, parse_name_path
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.statistics.intervals import quartiles
-from reporting.studies.outputs import StudyResult, collect_named_inputs, dump_figures, format_interval, measure_cases
+from reporting.studies.outputs import (
+    StudyResult,
+    collect_named_inputs,
+    format_interval,
+    make_json_figures,
+    measure_cases,
+)
 from reporting.studies.votes import CompactMask, stack_masks
 
 # Measures of a pair of annotators, and the name of the median over cases of each measure.
@@ -181,7 +187,7 @@ def run_observers(_: argparse.ArgumentParser, options: argparse.Namespace) -> St
     rows = [row for case_rows in rows_of_cases for row in case_rows]
     cases = [item.case for item in items]
     estimates = estimate_unranked(build_agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
-    figures = dump_figures(estimates.by_metric)
+    figures = make_json_figures(estimates.by_metric)
     content = {
         "observers": list(folders),
         "cases": len(cases),

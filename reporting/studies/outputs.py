@@ -119,13 +119,13 @@ def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: i
     return map_cases(work, items, workers, report_death)
 
 
-def dump_figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
-    """Return the figures of every metric with the keys of metrics.json."""
+def make_json_figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
+    """Return the figures of every metric as data for a JSON file, with the keys of metrics.json."""
     return {name: figures.model_dump(exclude_unset=True) for name, figures in make_aggregates(estimates).items()}
 
 
 def format_interval(figures: Mapping[str, Any]) -> str:
-    """Format one metric of `dump_figures`, its value and interval, for a line on the screen."""
+    """Format the value and the interval of one metric of `make_json_figures` for a line on the screen."""
     value, low, high = ("null" if figure is None else f"{figure:z.4f}" for figure in MetricFigures(**figures).figures)
     return f"{value}  [{low}, {high}]"
 

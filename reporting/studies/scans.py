@@ -83,7 +83,7 @@ def read_tumour(scans: PatientFiles) -> Tumour:
 
 
 def add_cohort_folder(parser: argparse.ArgumentParser) -> None:
-    """Add `--cohort`, `--edition` and `--workers`."""
+    """Add the options `--cohort`, `--edition` and `--workers`."""
     cohort = "folder with CT, PET and reference, in the platform's or the release's layout"
     parser.add_argument("--cohort", type=Path, required=True, help=cohort)
     add_edition_option(parser)
@@ -124,7 +124,7 @@ def run_baselines(_: argparse.ArgumentParser, options: argparse.Namespace) -> St
 
 
 def add_baselines_options(parser: argparse.ArgumentParser) -> None:
-    """Add the cohort."""
+    """Add the options for the cohort's folder."""
     add_cohort_folder(parser)
 
 
@@ -234,5 +234,5 @@ def run_boxes(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyR
 
 
 def add_boxes_options(parser: argparse.ArgumentParser) -> None:
-    """Add the cohort."""
+    """Add the options for the cohort's folder."""
     add_cohort_folder(parser)

@@ -1,4 +1,4 @@
-"""The patient of a case as texts: clinical variables, and the answers of the reference and of each team."""
+"""The patient of a case as texts: clinical variables, the answers of the reference and the answers of each team."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from reporting.analyses.scans import list_tables
 # Key of the reference's row among the teams' rows.
 REFERENCE_ROW: Final = ""
 
-# A column is a task and its answer; the cells of a case are texts by row and column.
-Column = tuple[str, str]
-Cells = dict[str, dict[Column, str]]
+# The key of a task and the name of its answer. The cells of a case are texts by row and column.
+AnswerColumn = tuple[str, str]
+Cells = dict[str, dict[AnswerColumn, str]]
 
 
 def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> PatientRecord | None:
@@ -88,12 +88,12 @@ def _find_word(words: Mapping[str, Any], value: Any) -> str:
 
 
 class AnswerTables:
-    """The answers to each case: the reference's, from the results or else the cohort's tables, and each team's."""
+    """Each case's reference answers, from the results or else from the cohort's tables, and each team's answers."""
 
     def __init__(self, edition: Edition, results: Sequence[TaskResults], rows: Mapping[str, Row]) -> None:
         tasks = {f"task{task.number}": task for task in edition.algorithms}
         tasks |= {task_results.key: task_results.task for task_results in results}
-        self._columns: dict[Column, AnswerSpec] = {
+        self._columns: dict[AnswerColumn, AnswerSpec] = {
             (key, answer.name): answer for key, task in tasks.items() for answer in task.head_specs
         }
         self._rows = rows
@@ -130,7 +130,7 @@ class AnswerTables:
                 rows.append({"name": name or "reference", "texts": texts})
         return {"columns": [*self._name_columns(columns), *mask_values], "rows": rows}
 
-    def _name_columns(self, columns: Sequence[Column]) -> list[str]:
+    def _name_columns(self, columns: Sequence[AnswerColumn]) -> list[str]:
         """Return the title of each column, with its task if the answers of two tasks have the same title."""
         titles = [self._columns[column].title for column in columns]
         count = Counter(titles)
@@ -141,12 +141,14 @@ class AnswerTables:
 
 
 def _format_scored_reference(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
+    """Format the reference stored in a row of metrics.json."""
     if answer.kind == "risk":
         return _format_follow_up(f"{row['rfs_days']:g}", bool(row["relapse"]))
     return _format_class(answer, row[answer.row_key])
 
 
 def _format_prediction(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
+    """Format the prediction stored in a row of metrics.json."""
     if answer.kind == "risk":
         unit = " days" if answer.direction == "time" else ""
         return "none" if row["risk"] is None else f"{row['risk']:z.4g}{unit}"
@@ -157,7 +159,7 @@ def _format_prediction(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
 
 
 def _format_table_reference(answer: AnswerSpec, row: Row) -> str:
-    """Return the reference in the cohort's tables, verbatim if it cannot be read, and empty if it is absent."""
+    """Format the reference in the cohort's tables; it is verbatim if it cannot be read, and empty if it is absent."""
     if answer.kind == "class":
         text = row.get(answer.columns.get("class", ""), "")
         try:

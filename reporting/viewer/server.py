@@ -68,7 +68,7 @@ _HEADERS: Final = {
 def export_viewer(target: Path, cohort: ViewerCohort) -> Path:
     """Write the page with all cases of a cohort as one file, and return its path.
 
-    The file holds everything and opens without a server, because a browser lets a page from a file read no other file.
+    The file holds all data, because browsers do not let a local page read other files.
 
     Args:
         target: An HTML file, or a folder for index.html.

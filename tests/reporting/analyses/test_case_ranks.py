@@ -82,7 +82,7 @@ def test_concordant_pairs_by_hand(tasks):
     highest: every pair is right. With the lowest risk for case 4 every pair is wrong; with the risk of case 1, half.
     """
     (scores,) = compute_case_scores(tasks[1])
-    risks = scores.table.numbers("risk")
+    risks = scores.table.get_numbers("risk")
     assert scores.table.cases == ("CHUM-003", "CHUP-001", "CHUP-004", "MDA-002")
     assert risks[0].tolist() == [2, 0, 3, 1]
     np.testing.assert_array_equal(scores.values[0], [1, 1, 1, 1])

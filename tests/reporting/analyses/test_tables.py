@@ -70,8 +70,8 @@ def test_rows_are_aligned_by_case(table) -> None:
     second = [{"case": "A", "gtvp_dsc": None, "gtvp_reference_mm3": 3.0}]
     rows = table({"one": first, "two": second})
     assert rows.cases == ("A", "B")
-    np.testing.assert_array_equal(rows.numbers("gtvp_dsc"), [[NAN, 0.5], [NAN, NAN]])
-    np.testing.assert_array_equal(rows.reference("gtvp_reference_mm3"), [3.0, 7.0])
+    np.testing.assert_array_equal(rows.get_numbers("gtvp_dsc"), [[NAN, 0.5], [NAN, NAN]])
+    np.testing.assert_array_equal(rows.get_reference("gtvp_reference_mm3"), [3.0, 7.0])
 
 
 @pytest.mark.parametrize(("missing", "cases"), [("worst", ("A", "B")), ("skip", ("A",))])
@@ -89,9 +89,9 @@ def test_cases_have_their_centres_if_the_files_tell_them() -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.4}]
     named = metrics_of(rows=rows, centres={"CHUP": {"cases": 1, "names": ["B"], "aggregates": {}}})
     table = collect_rows(results_of({"one": named}), MASK)
-    assert [table.keys_of(case) for case in table.cases] == [
+    assert [table.make_case_cells(case) for case in table.cases] == [
         {"case": "A", "centre": None},
         {"case": "B", "centre": "CHUP"},
     ]
     table = collect_rows(results_of({"one": metrics_of(rows=rows)}), MASK)
-    assert (table.keys_of("A"), table.case_heads) == ({"case": "A"}, {"case": "Case"})
+    assert (table.make_case_cells("A"), table.case_heads) == ({"case": "A"}, {"case": "Case"})
