@@ -1,4 +1,4 @@
-"""Predicted classes: confusion matrices, calibration."""
+"""Compare predicted classes with the reference: confusion matrices and calibration."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class TeamLesions:
     is_detected: Booleans
 
     def count(self, rules: MaskRules) -> LesionCounts:
-        """Match all lesions under these rules and count the detected, false and missed ones."""
+        """Match all lesions under these rules, and count the detected, false and missed lesions."""
         matched = match_pairs(self.pairs, rules)
         detected = len(matched.predicted)
         return LesionCounts(detected, self.n_predicted - detected, self.n_reference - len(matched.dsc))
@@ -84,32 +84,34 @@ def collect_lesions(rows: Sequence[Row | None]) -> TeamLesions:
 
 
 def analyse_lesions(table: AnswerRows) -> list[Analysis]:
-    """Return recall by volume, and F1 by IoU threshold and by matching rule; nothing if no case has a lesion."""
+    """Compute recall by volume, and F1 by IoU threshold and by matching rule. Without lesions there is no analysis."""
     if table.mask_rules is None:
         return []
     lesions = {team: collect_lesions(rows) for team, rows in zip(table.names, table.rows, strict=True)}
-    if not any(of_team.n_reference + of_team.n_predicted for of_team in lesions.values()):
+    if not any(team_lesions.n_reference + team_lesions.n_predicted for team_lesions in lesions.values()):
         return []
-    analyses = [_compute_recall_by_volume(table, lesions)]
-    analyses.append(_compute_f1_by_iou(table, lesions, table.mask_rules))
-    analyses.append(_compute_f1_by_matching(table, lesions, table.mask_rules))
+    analyses = [
+        _compute_recall_by_volume(table, lesions),
+        _compute_f1_by_iou(table, lesions, table.mask_rules),
+        _compute_f1_by_matching(table, lesions, table.mask_rules),
+    ]
     return [analysis for analysis in analyses if analysis.rows]
 
 
 def _compute_recall_by_volume(table: AnswerRows, lesions: dict[str, TeamLesions]) -> Analysis:
-    """Compute each team's recall in bins of the volume; without rows if no team has three lesions in each bin."""
+    """Compute each team's recall in bins of the volume. There are no rows if no team has three lesions in each bin."""
     rows: list[dict[str, Any]] = []
-    fills_bins = any(of_team.n_reference >= MIN_IN_BIN * VOLUME_BINS for of_team in lesions.values())
-    for team, of_team in lesions.items() if fills_bins else ():
-        if of_team.n_reference < VOLUME_BINS:
+    has_enough_lesions = any(team_lesions.n_reference >= MIN_IN_BIN * VOLUME_BINS for team_lesions in lesions.values())
+    for team, team_lesions in lesions.items() if has_enough_lesions else ():
+        if team_lesions.n_reference < VOLUME_BINS:
             continue
-        for places in split_into_equal_bins(of_team.volumes_ml, VOLUME_BINS):
-            detected = of_team.is_detected[places]
+        for indices in split_into_equal_bins(team_lesions.volumes_ml, VOLUME_BINS):
+            detected = team_lesions.is_detected[indices]
             rows.append(
                 {
                     "team": team,
-                    "volume_ml": round_figure(float(np.median(of_team.volumes_ml[places]))),
-                    "lesions": places.size,
+                    "volume_ml": round_figure(float(np.median(team_lesions.volumes_ml[indices]))),
+                    "lesions": indices.size,
                     "detected": int(detected.sum()),
                     "recall": round_figure(float(detected.mean())),
                 }
@@ -135,15 +137,15 @@ def _compute_recall_by_volume(table: AnswerRows, lesions: dict[str, TeamLesions]
 
 
 def _compute_f1_by_iou(table: AnswerRows, lesions: dict[str, TeamLesions], rules: MaskRules) -> Analysis:
-    """Match the lesions anew at each threshold; the threshold of the rules is always one of them."""
-    at_threshold = {
+    """Compute F1 at several IoU thresholds, of which one is the threshold of the rules."""
+    rules_by_threshold = {
         threshold: rules.model_copy(update={"iou_threshold": threshold})
         for threshold in sorted({*IOU_THRESHOLDS, rules.iou_threshold})
     }
     rows = [
-        {"team": team, "iou_threshold": threshold, **_describe_counts(of_team.count(rules_at))}
-        for team, of_team in lesions.items()
-        for threshold, rules_at in at_threshold.items()
+        {"team": team, "iou_threshold": threshold, **_make_count_cells(team_lesions.count(threshold_rules))}
+        for team, team_lesions in lesions.items()
+        for threshold, threshold_rules in rules_by_threshold.items()
     ]
     above = "above" if rules.iou_strict else "at or above"
     return Analysis(
@@ -162,15 +164,15 @@ def _compute_f1_by_iou(table: AnswerRows, lesions: dict[str, TeamLesions], rules
 
 
 def _compute_f1_by_matching(table: AnswerRows, lesions: dict[str, TeamLesions], rules: MaskRules) -> Analysis:
-    """Compare the matching rule of the results, the one-to-one rule and the 2025 overview's many-to-many rule."""
+    """Compute F1 by the matching rule of the results, the one-to-one rule and the 2025 overview's many-to-many rule."""
     matchings = dict.fromkeys((rules.matching, "one_to_one", "any_overlap"))
     rows = [
         {
             "team": team,
             "matching": f"{MATCHINGS[matching]}{' (scored)' * (matching == rules.matching)}",
-            **_describe_counts(of_team.count(rules.model_copy(update={"matching": matching}))),
+            **_make_count_cells(team_lesions.count(rules.model_copy(update={"matching": matching}))),
         }
-        for team, of_team in lesions.items()
+        for team, team_lesions in lesions.items()
         for matching in matchings
     ]
     return Analysis(
@@ -189,15 +191,15 @@ def _compute_f1_by_matching(table: AnswerRows, lesions: dict[str, TeamLesions], 
     )
 
 
-def _describe_counts(counts: LesionCounts) -> dict[str, Any]:
-    """Return the cells of detected, false and missed lesions and their F1, None if there is no lesion."""
-    twice = 2 * counts.true_positives
-    total = twice + counts.false_positives + counts.false_negatives
+def _make_count_cells(counts: LesionCounts) -> dict[str, Any]:
+    """Make the cells of detected, false and missed lesions, and of their F1, which is None if there is no lesion."""
+    numerator = 2 * counts.true_positives
+    denominator = numerator + counts.false_positives + counts.false_negatives
     return {
         "detected": counts.true_positives,
         "false": counts.false_positives,
         "missed": counts.false_negatives,
-        "f1": round_figure(twice / total) if total else None,
+        "f1": round_figure(numerator / denominator) if denominator else None,
     }
 
 
@@ -209,9 +211,8 @@ def find_primaries(table: AnswerRows) -> list[Analysis]:
     denominators = {"cases with a GTVp": reference > 0, "cases in which the team marks a GTVp": predicted > 0}
     rows: list[dict[str, Any]] = []
     for denominator, is_counted in denominators.items():
-        for place, team in enumerate(table.names):
-            cases = int(is_counted[place].sum())
-            hits = int((shared[place] > 0).sum())
+        hit_counts = (shared > 0).sum(axis=1).tolist()
+        for team, cases, hits in zip(table.names, is_counted.sum(axis=1).tolist(), hit_counts, strict=True):
             if cases:
                 low, high = wilson_interval(hits, cases)
                 figures = {"fraction": round_figure(hits / cases), "low": round_figure(low), "high": round_figure(high)}
@@ -250,15 +251,15 @@ def find_primaries(table: AnswerRows) -> list[Analysis]:
 def count_lesions(table: AnswerRows) -> list[Analysis]:
     """Count the detected, missed and false GTVn lesions of each team over all cases."""
     counts = {outcome: np.nansum(table.get_numbers(f"gtvn_lesions_{outcome}"), axis=1) for outcome in _OUTCOMES}
-    if not any(of_teams.any() for of_teams in counts.values()):
+    if not any(team_counts.any() for team_counts in counts.values()):
         return []
-    sums = sum_lesion_dsc(table)
+    dsc_sums = sum_lesion_dsc(table)
     rows: list[dict[str, Any]] = []
-    for place, team in enumerate(table.names):
-        total = sum(of_teams[place] for of_teams in counts.values())
-        dsc = round_figure(float(sums[place] / total)) if total else None
+    for index, team in enumerate(table.names):
+        total = sum(team_counts[index] for team_counts in counts.values())
+        dsc = round_figure(float(dsc_sums[index] / total)) if total else None
         for outcome, word in _OUTCOMES.items():
-            rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][place]), "lesion_dsc": dsc})
+            rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][index]), "lesion_dsc": dsc})
     return [
         Analysis(
             name=table.make_name("gtvn-lesions"),

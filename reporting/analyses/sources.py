@@ -49,7 +49,7 @@ VOLUME_ML: Final = "gtvp_volume_ml"
 
 
 def load_results_profile(results_dir: Path | None, name: str | None) -> EvaluationProfile:
-    """Load the edition that the first leaderboard names or contains; without results load the default edition.
+    """Load the edition that the first leaderboard names or contains. Without results, load the default edition.
 
     Raises:
         HecktorError: There is no readable leaderboard, or `name` is another edition than the leaderboard's.
@@ -80,7 +80,7 @@ def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: b
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     folders = list_leaderboard_folders(results_dir)
-    return add_scans([_read_task(folder, place, profile, same_rules) for place, folder in folders], scans)
+    return add_scans([_read_task(folder, number, profile, same_rules) for number, folder in folders], scans)
 
 
 def add_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
@@ -100,14 +100,15 @@ def add_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, f
 
 
 def _find_volume_mismatch(results: TaskResults, mask: str, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    """Describe the first case whose GTVp has another volume than the scored one; the result is empty if all agree.
+    """Describe the first case whose GTVp has another volume than the scored one. The result is empty if all agree.
 
     Teams that were scored in bounding boxes are not compared, because boxes cut masks.
     """
     if not scans:
         return ()
     teams = [team for team, metrics in results.teams.items() if IN_BOX not in metrics.provenance.options]
-    for row in (row for team in teams for row in results.rows_of(team, mask)):
+    rows = [row for team in teams for row in results.rows_of(team, mask)]
+    for row in rows:
         volume = scans.get(row["case"], {}).get(VOLUME_ML)
         scored = row["gtvp_reference_mm3"] / MM3_PER_ML
         if volume is not None and not math.isclose(volume, scored, rel_tol=1e-3, abs_tol=1e-3):
@@ -116,15 +117,16 @@ def _find_volume_mismatch(results: TaskResults, mask: str, scans: Mapping[str, M
     return ()
 
 
-def _read_task(folder: Path, place: int | None, profile: EvaluationProfile, same_rules: bool) -> TaskResults:
+def _read_task(folder: Path, number: int | None, profile: EvaluationProfile, same_rules: bool) -> TaskResults:
+    """Read the results of one task; `number` is the number in the folder's name, None if it has no number."""
     board = read_board(folder / LEADERBOARD_JSON)
     where = f"{folder.name}/{LEADERBOARD_JSON}"
     if board.task not in {task.name for task in profile.edition.algorithms}:
         known = ", ".join(task.name for task in profile.edition.algorithms)
         raise HecktorError(where, f"task {board.task[:40]!r}", f"one of {known} (--edition)")
     rules = profile.task(board.task)
-    if place is not None:
-        rules = replace(rules, algorithm=rules.algorithm.with_number(place))
+    if number is not None:
+        rules = replace(rules, algorithm=rules.algorithm.with_number(number))
     paths = {name: path for name in board.names if (path := find_metrics_file(folder, name, board.files))}
     if not paths:
         return _create_results(board, rules)
@@ -179,7 +181,7 @@ def find_mask_task(results: Sequence[TaskResults]) -> TaskResults | None:
 
 
 def list_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
-    """List the cases of a cohort that the results hold; all cases if no team has rows.
+    """List the cases of a cohort that the results hold, or all cases if no team has rows.
 
     Raises:
         HecktorError: The results hold no case of the cohort.
@@ -219,7 +221,7 @@ def find_masks(
 
 
 def select_case_masks(masks: Mapping[str, Mapping[str, Path]], case: str) -> dict[str, Path]:
-    """Select each team's mask of one case; teams without a mask are left out."""
+    """Select each team's mask of one case. Teams without a mask are left out."""
     return {team: by_case[case] for team, by_case in masks.items() if case in by_case}
 
 
@@ -232,7 +234,7 @@ def require_cases(option: str, cases: Collection[str], cohort: Collection[str]) 
 def describe_absent_masks(
     results: TaskResults | None, masks: Mapping[str, Mapping[str, Path]], cases: Collection[str]
 ) -> str:
-    """Return a line that names the scored teams without a mask of these cases; the line is empty if all have masks."""
+    """Name the scored teams without a mask of these cases in one line, which is empty if all teams have masks."""
     teams = [] if results is None else list(results.teams)
     lacking = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
     return f"no masks of {', '.join(lacking)}, whose contours are not shown (--masks TEAM=FOLDER)" if lacking else ""
@@ -260,7 +262,7 @@ class ScoredMasks:
             raise GroundTruthError(file, *difference)
 
     def check_prediction(self, team: str, mask: npt.NDArray[Any], file: str) -> None:
-        """Raise PredictionError if this is not the mask of the team that was scored; a team without rows passes."""
+        """Raise PredictionError if this is not the mask of the team that was scored. A team without rows passes."""
         row = self.rows.get(team, {})
         if row.get("error") is not None:
             raise PredictionError(file, "a readable mask", f"none, since it was scored as unusable ({row['error']})")
@@ -269,7 +271,7 @@ class ScoredMasks:
             raise PredictionError(file, *difference)
 
     def _find_difference(self, mask: npt.NDArray[Any], row: Mapping[str, Any], part: str) -> tuple[str, ...]:
-        """Describe the first label with another number of voxels than the scored one; empty if all agree."""
+        """Describe the first label with another number of voxels than the scored one; return () if all agree."""
         for name, label in LABELS.items():
             count = int(np.count_nonzero(mask == label))
             scored = row[f"{name}_{part}_voxels"]
@@ -281,7 +283,7 @@ class ScoredMasks:
 
 
 def collect_scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
-    """Collect the scored rows of masks by case; empty if the results hold no masks or no rows."""
+    """Collect the scored rows of masks by case. The result is empty if the results hold no masks or no rows."""
     if results is None or results.task.mask_spec is None:
         return {}
     name = results.task.mask_spec.name

@@ -45,28 +45,28 @@ class SurvivalCurve:
 
 @dataclass(frozen=True)
 class _Split:
-    """Patients with a predicted risk: follow-up, whether the risk is above the team's median, estimate by group."""
+    """Patients with a predicted risk: follow-up, whether the risk is above the team's median, the groups' curves."""
 
     team: str
     days: Floats
     relapse: Booleans
     is_high: Booleans
-    estimates: Mapping[str, SurvivalCurve | None]
+    curves: Mapping[str, SurvivalCurve | None]
 
     def select_group(self, group: str) -> Booleans:
         return self.is_high if group == _GROUPS[0] else ~self.is_high
 
 
 def analyse_survival(table: AnswerRows) -> list[Analysis]:
-    """Compare patients above a team's median risk with the others; patients without a risk are in neither group."""
+    """Compare patients above a team's median risk with the others. Patients without a risk are in neither group."""
     splits = _split_patients(table)
     if not splits:
         return []
-    return [_show_curves(table, splits), _count_at_risk(table, splits)]
+    return [_list_curves(table, splits), _count_at_risk(table, splits)]
 
 
 def kaplan_meier(days: Floats, events: Booleans) -> SurvivalCurve | None:
-    """Estimate the curve at each recurrence and each end of follow-up; None without patients."""
+    """Estimate the curve at each recurrence and each end of follow-up. The result is None without patients."""
     if not days.size:
         return None
     from scipy import stats  # takes a second to import; a report of masks does not need it
@@ -93,13 +93,17 @@ def list_curve_points(curve: SurvivalCurve | None) -> list[dict[str, float]]:
     """
     if curve is None:
         return []
-    places = sorted({0, *(np.flatnonzero(np.diff(curve.free) < 0) + 1).tolist(), curve.days.size - 1})
-    figures = np.column_stack([curve.days / DAYS_PER_YEAR, curve.free, curve.low, curve.high])[places]
-    return [dict(zip(("years", "free", "low", "high"), line, strict=True)) for line in figures.tolist()]
+    falls = np.flatnonzero(np.diff(curve.free) < 0) + 1
+    indices = sorted({0, *falls.tolist(), curve.days.size - 1})
+    points = np.column_stack([curve.days / DAYS_PER_YEAR, curve.free, curve.low, curve.high])[indices]
+    return [dict(zip(("years", "free", "low", "high"), point, strict=True)) for point in points.tolist()]
 
 
 def compute_restricted_mean_years(curve: SurvivalCurve | None, horizon_days: float) -> float | None:
-    """Compute the mean years free of recurrence up to a horizon, the area under the curve; None without patients."""
+    """Compute the mean years free of recurrence up to a horizon, which are the area under the curve.
+
+    The result is None without patients.
+    """
     if curve is None:
         return None
     widths = np.diff(np.minimum([*curve.days, math.inf], horizon_days))
@@ -124,27 +128,28 @@ def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
 
 
 def _split_patients(table: AnswerRows) -> list[_Split]:
+    """Split each team's patients at the median of its risks; a team without a risk has no split."""
     risks = table.get_numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
     days, relapse = table.get_numbers("rfs_days"), table.get_numbers("relapse")
     splits = []
-    for place, team in enumerate(table.names):
-        known = ~np.isnan(risks[place])
-        if known.any():
-            risk = risks[place][known]
-            followed = days[place][known]
-            recurred = relapse[place][known] == 1.0
-            is_high = risk > np.median(risk)
+    for index, team in enumerate(table.names):
+        is_known = ~np.isnan(risks[index])
+        if is_known.any():
+            team_risks = risks[index][is_known]
+            team_days = days[index][is_known]
+            recurred = relapse[index][is_known] == 1.0
+            is_high = team_risks > np.median(team_risks)
             groups = dict(zip(_GROUPS, (is_high, ~is_high), strict=True))
-            estimates = {group: kaplan_meier(followed[members], recurred[members]) for group, members in groups.items()}
-            splits.append(_Split(team, followed, recurred, is_high, estimates))
+            curves = {group: kaplan_meier(team_days[members], recurred[members]) for group, members in groups.items()}
+            splits.append(_Split(team, team_days, recurred, is_high, curves))
     return splits
 
 
-def _show_curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
+def _list_curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for split in splits:
         for group in _GROUPS:
-            for point in list_curve_points(split.estimates[group]):
+            for point in list_curve_points(split.curves[group]):
                 figures = {name: round_figure(value) for name, value in point.items()}
                 rows.append({"team": split.team, "group": group, **figures})
     return Analysis(
@@ -171,7 +176,7 @@ def _count_at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
         for group in _GROUPS:
             members = split.select_group(group)
             days, relapse = split.days[members], split.relapse[members]
-            mean = round_figure(compute_restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
+            mean = round_figure(compute_restricted_mean_years(split.curves[group], horizon)) if horizon > 0 else None
             counts = {f"at_risk_{year}y": int((days >= year * DAYS_PER_YEAR).sum()) for year in _YEARS}
             figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
             rows.append({"team": split.team, "group": group, **figures, **counts})

@@ -1,4 +1,4 @@
-"""Teams across tasks: correlation of their ranks, spread of values."""
+"""Compare tasks: the correlation of the teams' ranks, and the spread of their values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Ranks:
 
     title: str
     by: str
-    of_team: Mapping[str, float]
+    rank_by_team: Mapping[str, float]
 
 
 def compare_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
@@ -62,10 +62,10 @@ def _list_ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
 def _correlate_ranks(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
     rows = []
     for first, second in pairs:
-        common = [team for team in first.of_team if team in second.of_team]
+        common = [team for team in first.rank_by_team if team in second.rank_by_team]
         if len(common) >= MIN_TEAMS:
-            first_ranks = np.array([first.of_team[team] for team in common])
-            second_ranks = np.array([second.of_team[team] for team in common])
+            first_ranks = np.array([first.rank_by_team[team] for team in common])
+            second_ranks = np.array([second.rank_by_team[team] for team in common])
             tau, p = compute_tau(first_ranks, second_ranks)
             row = {"first": first.title, "second": second.title, "by": first.by, "teams": len(common)}
             rows.append({**row, "tau": round_figure(tau), "p": round_figure(p)})
@@ -84,7 +84,7 @@ def _correlate_ranks(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
 
 
 def compute_tau(first: Floats, second: Floats) -> tuple[float | None, float | None]:
-    """Compute Kendall's tau-b and its two-sided p, exact without ties; both are None if one side ties all teams."""
+    """Compute Kendall's tau-b and its two-sided p, exact without ties. Both are None if one side ties all teams."""
     from scipy.stats import kendalltau  # takes a second to import, which `study boards --help` would wait for
 
     test = kendalltau(first, second)
@@ -95,21 +95,21 @@ def _summarise_metrics(results: Sequence[TaskResults]) -> list[Analysis]:
     """Summarise the values of all teams by task for each metric that several tasks rank."""
     titles = [title for task in results for title in task.board.metrics.values()]
     rows = []
-    for shared in dict.fromkeys(title for title in titles if titles.count(title) > 1):
+    for shared_title in dict.fromkeys(title for title in titles if titles.count(title) > 1):
         for task in results:
             board = task.board
-            names = [name for name, title in board.metrics.items() if title == shared]
+            names = [name for name, title in board.metrics.items() if title == shared_title]
             values = [entry.metrics[name].value for entry in board.teams for name in names]
             summary = summarise_box([np.inf if value is None else value for value in values])
             if not summary["values"]:
                 continue
-            place = {"metric": shared, "task": _get_title(task)}
-            rows.append({**place, **summary})
+            shared = {"metric": shared_title, "task": _get_title(task)}
+            rows.append({**shared, **summary})
             # Boxes hold only ranked teams. The chart marks each entry out of competition next to the box.
             for entry in board.out_of_competition:
                 values = [entry.metrics[name].value for name in names]
                 cells = [round_figure(value) for value in values if value is not None]
-                rows += [{**place, "team": entry.team, "value": cell} for cell in cells]
+                rows += [{**shared, "team": entry.team, "value": cell} for cell in cells]
     analysis = Analysis(
         name="spread-over-teams",
         title="Results of all teams by task",

@@ -96,7 +96,7 @@ def encode_column(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _round(value: Any) -> float | int | None:
-    """Round to four significant digits, and from 10,000 on to a whole number; return None for what is no number."""
+    """Round to four significant digits, and from 10,000 on to a whole number. Return None for what is not a number."""
     if value is None or isinstance(value, int):
         return value
     number = float(value)

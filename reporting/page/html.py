@@ -41,18 +41,18 @@ def assign_colours(teams: Sequence[str]) -> dict[str, str]:
 
 
 def render_paragraph(text: str, css_class: str = "") -> str:
-    """Render plain text as a paragraph; return an empty string if there is no text."""
+    """Render plain text as a paragraph, or return an empty string if there is no text."""
     return f"<p{_format_class(css_class)}>{escape(text)}</p>" if text else ""
 
 
 def render_list(lines: Sequence[str], css_class: str = "") -> str:
-    """Render plain texts as a list; return an empty string if there are no lines."""
+    """Render plain texts as a list, or return an empty string if there are no lines."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<ul{_format_class(css_class)}>{items}</ul>" if items else ""
 
 
 def render_notes(lines: Sequence[str], css_class: str = "warnings") -> str:
-    """Render warnings or remarks as a list; fold it if it has more than six lines."""
+    """Render warnings or remarks as a list, which is collapsed if it has more than six lines."""
     items = render_list(lines, css_class)
     if len(lines) <= _MAX_UNFOLDED_NOTES:
         return items
@@ -71,7 +71,7 @@ def render_legend(entries: Iterable[tuple[str, str]]) -> str:
 
 
 def render_choice(key: str, value: str) -> str:
-    """Render a name that a reader selects by a click; without scripts it is plain text.
+    """Render a name that a reader selects by a click. Without scripts it is plain text.
 
     Args:
         key: What is selected: `team`, `centre` or `case`.
@@ -171,7 +171,7 @@ def _render_head(column: Column | str) -> str:
 def _render_row(row: Row, header_column: int) -> str:
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in row.keys.items())
     cells = [
-        _render_cell(_make_cell(content), is_header=place == header_column) for place, content in enumerate(row.cells)
+        _render_cell(_make_cell(content), is_header=index == header_column) for index, content in enumerate(row.cells)
     ]
     return f"<tr{keys}{_format_class(row.css_class)}>{''.join(cells)}</tr>"
 

@@ -53,8 +53,8 @@ class AnswerColumn:
         title: The heading of the column.
         values: The figures by case and team, in the order of `CaseTable`.
         summary: The heading of the figure's summary over the teams; empty for a figure without a summary.
-        absent: The positions of the cases whose reference lacks the structure. Their value is 1 for a team that rightly
-            marks nothing, and 0 for a team that marks something.
+        absent: The positions of the cases whose reference lacks the structure. Their value is 1 for a team that
+            correctly marks nothing, and 0 for a team that marks something.
     """
 
     title: str
@@ -95,7 +95,7 @@ class _AnswerRows:
     rows: Mapping[str, Mapping[str, JsonRow]]
 
     def find_reference(self, case: str) -> JsonRow | None:
-        """Return the first team's row of a case, which holds the reference; return None if no team has a row."""
+        """Return the first team's row of a case, which holds the reference, or None if no team has a row."""
         return next((rows[case] for rows in self.rows.values() if case in rows), None)
 
 
@@ -117,7 +117,7 @@ class _AnswerFigure:
 
 
 def build_case_table(results: Sequence[TaskResults]) -> CaseTable:
-    """Collect the cases of all tasks; teams without rows have no values.
+    """Collect the cases of all tasks. Teams without rows have no values.
 
     Headings begin with the task's number where two tasks have the same name, such as the two survival tasks of 2021.
     """
@@ -156,11 +156,11 @@ def _read_value(answer: _AnswerRows, figure: _AnswerFigure, team: str, case: str
 
 
 def _find_absent(references: Sequence[JsonRow | None], label: str) -> frozenset[int]:
-    """Return the positions of the cases whose reference lacks a label; no position if the label is empty."""
+    """Return the positions of the cases whose reference lacks a label. There is no position if the label is empty."""
     if not label:
         return frozenset()
     return frozenset(
-        place for place, row in enumerate(references) if row is not None and row[f"{label}_reference_voxels"] == 0
+        index for index, row in enumerate(references) if row is not None and row[f"{label}_reference_voxels"] == 0
     )
 
 
@@ -209,7 +209,7 @@ def _read_volume_ml(row: JsonRow, key: str) -> float:
 
 
 def _read_dsc(row: JsonRow, label: str) -> float | None:
-    """Return the DSC of a structure; return None if there is no usable mask.
+    """Return the DSC of a structure, or None if there is no usable mask.
 
     If the reference lacks the structure, the value is 1 for an empty mask and 0 for any other mask.
     """
@@ -270,18 +270,18 @@ def render_cases(
     pictures: Sequence[CasePicture],
     picture_notes: Sequence[str] = (),
 ) -> str:
-    """Render the table and the cards of the cases; return an empty string if there are neither rows nor pictures."""
+    """Render the table and the cards of the cases, or an empty string if there are neither rows nor pictures."""
     table = build_case_table(results)
-    picture_of = {picture.case: picture for picture in pictures}
-    cases = [*table.cases, *(case for case in picture_of if case not in table.cases)]
+    picture_by_case = {picture.case: picture for picture in pictures}
+    cases = [*table.cases, *(case for case in picture_by_case if case not in table.cases)]
     if not cases:
         return ""
     known_centres = {case: centre for task in results for case, centre in task.centres.items()}
     centres = {case: known_centres.get(case) for case in cases}
-    cards = [_render_card(case, table, picture_of.get(case), centres[case]) for case in cases]
+    cards = [_render_card(case, table, picture_by_case.get(case), centres[case]) for case in cases]
     return (
         f"{describe_pictures(pictures, {})}{render_list(picture_notes, 'warnings')}"
-        f"{_render_case_table(table, centres, picture_of)}"
+        f"{_render_case_table(table, centres, picture_by_case)}"
         f'<div class="cards" data-few="{_MAX_OPEN_CARDS}">{"".join(cards)}</div>'
         f"{render_json(_encode_answers(table), 'page-cases')}"
     )
@@ -313,28 +313,28 @@ def _render_case_table(table: CaseTable, centres: Mapping[str, str | None], pict
     heads = ["Case", *(["Centre"] if has_centres else []), *table.facts]
     heads += [*(column.summary for column in summarised), "Details"]
     rows = []
-    for place, case in enumerate(table.cases):
+    for index, case in enumerate(table.cases):
         centre = centres[case]
         cells = [Cell(render_choice("case", case))]
         if has_centres:
             cells.append(Cell(render_choice("centre", centre) if centre else "-"))
-        cells += [_make_cell(values[place]) for values in table.facts.values()]
-        cells += [_summarise(column, place) for column in summarised]
+        cells += [_make_cell(values[index]) for values in table.facts.values()]
+        cells += [_make_summary_cell(column, index) for column in summarised]
         link = f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'
         rows.append(Row([*cells, Cell(link)], _list_keys(case, centre)))
     return render_table("Cases, with the reference and a summary of all teams", heads, rows)
 
 
-def _summarise(column: AnswerColumn, place: int) -> Cell:
-    """Make the cell of the teams' median or of the fraction of correct teams; the page's script does the same.
+def _make_summary_cell(column: AnswerColumn, index: int) -> Cell:
+    """Make the cell of the teams' median or of the fraction of correct teams. The page's script does the same.
 
-    A median over teams that rightly mark nothing has no meaning. If the structure is absent, the cell shows how many
+    A median over teams that correctly mark nothing has no meaning. If the structure is absent, the cell shows how many
     teams mark it.
     """
-    numbers = [value for value in column.values[place] if isinstance(value, float | int)]
+    numbers = [value for value in column.values[index] if isinstance(value, float | int)]
     if not numbers:
         return Cell("-")
-    if place in column.absent:
+    if index in column.absent:
         return Cell(f"{numbers.count(0)} of {len(numbers)} teams wrong")
     figure = statistics.fmean(numbers) if "fraction" in column.summary else statistics.median(numbers)
     return Cell(f"{figure:z.3f}", figure)
@@ -356,7 +356,7 @@ def _list_keys(case: str, centre: str | None) -> dict[str, str]:
 
 
 def _render_card(case: str, table: CaseTable, picture: CasePicture | None, centre: str | None) -> str:
-    """Render a card: its summary names the case and the reference, and its content is the picture."""
+    """Render a card whose summary names the case and the reference, and whose content is the picture."""
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _list_keys(case, centre).items())
     content = "" if picture is None else _render_picture(picture)
     facts = escape(" · ".join(_describe_reference(case, table)))
@@ -377,8 +377,8 @@ def _describe_reference(case: str, table: CaseTable) -> list[str]:
     """Describe the volumes, lesions, follow-up and classes of a case, as far as the rows hold them."""
     if case not in table.cases:
         return []
-    place = table.cases.index(case)
-    values = {title: facts[place] for title, facts in table.facts.items()}
+    index = table.cases.index(case)
+    values = {title: facts[index] for title, facts in table.facts.items()}
     return [_describe_fact(title, value) for title, value in values.items() if value is not None]
 
 
@@ -390,7 +390,7 @@ def _describe_fact(title: str, value: float | str) -> str:
 
 
 def _encode_answers(table: CaseTable) -> dict[str, Any]:
-    """Encode the answers for the page's script: a column is a list of all cases, and within a case of all teams."""
+    """Encode the answers for the page's script: a column lists the values of all teams for one case after the other."""
     columns = [
         {
             "title": column.title,

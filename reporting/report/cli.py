@@ -170,7 +170,7 @@ def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int
 
 
 def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Path:
-    """Write a viewer page of the cases with the lowest DSC; return its path."""
+    """Write a viewer page of the cases with the lowest DSC, and return its path."""
     from reporting.viewer.cohort import ViewerRequest, find_cohort
     from reporting.viewer.server import export_viewer
 

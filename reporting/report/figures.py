@@ -85,11 +85,11 @@ class Chart:
 
     @property
     def series(self) -> list[Any]:
-        """Return the values of the column that separates lines, bars or points; [None] if there is no such column."""
+        """Return the values of the column that separates lines, bars or points, or [None] if it does not exist."""
         return self.list_categories("series") or [None]
 
     def get_column(self, role: str) -> str:
-        """Return the key of the column with a role in the chart; it is empty if the chart has no such column."""
+        """Return the key of the column with a role in the chart. It is empty if the chart has no such column."""
         return str(self.analysis.chart.get(role, ""))
 
     def get_title(self, role: str) -> str:
@@ -104,14 +104,14 @@ class Chart:
         return [category for category in categories if category is not None]
 
     def get_number(self, row: Row, role: str) -> float | None:
-        """Return the finite number of a row in the column with a role; return None if there is no such number."""
+        """Return the finite number of a row in the column with a role, or None if there is no such number."""
         value = row.get(self.get_column(role))
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
             return None
         return float(value)
 
     def get_numbers(self, row: Row, *roles: str) -> list[float]:
-        """Return the numbers of a row in the columns with these roles; the list is empty if one of them is absent."""
+        """Return the numbers of a row in the columns with these roles. The list is empty if one of them is absent."""
         numbers = [self.get_number(row, role) for role in roles]
         present = [number for number in numbers if number is not None]
         return present if len(present) == len(numbers) else []
@@ -133,7 +133,7 @@ class Chart:
 
 
 def write_figures(folder: Path, by_task: Mapping[str, Sequence[Analysis]], colours: Mapping[str, str]) -> list[Path]:
-    """Write `<folder>/<task>/<name>.svg` and `.pdf` for each analysis with a chart; return the paths."""
+    """Write `<folder>/<task>/<name>.svg` and `.pdf` for each analysis with a chart, and return the paths."""
     written: list[Path] = []
     for task, analyses in by_task.items():
         for analysis in analyses:
@@ -281,7 +281,7 @@ def _draw_intervals(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
 
 
 def _draw_bars(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    """Draw a bar for each row; the bars of a category share its line."""
+    """Draw a bar for each row. The bars of a category share its line."""
     categories, series = chart.list_categories("y"), chart.series
     height = 0.8 / len(series)
     for row in rows:
@@ -433,7 +433,7 @@ def _draw_podium(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
 
 
 def _draw_matrix(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    """Draw a cell with its number for each row; its colour is the level of significance or the size of the value."""
+    """Draw a cell with its number for each row. Its colour shows the level of significance or the size of the value."""
     across, down = chart.list_categories("x", rows), chart.list_categories("y", rows)
     if set(across) == set(down):
         across = down

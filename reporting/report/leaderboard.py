@@ -32,7 +32,7 @@ _TESTS_CAPTION: Final = (
     "; better than: number of teams with p < 0.05 after Holm's correction; not separable: no such p either way, or too "
     "few patients to test"
 )
-# Random answers order half of the pairs of patients rightly.
+# Random answers order half of the pairs of patients correctly.
 _CHANCE_OF_PAIRS: Final = 0.5
 _PAIR_METRICS: Final = frozenset({"auc", "c_index", "uno_c", *(f"auc_{years}y" for years in AUC_YEARS)})
 # Titles of the figures of ranking schemes that need rows.
@@ -57,7 +57,7 @@ class SignificantWins:
 
     @classmethod
     def from_results(cls, results: TaskResults) -> SignificantWins:
-        """Collect the pairs from the tests of a leaderboard; there are no pairs if it has no tests."""
+        """Collect the pairs from the tests of a leaderboard. There are no pairs if it has no tests."""
         tests = results.board.comparisons or {}
         pairs_by_metric = [tests[metric].pairs if metric in tests else [] for metric in results.deciding]
         return cls(
@@ -93,7 +93,7 @@ def describe_winner(results: TaskResults) -> str:
     winner = board.teams[0]
     winners = [entry for entry in board.teams if entry.rank == winner.rank]
     if len(winners) > 1:
-        return _describe_shared_place(results, winners)
+        return _describe_shared_win(results, winners)
     value = _describe_value(results, winner)
     rivals = board.order[1:]
     if not rivals:
@@ -106,7 +106,7 @@ def describe_winner(results: TaskResults) -> str:
     return f"{sentence}: {_describe_tests(results, winner.team, rivals)}."
 
 
-def _describe_shared_place(results: TaskResults, winners: Sequence[RankedEntry]) -> str:
+def _describe_shared_win(results: TaskResults, winners: Sequence[RankedEntry]) -> str:
     metric = results.deciding[0]
     title = lower_title(results.board.metrics[metric])
     sentences = [f"{_join([entry.team for entry in winners])} share first place."]
@@ -139,7 +139,7 @@ def _describe_value(results: TaskResults, entry: RankedEntry) -> str:
 
 
 def compute_chance_level(results: TaskResults, metric: str) -> float | None:
-    """Return the expected value of a metric for random answers; return None if the metric has no such value.
+    """Return the expected value of a metric for random answers, or None if the metric has no such value.
 
     The level of a C-index or an AUC is 0.5, and the level of a balanced accuracy is 1 divided by the number of classes
     in the reference. A metric that is a weighted sum of such metrics has the weighted sum of their levels.
@@ -163,7 +163,7 @@ def compute_chance_level(results: TaskResults, metric: str) -> float | None:
 
 
 def _count_classes(results: TaskResults, answer: AnswerProfile) -> int:
-    """Count the classes in the reference, which have a recall; count all classes if no team's file has a recall."""
+    """Count the classes in the reference, which have a recall, or all classes if no team's file has a recall."""
     recalls = [name for name in answer.metrics if name.startswith(RECALL_PREFIX)]
     measured = [
         name for name in recalls if any(results.value(team, answer.prefix + name) is not None for team in results.teams)
@@ -232,7 +232,7 @@ def render_leaderboard(results: TaskResults, colours: Mapping[str, str]) -> str:
         if isinstance(entry, RankedEntry):
             rows.append(table.make_ranked_row(entry))
         else:
-            rows.append(table.make_outside_row(entry, len(columns)))
+            rows.append(table.make_unranked_row(entry, len(columns)))
     rows += [table.make_incomplete_row(team, len(columns)) for team in board.incomplete]
     css_class = "board searched" if table.descriptors else "board"
     return render_table(table.caption, columns, rows, header_column=1, css_class=css_class)
@@ -298,7 +298,7 @@ class _BoardTable:
             cells.append(Cell(f"{rank:g}", rank))
         return Row(cells, {"team": entry.team})
 
-    def make_outside_row(self, entry: OutOfCompetitionEntry, column_count: int) -> Row:
+    def make_unranked_row(self, entry: OutOfCompetitionEntry, column_count: int) -> Row:
         remark = f"({_OUTSIDE}: {entry.reason})" if entry.reason else f"({_OUTSIDE})"
         cells = [Cell("-"), self._make_team_cell(entry.team, remark), *self._make_value_cells(entry)]
         if len(cells) < column_count:

@@ -239,7 +239,7 @@ def draw_without_predictions(request: PictureRequest) -> PatientPicture:
 
 
 def _read_predictions(request: PictureRequest, reference: Volume) -> tuple[dict[str, Volume], list[str]]:
-    """Read each team's mask; return the usable masks, and lines about the other masks."""
+    """Read each team's mask, and return the usable masks and lines about the other masks."""
     predictions: dict[str, Volume] = {}
     notes = []
     for team, path in request.files.predictions.items():
@@ -343,7 +343,7 @@ def colour_pet(suv: Picture) -> npt.NDArray[np.float32]:
 
 
 def _trace_contours(axes: Any, mask: Volume, plane: Plane, colour: str | None, width: float) -> tuple[str, str]:
-    """Trace the outlines of GTVp and GTVn as SVG paths in pixels of the figure; draw them if there is a colour."""
+    """Trace the outlines of GTVp and GTVn as SVG paths in pixels of the figure, and draw them if there is a colour."""
     paths = []
     for label, dashes in LINE_STYLES.items():
         inside = cut_plane(mask, plane, outside=0.0, label=label)

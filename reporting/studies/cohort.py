@@ -156,21 +156,21 @@ def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) 
         table = read_table(path, path.name, edition)
         for problem in table.problems:
             if problem.is_error:
-                place = f"{path.name}, {problem.patient_id}".rstrip(", ")
-                raise HecktorError(place, problem.found, problem.expected)
+                location = f"{path.name}, {problem.patient_id}".rstrip(", ")
+                raise HecktorError(location, problem.found, problem.expected)
         for case in cases:
             if case not in table.rows:
                 continue
-            place = f"{path.name}, {case}"
+            location = f"{path.name}, {case}"
             known = rows.setdefault(case, {})
-            for name, value in _read_row(table.rows[case], edition, place).items():
+            for name, value in _read_row(table.rows[case], edition, location).items():
                 if known.setdefault(name, value) != value:
-                    raise HecktorError(place, f"{name} {value}", f"{known[name]}, as in another table")
+                    raise HecktorError(location, f"{name} {value}", f"{known[name]}, as in another table")
     return rows
 
 
-def _read_row(row: Mapping[str, str], edition: Edition, place: str) -> dict[str, float | str]:
-    """Return the known values of a row; codes, stages, classes and events are texts. `place` is for messages."""
+def _read_row(row: Mapping[str, str], edition: Edition, location: str) -> dict[str, float | str]:
+    """Return the known values of a row; codes, stages, classes and events are texts. `location` is for messages."""
     values: dict[str, float | str] = {}
     for variable in edition.clinical:
         if variable.key not in row:
@@ -178,24 +178,26 @@ def _read_row(row: Mapping[str, str], edition: Edition, place: str) -> dict[str,
         try:
             value = variable.read(row[variable.key])
         except ImpossibleValueError as problem:
-            raise HecktorError(f"{place}: {variable.key}", f"found {row[variable.key]!r:.40}", str(problem)) from None
+            raise HecktorError(
+                f"{location}: {variable.key}", f"found {row[variable.key]!r:.40}", str(problem)
+            ) from None
         if value is not None:
             name = CENTRE if variable.name == CENTRE else variable.key
             values[name] = float(value) if variable.type in ("years", "number") else str(value)
     for algorithm in edition.algorithms:
         for answer in algorithm.head_specs:
-            values |= _read_outcome(row, answer, place)
+            values |= _read_outcome(row, answer, location)
     return values
 
 
-def _read_outcome(row: Mapping[str, str], answer: AnswerSpec, place: str) -> dict[str, float | str]:
+def _read_outcome(row: Mapping[str, str], answer: AnswerSpec, location: str) -> dict[str, float | str]:
     """Return the known values of a target's columns: days as a number, the event and the class as texts."""
     values: dict[str, float | str] = {}
     for role, column in answer.columns.items():
         if column not in row:
             continue
         text = row[column]
-        cell = f"{place}: {column}"
+        cell = f"{location}: {column}"
         if role == "time":
             days = parse_number(text, cell, "a number of days", HecktorError)
             if days is not None:

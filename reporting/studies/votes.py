@@ -142,11 +142,11 @@ def _expand_mask(mask: CompactMask, region: Box) -> Labels:
     """Return the mask in a region that contains all of its foreground."""
     expanded = np.zeros(tuple(part.stop - part.start for part in region), dtype=np.uint8)
     if mask.inside.size:
-        place = tuple(
+        slices = tuple(
             slice(part.start - outer.start, part.stop - outer.start)
             for part, outer in zip(mask.box, region, strict=True)
         )
-        expanded[place] = mask.inside
+        expanded[slices] = mask.inside
     return expanded
 
 

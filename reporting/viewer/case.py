@@ -126,7 +126,7 @@ def build_case(sources: CaseSources) -> Json:
 
 
 def read_scene(sources: CaseSources) -> Scene:
-    """Read a case; a PET or prediction that cannot be used is left out and noted.
+    """Read a case. A PET or prediction that cannot be used is left out and noted.
 
     Raises:
         HecktorError: The CT or the reference cannot be read.
@@ -171,7 +171,7 @@ def _wait_for_pet(future: Future[ShownPet], notes: list[str]) -> ShownPet | None
 
 
 def _read_masks(sources: CaseSources, notes: list[str]) -> list[NamedMask]:
-    """Read the reference and the teams' masks; a mask that cannot be used becomes a note."""
+    """Read the reference and the teams' masks. A mask that cannot be used becomes a note."""
     files = sources.files
     reference = read_labels(files.reference, GroundTruthError)
     if sources.scored is not None:
@@ -210,14 +210,14 @@ def _read_predicted_lesions(
 
 
 def _encode_ct(ct: Volume, grid: Geometry) -> str:
-    """Return the CT's voxels of the grid in HU."""
+    """Encode the CT's voxels of the grid in HU."""
     hu = resample_volume(ct, grid, sitk.sitkNearestNeighbor, AIR_HU)
     np.nan_to_num(hu, copy=False, nan=AIR_HU, posinf=_MAX_HU, neginf=AIR_HU)
     return encode_nifti(np.rint(np.clip(hu, AIR_HU, _MAX_HU)).astype(np.int16), grid)
 
 
 def _encode_pet(pet: ShownPet, grid: Geometry) -> Json:
-    """Return the PET, linearly interpolated, in steps of 0.01 or larger, so that int16 can hold it."""
+    """Encode the PET, linearly interpolated, in steps of 0.01 or larger, so that int16 can hold it."""
     uptake = resample_volume(pet.volume, grid, sitk.sitkLinear, 0.0)
     step = max(float(np.abs(uptake).max(initial=0.0)) / _MAX_PET_STEPS, _MIN_PET_STEP)
     volume = encode_nifti(np.rint(uptake / step).astype(np.int16), grid, step=step)
@@ -225,7 +225,7 @@ def _encode_pet(pet: ShownPet, grid: Geometry) -> Json:
 
 
 def _encode_mask(mask: NamedMask, grid: Geometry) -> Json:
-    """Return a mask; its volume covers only its labels and a margin of one voxel."""
+    """Encode a mask. Its volume covers only its labels and a margin of one voxel."""
     array = resample_for_display(mask.voxels, grid)
     box = foreground_box(array) if array.any() else (slice(1, 2),) * 3
     z, y, x = (
@@ -264,7 +264,7 @@ def _crop_to_lesions(mask: LesionVoxels) -> Volume:
 
 
 def encode_nifti(array: npt.NDArray[Any], geometry: Geometry, *, step: float = 1.0, intent: int = 0) -> str:
-    """Return the file `.nii.gz` of a (z, y, x) array in base 64; a stored 1 means `step`."""
+    """Encode a (z, y, x) array as the file `.nii.gz` in base 64. A stored 1 means `step`."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "volume.nii"
         sitk.WriteImage(to_sitk(Volume(np.ascontiguousarray(array), geometry)), str(path))
@@ -293,23 +293,23 @@ def list_lesions(scene: Scene, rules: MaskRules) -> tuple[list[Json], str, list[
     for mask, lesions in zip(scene.masks, lesions_of_masks, strict=True):
         if len(lesions) > MAX_LESIONS:
             notes.append(f"{mask.name}: the largest {MAX_LESIONS} of {len(lesions)} lesions are listed")
-        for place, lesion in enumerate(lesions[:MAX_LESIONS], start=1):
+        for number, lesion in enumerate(lesions[:MAX_LESIONS], start=1):
             status: Status
             if mask.is_reference:
                 status = {team: "found" if lesion.number in match.dsc else "missed" for team, match in matches.items()}
             else:
                 status = "true" if lesion.number in matches[mask.name].predicted else "false"
-            entries.append(_describe_lesion(mask, place, lesion, status))
+            entries.append(_describe_lesion(mask, number, lesion, status))
     gtvp_ml, gtvn_ml = (
         [lesion.volume_ml for lesion in lesions_of_masks[0] if lesion.label == label] for label in labels.FOREGROUND
     )
     return entries, describe_reference(sum(gtvp_ml), sum(gtvn_ml), len(gtvn_ml)), notes
 
 
-def _describe_lesion(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) -> Json:
+def _describe_lesion(mask: NamedMask, number: int, lesion: ListedLesion, status: Status) -> Json:
     x, y, z = lesion.point_mm
     return {
-        "id": f"{mask.name}-{place}",
+        "id": f"{mask.name}-{number}",
         "label": labels.NAMES[lesion.label],
         "source": mask.name,
         "volume_ml": round(lesion.volume_ml, 4),

@@ -109,7 +109,7 @@ def to_json_value(row: Row, key: str) -> float | str | None:
 
 
 def _round_value(value: float | None) -> float | None:
-    """Round to four decimals, enough for each metric's digits; return None for a value that JSON cannot hold."""
+    """Round to four decimals, enough for each metric's digits. The result is None for a value that JSON cannot hold."""
     return None if value is None or not math.isfinite(value) else round(value, 4)
 
 
@@ -180,7 +180,7 @@ class ViewerCohort:
     notes: tuple[str, ...] = ()
 
     def select_worst(self, count: int) -> ViewerCohort:
-        """Return the cases with the lowest mean of the first metric; without results, the first cases."""
+        """Return the cases with the lowest mean of the first metric or, without results, the first cases."""
         worst = sort_cases(self.listing)[:count]
         entries = [entry for entry in self.listing["cases"] if entry["case"] in worst]
         cases = {entry["case"]: self.cases[entry["case"]] for entry in entries}
@@ -239,7 +239,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
 
 
 def _find_centre(case: str, record: PatientRecord | None) -> str | None:
-    """Return the centre in a case's record, or else in its name; None if it is unknown."""
+    """Return the centre in a case's record or else in its name, or None if it is unknown."""
     return (None if record is None else record.patient.centre) or parse_centre(case) or None
 
 

@@ -26,7 +26,7 @@ Cells = dict[str, dict[AnswerColumn, str]]
 
 
 def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> PatientRecord | None:
-    """Read the patient's record next to the scans; return None if it is absent, as in a release, or unreadable.
+    """Read the patient's record next to the scans, or return None if it is absent, as in a release, or unreadable.
 
     The reason why it cannot be read is added to `notes`.
     """
@@ -83,7 +83,7 @@ def _format_clinical_value(variable: ClinicalVariable, value: ClinicalValue) -> 
 
 
 def _find_word(words: Mapping[str, Any], value: Any) -> str:
-    """Return the first spelling of a value with more than one letter; empty if no spelling is longer."""
+    """Return the first spelling of a value with more than one letter, or an empty text if no spelling is longer."""
     return next((word for word, meaning in words.items() if meaning == value and len(word) > 1), "")
 
 
@@ -159,7 +159,7 @@ def _format_prediction(answer: AnswerSpec, row: Mapping[str, Any]) -> str:
 
 
 def _format_table_reference(answer: AnswerSpec, row: Row) -> str:
-    """Format the reference in the cohort's tables; it is verbatim if it cannot be read, and empty if it is absent."""
+    """Format the reference in the cohort's tables. It is verbatim if it cannot be read, and empty if it is absent."""
     if answer.kind == "class":
         text = row.get(answer.columns.get("class", ""), "")
         try:
