@@ -3,9 +3,10 @@
     .venv/bin/python -m tests.faults.kills --kills 200 --seed 1 --work DIR [--only COMMAND...]
 
 Each kill starts one command in a folder that is empty or holds the result of another run, ends its main process, and
-runs it again. A third of the kills meet `train all` while its networks train. Kill number N depends only on the seed
-and N, and its result is a line of DIR/kills.jsonl, so that an interrupted run continues. The last output is a table of
-kills by command and moment; the exit status is 1 if there was a problem:
+runs it again. A third of the kills meet `train all` while its networks train; a training is killed up to
+MAX_KILLS_OF_A_TRAINING times before it is completed. Kill number N depends only on the seed and N, and its result is a
+line of DIR/kills.jsonl, so that an interrupted run continues. The last output is a table of kills by command and
+moment; the exit status is 1 if there was a problem:
 
     damaged     a file that is neither the file of the killed run nor of the run before, and cannot be read
     mixed       files of both runs in one folder
@@ -13,7 +14,9 @@ kills by command and moment; the exit status is 1 if there was a problem:
     orphan      a process that outlives the command by more than ORPHAN_S seconds
     traceback   SIGTERM ended the command with a traceback
 
-A kill is SIGKILL, SIGTERM, or a limit on memory (RLIMIT_DATA) that the command exceeds somewhere.
+A kill is SIGKILL, SIGTERM, or a limit on memory (RLIMIT_DATA), which has no moment. The column "status 0" counts kills
+after which the command ended well: it had ended before the signal, needs less memory than the limit, or answered in
+spite of the kill, as `predict` and `serve` do.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ RUN_VARIABLE: Final = "HECKTOR_KILLED_RUN"
 KINDS: Final = ("SIGKILL", "SIGTERM", "memory")
 MOMENTS: Final = ("start", "middle", "end", "training")
 TRAIN: Final = "train"
-# A training that was killed this often without an end runs through.
+# After so many kills a training is completed.
 MAX_KILLS_OF_A_TRAINING: Final = 4
 # A limit on memory is between these, uniform in its logarithm.
 MIN_LIMIT_BYTES: Final = 64 << 20
@@ -65,7 +68,8 @@ class Command:
         may_vary: Patterns of files that differ between two runs, such as logs: they only have to be readable.
         answers_early: Whether a killed run may leave other valid answers than a whole run.
         resumes: Whether an earlier run's files are continued, so that no run of other inputs comes before.
-        refuses_output: Whether it refuses to run again where its output is complete.
+        refuses_output: Whether it refuses to run again where its output is complete. Its repetition starts in an empty
+            folder, so it does not show what leftovers in the folder do.
         calls_server: Whether it is a server that is called once.
         tracebacks: Whether a worker of a library may print a traceback at SIGTERM.
     """
@@ -189,8 +193,9 @@ class Kill:
         number: Number of the kill.
         command: Name of the command.
         kind: `SIGKILL`, `SIGTERM` or `memory`.
-        fraction: Moment as a fraction of the time of a whole run, or of the time in which networks train.
-        moment: Part of the run.
+        fraction: Moment as a fraction of the time of a whole run, or of the time in which networks train; for `memory`
+            the limit, from the smallest (0) to the largest (1).
+        moment: Part of the run; `-` for `memory`.
         over_earlier: Whether the folder held the result of another run.
         status: Exit status of the killed process; None before the kill.
         problems: What was wrong afterwards.
@@ -216,8 +221,9 @@ def plan_kill(seed: int, number: int, commands: Sequence[str]) -> Kill:
     turn = number - number // 3 - 1 if TRAIN in commands else number
     command = TRAIN if trains else commands[turn % len(commands)]
     fraction = rng.random()
-    moment = "training" if trains else MOMENTS[min(2, int(3 * fraction))]
-    return Kill(number, command, rng.choice(KINDS[:2] if trains else KINDS), fraction, moment, rng.random() < 0.5)
+    kind = rng.choice(KINDS[:2] if trains else KINDS)
+    moment = "training" if trains else "-" if kind == "memory" else MOMENTS[int(3 * fraction)]
+    return Kill(number, command, kind, fraction, moment, over_earlier=rng.random() < 0.5)
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,8 @@ class Harness:
         # Of these seeds the first two patients are comparable in their follow-up.
         self.new = make_inputs(work / "new", 8)
         self.old = make_inputs(work / "old", 18)
-        self.trained_kills = 0
+        # Kills of the training in the output folder, which is not complete yet.
+        self.training_kills: list[Kill] = []
 
     def find_reference(self, command: Command, inputs: Inputs, name: str) -> Reference:
         """Make a whole run of a command, or read the stored one."""
@@ -312,11 +319,12 @@ class Harness:
         """Do a planned kill, and add what it left."""
         reference = self.find_reference(command, self.new, "new")
         earlier = None if command.resumes else self.find_reference(command, self.old, "old")
-        output = self.work / "runs" / command.name
-        if command.name != TRAIN or self.trained_kills == 0:
+        kill.over_earlier = kill.over_earlier and earlier is not None
+        output = self.find_output(command)
+        if command.name != TRAIN or not self.training_kills:
             shutil.rmtree(output, ignore_errors=True)
             output.mkdir(parents=True)
-        if kill.over_earlier and earlier is not None:
+        if kill.over_earlier:
             shutil.copytree(self.work / "references" / f"{command.name}-old", output, dirs_exist_ok=True)
         stop = plan_stop(kill, reference, output)
         limit = None
@@ -328,7 +336,14 @@ class Harness:
         if "Traceback" in ended.stderr and kill.kind == "SIGTERM" and not command.tracebacks:
             kill.problems.append(f"traceback: {ended.stderr.strip().splitlines()[-1][:120]}")
         kill.problems += self.check_files(command, output, reference, earlier)
-        self.repeat(kill, command, output, reference)
+        if command.name == TRAIN:
+            self.training_kills.append(kill)
+            if kill.status != 0 and len(self.training_kills) < MAX_KILLS_OF_A_TRAINING:
+                return
+        self.repeat(kill, command)
+
+    def find_output(self, command: Command) -> Path:
+        return self.work / "runs" / command.name
 
     def check_files(self, command: Command, output: Path, reference: Reference, earlier: Reference | None) -> list[str]:
         """Return what is wrong with the visible files of a killed run."""
@@ -352,13 +367,11 @@ class Harness:
             problems.append("mixed: files of two runs")
         return problems
 
-    def repeat(self, kill: Kill, command: Command, output: Path, reference: Reference) -> None:
-        """Run the command again and compare; a training is first killed several times."""
+    def repeat(self, kill: Kill, command: Command) -> None:
+        """Run a killed command again and compare its files with those of a whole run; complete a training."""
+        reference, output = self.find_reference(command, self.new, "new"), self.find_output(command)
         if command.name == TRAIN:
-            self.trained_kills += 1
-            if kill.status != 0 and self.trained_kills < MAX_KILLS_OF_A_TRAINING:
-                return
-            self.trained_kills = 0
+            self.training_kills = []
         if command.refuses_output:  # What is there is whole, as was checked.
             shutil.rmtree(output)
             output.mkdir()
@@ -493,9 +506,10 @@ def format_table(kills: Iterable[Kill]) -> str:
         counts = rows.setdefault(kill.command, Counter())
         counts[kill.moment] += 1
         counts[kill.kind] += 1
+        counts["status 0"] += kill.status == 0
         counts["problems"] += bool(kill.problems)
         counts["leftovers"] += bool(kill.leftovers)
-    columns = (*MOMENTS, *KINDS, "problems", "leftovers")
+    columns = (*MOMENTS, *KINDS, "status 0", "problems", "leftovers")
     lines = [f"{'command':<12}" + "".join(f"{column:>11}" for column in columns)]
     totals: Counter[str] = Counter()
     for name, counts in sorted(rows.items()):
@@ -506,13 +520,19 @@ def format_table(kills: Iterable[Kill]) -> str:
 
 
 def read_kills(path: Path) -> dict[int, Kill]:
-    """Read the kills of earlier runs by number; a half-written last line is left out."""
+    """Read the kills of earlier runs by number, the last line of each; a half-written last line is left out."""
     kills = {}
     for line in path.read_text().splitlines() if path.is_file() else ():
         with suppress(ValueError):
             kill = Kill(**json.loads(line))
             kills[kill.number] = kill
     return kills
+
+
+def log_kill(path: Path, kill: Kill) -> None:
+    """Append a kill to the log."""
+    with path.open("a") as log:
+        log.write(json.dumps(asdict(kill)) + "\n")
 
 
 def run_kills(kills: int, seed: int, work: Path, only: Sequence[str]) -> list[Kill]:
@@ -530,11 +550,15 @@ def run_kills(kills: int, seed: int, work: Path, only: Sequence[str]) -> list[Ki
             continue
         harness.kill(kill, commands[kill.command])
         done[number] = kill
-        with path.open("a") as log:
-            log.write(json.dumps(asdict(kill)) + "\n")
+        log_kill(path, kill)
         text = "; ".join(kill.problems) or "nothing wrong"
         where = f"{kill.moment} {kill.fraction:.2f}{' over an earlier run' * kill.over_earlier}"
         print(f"{number}: {kill.command} {kill.kind} {where}, status {kill.status}: {text}", flush=True)
+    if harness.training_kills:
+        kill = harness.training_kills[-1]
+        harness.repeat(kill, commands[TRAIN])
+        log_kill(path, kill)
+        print(f"{kill.number}: {TRAIN} completed: {'; '.join(kill.problems) or 'nothing wrong'}", flush=True)
     return [done[number] for number in range(kills)]
 
 

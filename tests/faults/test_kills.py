@@ -37,10 +37,10 @@ def test_a_third_of_the_kills_meets_a_training() -> None:
 
 def test_table() -> None:
     kills = [Kill(0, "rank", "SIGKILL", 0.1, "start", over_earlier=False, status=-9)]
-    kills += [Kill(1, "rank", "memory", 0.9, "end", over_earlier=True, status=1, problems=["damaged: x"])]
+    kills += [Kill(1, "rank", "memory", 0.9, "-", over_earlier=True, status=0, problems=["damaged: x"])]
     header, row, total = format_table(kills).splitlines()
     assert header.split()[:5] == ["command", "start", "middle", "end", "training"]
-    assert row.split() == ["rank", "1", "0", "1", "0", "1", "0", "1", "1", "0"]
+    assert row.split() == ["rank", "1", "0", "0", "0", "1", "0", "1", "1", "1", "0"]
     assert total.split()[1:] == row.split()[1:]
 
 
