@@ -89,14 +89,14 @@ def add_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, f
     Raises:
         HecktorError: There are tasks with masks, but no task has the volumes of the table.
     """
-    mismatch_of = {
+    mismatch_by_task = {
         task.key: _find_volume_mismatch(task, task.task.mask_spec.name, scans)
         for task in results
         if task.task.mask_spec is not None
     }
-    if mismatch_of and all(mismatch_of.values()):
-        raise HecktorError(SCANS_CSV, *next(iter(mismatch_of.values())))
-    return [task if mismatch_of.get(task.key) else replace(task, scans=scans) for task in results]
+    if mismatch_by_task and all(mismatch_by_task.values()):
+        raise HecktorError(SCANS_CSV, *next(iter(mismatch_by_task.values())))
+    return [task if mismatch_by_task.get(task.key) else replace(task, scans=scans) for task in results]
 
 
 def _find_volume_mismatch(results: TaskResults, mask: str, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:

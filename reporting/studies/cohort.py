@@ -78,9 +78,11 @@ def run_cohort(_: argparse.ArgumentParser, options: argparse.Namespace) -> Study
     if options.table and not table_rows:
         raise HecktorError("--table", "no patient of the splits", f"rows of {format_names(sorted(cases))}")
     stated_centres = {case: str(row.pop(CENTRE)) for case, row in table_rows.items() if CENTRE in row}
-    centre_of = find_centres(cases, stated_centres)
+    centre_by_case = find_centres(cases, stated_centres)
     patients = [
-        CohortPatient(split, centre_of.get(files.case, ""), {**measured[files.case], **table_rows.get(files.case, {})})
+        CohortPatient(
+            split, centre_by_case.get(files.case, ""), {**measured[files.case], **table_rows.get(files.case, {})}
+        )
         for split, split_scans in scans_of_split.items()
         for files in split_scans
     ]
@@ -92,7 +94,7 @@ def run_cohort(_: argparse.ArgumentParser, options: argparse.Namespace) -> Study
         "without_row": without_row,
     }
     note = f"without a row in the tables: {format_names(without_row)}; " if without_row else ""
-    return StudyResult(content, lines, f"{len(cases)} patients, {len(set(centre_of.values()))} centres; {note}")
+    return StudyResult(content, lines, f"{len(cases)} patients, {len(set(centre_by_case.values()))} centres; {note}")
 
 
 def summarise_groups(patients: Sequence[CohortPatient]) -> list[dict[str, Any]]:

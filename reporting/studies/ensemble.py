@@ -56,9 +56,9 @@ def read_values(tables: Mapping[str, Path], answer: AnswerSpec) -> TeamsValues:
 
     A team has no vote on a patient without a usable value, or with two values.
     """
-    patients_of_team = {team: _read_patients(path) for team, path in tables.items()}
-    check_cases_overlap(patients_of_team)
-    cases = sorted({case for patients in patients_of_team.values() for case in patients})
+    patients_by_team = {team: _read_patients(path) for team, path in tables.items()}
+    check_cases_overlap(patients_by_team)
+    cases = sorted({case for patients in patients_by_team.values() for case in patients})
     by_team: dict[str, dict[str, Any]] = {team: {} for team in tables}
     problems = []
     for team, path in tables.items():

@@ -232,7 +232,7 @@ def pair_dsc(label: str, table: RowTable, answers: Sequence[SubmittedAnswer], fa
         answers: Expected DSC of these cases, and possibly of further ones.
         failed_below: A mask failed if its true DSC is lower.
     """
-    answer_of = {answer.case: answer for answer in answers}
+    answer_by_case = {answer.case: answer for answer in answers}
     pairs: list[tuple[float, float]] = []
     without_expected = []
     without_dsc = []
@@ -240,7 +240,7 @@ def pair_dsc(label: str, table: RowTable, answers: Sequence[SubmittedAnswer], fa
     counts = (table.columns[f"{label}.{name}_voxels"] for name in ("intersection", "reference", "predicted"))
     for case, error, *voxels in zip(table.cases, table.errors, *counts, strict=True):
         dsc = score_overlap(Overlap(*voxels), failed=error is not None, rule="skip").dsc
-        answer = answer_of[case]
+        answer = answer_by_case[case]
         if dsc is None:
             without_dsc.append(case)
         elif isinstance(answer.value, float):

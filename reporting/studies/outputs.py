@@ -89,15 +89,15 @@ def find_answer(
     """
     task = select_algorithm(parser, load_edition(options.edition).find_algorithm, options.task)
     name = options.answer
-    answer_of = {answer.name: answer for answer in task.answers if answer.kind in kinds}
-    if not answer_of:
+    answer_by_name = {answer.name: answer for answer in task.answers if answer.kind in kinds}
+    if not answer_by_name:
         raise HecktorError(f"task {task.name}", f"no answer of kind {' or '.join(kinds)}", "a task with one")
-    if name is None and len(answer_of) == 1:
-        return task, next(iter(answer_of.values()))
-    if name not in answer_of:
-        actual = f"found {name}" if name else f"task {task.name} has {len(answer_of)} answers"
-        raise HecktorError("--answer", actual, f"one of {', '.join(answer_of)}")
-    return task, answer_of[name]
+    if name is None and len(answer_by_name) == 1:
+        return task, next(iter(answer_by_name.values()))
+    if name not in answer_by_name:
+        actual = f"found {name}" if name else f"task {task.name} has {len(answer_by_name)} answers"
+        raise HecktorError("--answer", actual, f"one of {', '.join(answer_by_name)}")
+    return task, answer_by_name[name]
 
 
 def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: int, action: str) -> list[Row]:

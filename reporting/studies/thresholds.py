@@ -117,8 +117,8 @@ def _assign_labels(
         return (mask * np.uint8(TARGETS[target][0])).astype(np.uint8)
     numbered, count = label_components(selected, _CONNECTIVITY)
     shared = [np.bincount(numbered[reference == label], minlength=count + 1) for label in labels.FOREGROUND]
-    label_of = np.array(labels.FOREGROUND, np.uint8)[np.argmax(shared, axis=0)]
-    return np.where(mask, label_of[numbered], np.uint8(0)).astype(np.uint8)
+    component_labels = np.array(labels.FOREGROUND, np.uint8)[np.argmax(shared, axis=0)]
+    return np.where(mask, component_labels[numbered], np.uint8(0)).astype(np.uint8)
 
 
 def _find_tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Booleans:

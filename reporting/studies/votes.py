@@ -183,22 +183,22 @@ def find_cases(
         HecktorError: A folder does not exist, or has no case, or no case that another team has.
     """
     references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
-    cases_of_team = {
+    cases_by_team = {
         team: {parse_case(path.name) for path in list_masks(folder).masks}
         for team, folder in teams.items()
         if folder.is_dir()
     }
-    cases = sorted(references or {case for team_cases in cases_of_team.values() for case in team_cases})
-    answers_of_team = {
+    cases = sorted(references or {case for team_cases in cases_by_team.values() for case in team_cases})
+    answers_by_team = {
         team: {answer.case: answer for answer in read_mask_files(folder, cases, ()).answers}
         for team, folder in teams.items()
     }
     if not cases:
         raise HecktorError("no mask in any team's folder, expected <case>.mha or <case>.nii.gz")
-    check_cases_overlap(cases_of_team)
+    check_cases_overlap(cases_by_team)
     return [
         EnsembleCase(
-            case, {team: answers_of_team[team][case] for team in teams}, references.get(case), selections, output
+            case, {team: answers_by_team[team][case] for team in teams}, references.get(case), selections, output
         )
         for case in cases
     ]

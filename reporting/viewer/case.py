@@ -93,13 +93,13 @@ class Scene:
 
         The result is None if all masks are empty.
         """
-        index_of_masks = [
+        mask_indices = [
             to_index(self.ct.geometry, mask.voxels.points_mm) for mask in self.masks if len(mask.voxels.index)
         ]
-        if not index_of_masks:
+        if not mask_indices:
             return None
-        lowest = np.min([index.min(axis=0) for index in index_of_masks], axis=0)
-        highest = np.max([index.max(axis=0) for index in index_of_masks], axis=0)
+        lowest = np.min([index.min(axis=0) for index in mask_indices], axis=0)
+        highest = np.max([index.max(axis=0) for index in mask_indices], axis=0)
         return np.stack([lowest, highest])
 
 

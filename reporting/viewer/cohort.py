@@ -83,12 +83,12 @@ def _group_mask_rows(results: TaskResults) -> dict[str, dict[str, Row]]:
 
 def _build_entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[CaseValue]) -> dict[str, Any]:
     """Return the values of a case by metric and team, and its reference in one line."""
-    row_of = {team: case_rows[case] for team, case_rows in rows.items() if case in case_rows}
+    row_by_team = {team: case_rows[case] for team, case_rows in rows.items() if case in case_rows}
     values: dict[str, dict[str, float | str | None]] = {
-        metric.key: {team: to_json_value(row, metric.key) for team, row in row_of.items()} for metric in metrics
+        metric.key: {team: to_json_value(row, metric.key) for team, row in row_by_team.items()} for metric in metrics
     }
     # Every row of a case has the volumes of its reference.
-    row = next(iter(row_of.values()), None)
+    row = next(iter(row_by_team.values()), None)
     if row is None:
         return {"values": values, "facts": ""}
     gtvp_ml, gtvn_ml = (row[f"{label}_reference_mm3"] / MM3_PER_ML for label in ("gtvp", "gtvn"))
@@ -121,7 +121,7 @@ def describe_reference(gtvp_ml: float, gtvn_ml: float, gtvn_lesions: int) -> str
 def sort_cases(listing: Mapping[str, Any]) -> list[str]:
     """Return the names of the cases by the teams' mean of the first metric, the lowest first.
 
-    Cases without the metric come last. The first metric is a DSC; it has no value for a team that rightly marks
+    Cases without the metric come last. The first metric is a DSC; it has no value for a team that correctly marks
     nothing, which counts as 1.
     """
     key = listing["metrics"][0]["key"] if listing["metrics"] else None
