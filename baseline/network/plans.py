@@ -127,8 +127,9 @@ _NNUNET: Final = NetworkPlan(
 )
 # Number of digits of a sha256 in messages.
 _SHOWN_DIGITS: Final = 12
-# Options that the command line cannot set: they follow the preset.
-_OF_PRESET: Final = ("network", "optimiser", "validation_iterations", "batch_dice", "pet_scale")
+# Options that the command line cannot set. In messages the preset's name stands for those that no preset has changed.
+_OF_PRESET: Final = ("network", "optimiser", "validation_iterations")
+_CHANGED_IN_PRESETS: Final = ("batch_dice", "pet_scale")
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,
@@ -138,8 +139,14 @@ PRESETS: Final = {
 
 
 def load_plan(work: WorkFolders) -> StoredPlan:
-    """Load the plan in `plan.json` with its key; raise `HecktorError` if there is no plan."""
-    return parse_document(work.read(work.plan_json), StoredPlan, work.plan_json.name, error=HecktorError)
+    """Load the plan in `plan.json` with its key; raise `HecktorError` if there is no plan.
+
+    A plan without `pet_scale` was made before this option, when nnU-Net's scale of each image was the only one.
+    """
+    content = work.read(work.plan_json)
+    if isinstance(content, dict) and isinstance(content.get("plan"), dict):
+        content = {**content, "plan": {"pet_scale": "image", **content["plan"]}}
+    return parse_document(content, StoredPlan, work.plan_json.name, error=HecktorError)
 
 
 def read_plan(work: WorkFolders) -> NetworkPlan:
@@ -164,7 +171,10 @@ def _list_options(plan: NetworkPlan) -> dict[str, str]:
     values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
     weights = values.pop("starting_weights_digest")
     values["starting_weights"] = "none" if weights is None else weights[:_SHOWN_DIGITS]
-    return {"--preset": plan.preset} | {
-        f"--{name.replace('_', '-')}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    texts = {
+        name if name in _CHANGED_IN_PRESETS else f"--{name.replace('_', '-')}": (
+            " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        )
         for name, value in values.items()
     }
+    return {"--preset": plan.preset, **texts}

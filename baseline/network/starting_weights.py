@@ -14,9 +14,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from algorithm.network.networks import own_tensors
-from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.package import ModelPackage, is_custom, load_package
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.network.plans import PARTS, NetworkPlan, Stem
+from contract import labels
 from contract.archives import SUFFIX, unpack
 from contract.errors import HecktorError, InputError
 
@@ -40,7 +41,8 @@ def load_starting_weights(network: nn.Module, plan: NetworkPlan, fold: int, outp
         output_layers: Part of the names of output layers, the heads.
 
     Raises:
-        HecktorError: The file cannot be read as data, or a layer of the parts is missing or has another shape.
+        HecktorError: The file cannot be read as data, a layer of the parts is missing or has another shape, or a
+            package's networks are custom networks or have another order of channels or labels.
     """
     from torch._dynamo import OptimizedModule  # takes seconds
 
@@ -51,7 +53,7 @@ def load_starting_weights(network: nn.Module, plan: NetworkPlan, fold: int, outp
     part_of = {name: find_part(name, output_layers) for name in own}
     wanted = {name: tensor for name, tensor in own.items() if part_of[name] in plan.starting_parts}
     stem = next(iter(own))
-    with _load_candidates(path) as candidates:
+    with _load_candidates(path, plan) as candidates:
         adapted = [adapt_stem(weights, stem, own[stem], plan.starting_stem) for weights in candidates]
         mismatches = [_find_mismatch(wanted, weights) for weights in adapted]
         fitting = [number for number, mismatch in enumerate(mismatches) if mismatch is None]
@@ -123,7 +125,7 @@ def rename_nnssl(checkpoint: Checkpoint) -> Weights:
 
 
 @contextmanager
-def _load_candidates(path: Path) -> Iterator[list[Weights]]:
+def _load_candidates(path: Path, plan: NetworkPlan) -> Iterator[list[Weights]]:
     """Load the weights of a checkpoint, or of each network of a package."""
     if path.is_file() and not path.name.endswith(SUFFIX):
         yield [rename_nnssl(read_checkpoint(path))]
@@ -136,22 +138,33 @@ def _load_candidates(path: Path) -> Iterator[list[Weights]]:
             root = Path(scratch) / "package"
             unpack(path, root)
         package = load_package(root)
-        _check_channel_order(package, path.name)
+        for fold in range(len(package.fold_files)):
+            _check_network(package, fold, path.name, plan)
         yield [load_file(str(file)) for file in package.fold_files]
 
 
-def _check_channel_order(package: ModelPackage, name: str) -> None:
-    """Check that the networks see the channels in the edition's order, as the networks of a training do.
+def _check_network(package: ModelPackage, fold: int, name: str, plan: NetworkPlan) -> None:
+    """Check that the weights of one network in a package mean the same in a training with the plan.
 
     Raises:
-        HecktorError: A network sees them in another order; its first layer would see the PET as CT.
+        HecktorError: The network is a custom network. It sees the channels in another order, or it sees only the PET
+            and its first layer would see the CT. Its heads are wanted and have the labels in another order.
     """
-    for fold in range(len(package.fold_files)):
-        sources = [package.channel_sources[number] for number in package.channel_order_of(fold)]
-        if sources != sorted(sources):
-            channels = ", ".join(package.manifest.channels[source] for source in sources)
-            expected = f"channels in the order {', '.join(package.manifest.channels)}"
-            raise HecktorError("--starting-weights", f"{name}: a network that sees {channels}", expected)
+    if is_custom(package.configuration_of(fold)):
+        raise HecktorError("--starting-weights", f"{name}: a custom network", "networks of nnU-Net or SegResNet")
+    sources = [package.channel_sources[number] for number in package.channel_order_of(fold)]
+    if sources != sorted(sources):
+        channels = ", ".join(package.manifest.channels[source] for source in sources)
+        expected = f"channels in the order {', '.join(package.manifest.channels)}"
+        raise HecktorError("--starting-weights", f"{name}: a network that sees {channels}", expected)
+    if plan.starting_stem == "zero" and plan.channels == "both" and package.sees_pet_alone(fold):
+        expected = "--starting-stem repeat: zero gives its first layer to the CT"
+        raise HecktorError("--starting-stem", f"zero for {name}, a network that sees only the PET", expected)
+    outputs = package.label_order_of(fold)
+    if "heads" in plan.starting_parts and outputs != tuple(labels.NAMES):
+        order = ", ".join(labels.NAMES[outputs.index(number)] for number in range(len(outputs)))
+        expected = f"--starting-parts encoder decoder, or labels in the order {', '.join(labels.NAMES.values())}"
+        raise HecktorError("--starting-parts", f"heads of {name}, whose labels are {order}", expected)
 
 
 def _find_mismatch(own: Weights, weights: Weights) -> str | None:

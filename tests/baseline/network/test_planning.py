@@ -69,7 +69,7 @@ def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
     plan_networks(work, PLAN, 1)
     write_text(work.fold(0) / "checkpoint_latest.pth", "network")
     found = (
-        r"trained with --preset short, now nnunet, --memory-gb 0\.3, now 8\.0, --base-features 16, now 32 and 5 more"
+        r"trained with --preset short, now nnunet, --memory-gb 0\.3, now 8\.0, --base-features 16, now 32 and 6 more"
     )
     with pytest.raises(HecktorError, match=found):
         plan_networks(work, PRESETS["nnunet"], 1)

@@ -16,7 +16,7 @@ from algorithm.network.backbones import BACKBONES, build_untrained_network
 from baseline.cli import make_parser
 from baseline.network.patches import set_environment
 from baseline.network.planning import digest_contents, write_plans
-from baseline.network.plans import PRESETS, NetworkPlan, read_plan, store_plan
+from baseline.network.plans import PRESETS, NetworkPlan, describe_differences, read_plan, store_plan
 from baseline.steps import make_plan, make_prepare_options
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError, InputError
@@ -182,6 +182,20 @@ def test_a_plan_is_stored_whole(tmp_path: Path, plan: NetworkPlan) -> None:
     store_plan(work, "any", plan)
     assert read_plan(work) == plan
     assert json.loads(work.plan_json.read_text())["plan"].keys() == dict(plan).keys()
+
+
+def test_an_older_plan_has_the_scale_of_each_image(tmp_path: Path) -> None:
+    """A plan from before `pet_scale` was made by nnU-Net's planner, which normalises the PET image by image."""
+    work = WorkFolders(tmp_path)
+    options = {name: value for name, value in PRESETS["short"].model_dump(mode="json").items() if name != "pet_scale"}
+    write_json(work.plan_json, {"key": "a", "plan": options})
+    older = read_plan(work)
+    assert older == NetworkPlan(pet_scale="image")
+    assert older.to_record()["pet_scale"] == "image"
+    assert describe_differences(older, NetworkPlan()) == "pet_scale image, now fixed"
+    assert describe_differences(PRESETS["nnunet"].with_options(batch_dice=None), PRESETS["nnunet"]) == (
+        "batch_dice None, now True"
+    )
 
 
 @pytest.mark.parametrize(

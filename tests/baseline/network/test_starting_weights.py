@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from algorithm.network.backbones import build_untrained_network
+from algorithm.network.networks import own_tensors
 from baseline.network.plans import NetworkPlan
 from baseline.network.starting_weights import adapt_stem, find_part, load_starting_weights
 from contract.errors import HecktorError
-from tests.conftest import tiny_plans
+from contract.io.files import write_json
+from tests.conftest import tiny_plans, write_manifest
 
 STEM = "encoder.stem.convs.0.conv.weight"
 
@@ -100,6 +103,55 @@ def test_heads_are_taken_where_asked(tmp_path: Path) -> None:
     assert "random" not in summary
     with pytest.raises(HecktorError, match=r"seg_layers\.0\.weight of shape \(2, "):
         load(write(tmp_path / "b.pth", build(2, seed=0, classes=2).state_dict()), starting_parts=parts)
+
+
+def write_package(root: Path, source: torch.nn.Module, **changes: Any) -> Path:
+    """A package of one network whose configuration has these changes."""
+    plans = tiny_plans()
+    plans["configurations"]["3d_fullres"] |= changes
+    write_json(root / "plans.json", plans)
+    save_file(dict(own_tensors(source)), str(root / "fold_0.safetensors"))
+    write_manifest(root)
+    return root
+
+
+PET_ONLY = {"channels": [1], "normalization_schemes": ["ZScoreNormalization"]}
+
+
+def test_heads_of_other_labels_are_refused(tmp_path: Path) -> None:
+    """The network's output 1 is GTVn. Without its heads the order of its labels does not matter."""
+    source = build(2, seed=0)
+    path = write_package(tmp_path / "model", source, labels=[0, 2, 1])
+    network, _ = load(path)
+    assert torch.equal(network.state_dict()[STEM], source.state_dict()[STEM])
+    found = "heads of model, whose labels are background, GTVn, GTVp, expected --starting-parts encoder decoder, or"
+    with pytest.raises(HecktorError, match=rf"^--starting-parts: {found} labels in the order background, GTVp, GTVn$"):
+        load(path, starting_parts=("encoder", "decoder", "heads"))
+
+
+def test_filters_of_the_pet_are_not_given_to_the_ct(tmp_path: Path) -> None:
+    """Both images may share them, and a training on the PET uses them as they are."""
+    source = build(1, seed=0)
+    path = write_package(tmp_path / "model", source, **PET_ONLY)
+    with pytest.raises(HecktorError, match=r"^--starting-stem: zero for model, a network that sees only the PET, exp"):
+        load(path, starting_stem="zero")
+    network, _ = load(path)
+    assert torch.equal(network.state_dict()[STEM], source.state_dict()[STEM].repeat(1, 2, 1, 1, 1) / 2)
+    network = build(1, seed=1)
+    plan = NetworkPlan(starting_weights=str(path), starting_stem="zero", channels="PET")
+    load_starting_weights(network, plan, 0, "seg_layers")
+    assert torch.equal(network.state_dict()[STEM], source.state_dict()[STEM])
+
+
+def test_custom_networks_give_no_starting_weights(tmp_path: Path) -> None:
+    """Their weights are files in any format, in a folder."""
+    architecture = {"hook": "my_model", "labels": [0, 1, 2], "returns": "logits", "half_precision": False}
+    path = write_package(tmp_path / "model", build(2, seed=0), architecture=architecture)
+    (path / "networks" / "0").mkdir(parents=True)
+    (path / "fold_0.safetensors").rename(path / "networks" / "0" / "weights.bin")
+    write_manifest(path, folds=["networks/0"], code={"my_model": "0" * 64})
+    with pytest.raises(HecktorError, match=r"^--starting-weights: model: a custom network, expected networks of nnU-N"):
+        load(path)
 
 
 @pytest.mark.parametrize(
