@@ -40,7 +40,9 @@ from contract.io.files import (
     suggest_folder,
 )
 
+# Version 2 says that a network has the labels in another order, which algorithms that read only version 1 would ignore.
 FORMAT_VERSION: Final = 1
+REORDERED_FORMAT_VERSION: Final = 2
 MANIFEST: Final = "manifest.json"
 # Keys of the manifest that hold sentences.
 _SENTENCES: Final = frozenset({"purpose", "intended_use", "training_data", "licence", "own_edition"})
@@ -150,7 +152,7 @@ class Manifest(Document):
     """The manifest of a model package.
 
     Attributes:
-        format_version: Version of the package format.
+        format_version: Version of the package format; 2 if a network has the labels in another order.
         name: Name of the package.
         purpose: Purpose for which the package may be used.
         intended_use: Tasks and users.
@@ -179,7 +181,7 @@ class Manifest(Document):
         files: Checksum and size of every other file.
     """
 
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
     name: Text
     purpose: Text
     intended_use: str | None = None
@@ -381,8 +383,9 @@ def read_manifest(root: Path) -> Manifest:
     if isinstance(content, dict):
         version = content.get("format_version", FORMAT_VERSION)
         # Checked before the keys, which may differ in another version.
-        if version != FORMAT_VERSION:
-            raise ModelPackageError(MANIFEST, f"format version {version!r}", f"{FORMAT_VERSION}")
+        if version not in (FORMAT_VERSION, REORDERED_FORMAT_VERSION):
+            expected = f"{FORMAT_VERSION} or {REORDERED_FORMAT_VERSION}"
+            raise ModelPackageError(MANIFEST, f"format version {version!r}", expected)
         _check_names(content)
     return parse_document(content, Manifest, MANIFEST, error=ModelPackageError)
 

@@ -30,6 +30,7 @@ from algorithm.network.package import (
     CARD,
     CHANNEL_NUMBERS,
     INTENSITIES,
+    LABEL_NUMBERS,
     PLANS,
     TRANSPOSE,
     ModelPackage,
@@ -44,8 +45,15 @@ from contract import labels
 from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, make_write_error
-from contract.io.files import atomic_path, replace_path, write_json, write_text
-from contract.packages import CHANNELS, FORMAT_VERSION, HEADS_FOLDER, MANIFEST, make_file_entry
+from contract.io.files import atomic_path, read_json, replace_path, write_json, write_text
+from contract.packages import (
+    CHANNELS,
+    FORMAT_VERSION,
+    HEADS_FOLDER,
+    MANIFEST,
+    REORDERED_FORMAT_VERSION,
+    make_file_entry,
+)
 
 # Keys of nnU-Net's plans that inference reads; others describe the machine that planned.
 _PLAN_KEYS: Final = ("plans_name", INTENSITIES, "label_manager")
@@ -206,8 +214,10 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
         write_text(folder / CARD, contents.card)
     code = {**contents.description.get("code", {}), **networks.pop("code", {})}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
+    configurations = read_json(folder / PLANS)["configurations"].values()
+    is_reordered = any(LABEL_NUMBERS in configuration for configuration in configurations)
     manifest = {
-        "format_version": FORMAT_VERSION,
+        "format_version": REORDERED_FORMAT_VERSION if is_reordered else FORMAT_VERSION,
         **contents.description,
         **({"code": code} if code else {}),
         "channels": channels,

@@ -120,7 +120,7 @@ def test_verified_files(package: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2, "new": 1}, "manifest.json: format version 2, expected 1"),
+        ({"format_version": 3, "new": 1}, "manifest.json: format version 3, expected 1 or 2"),
         ({"files": None}, "manifest.json.files: found nothing, expected this key"),
         ({"spacing": 1}, "manifest.json.spacing: found 1, expected no such key"),
         ({"configuration": []}, "manifest.json.configuration: found [], expected a text"),

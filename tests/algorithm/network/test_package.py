@@ -87,7 +87,7 @@ def test_a_file_that_is_not_what_the_manifest_says(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "format version 2"),
+        ({"format_version": 3}, "format version 3"),
         ({"format_version": "1"}, "format version '1'"),
         ({"channels": ["PET", "CT"]}, r"channels: found \['PET', 'CT'\]"),
         ({"labels": {"0": "background", "1": "GTVn", "2": "GTVp"}}, "labels: found"),

@@ -100,6 +100,8 @@ def test_normalisation_follows_the_channels(options: tuple[str, ...], results: P
     assert model.channel_sources == ((1, 0) if CHANNELS[0] in options else (0, 1))
     assert model.label_order_of(0) == ((0, 2, 1) if LABELS[0] in options else (0, 1, 2))
     manifest = read_json(tmp_path / "model" / "manifest.json")
+    # An algorithm that reads only version 1 would exchange GTVp and GTVn.
+    assert manifest["format_version"] == (2 if LABELS[0] in options else 1)
     assert manifest["channels"] == ["CT", "PET"]
     assert manifest["labels"] == {"0": "background", "1": "GTVp", "2": "GTVn"}
     record = manifest["training"]
