@@ -75,12 +75,16 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
         is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
         if not isinstance(key, str) or not is_plain or tensor.is_nested:
             raise ModelPackageError(name, f"{str(key)[:_MAX_REASON]} is not a plain tensor", "dense weights by name")
+    adaptation = content.get("nnssl_adaptation_plan") or {}
+    if not isinstance(adaptation, Mapping):
+        expected = "an object, as in a checkpoint of nnssl"
+        raise ModelPackageError(name, f"nnssl_adaptation_plan {str(adaptation)[:_MAX_REASON]}", expected)
     arguments = content.get("init_args", {})
     axes = content.get("inference_allowed_mirroring_axes")
     try:
         plans, dataset = (_convert_to_json(dict(arguments.get(key, {}))) for key in ("plans", "dataset_json"))
         configuration, trainer = str(arguments.get("configuration", "")), str(content.get("trainer_name", ""))
-        log, adaptation = dict(content.get("logging", {})), dict(content.get("nnssl_adaptation_plan", {}))
+        log = dict(content.get("logging", {}))
         mirror_axes = _check_mirror_axes(axes)
         return Checkpoint(name, weights, configuration, trainer, mirror_axes, plans, dataset, log, adaptation)
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):

@@ -181,7 +181,7 @@ def content(**more: Any) -> dict[str, Any]:
 
 def saved(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "fold_0" / "checkpoint_final.pth"
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     torch.save(value, path)
     return path
 
@@ -225,6 +225,13 @@ def test_a_trusted_checkpoint_of_a_module_that_is_not_there(tmp_path: Path, monk
 def test_mirror_axes_that_are_none(tmp_path: Path, axes: object) -> None:
     with pytest.raises(ModelPackageError, match=r"mirror axes .* expected a checkpoint of nnU-Net v2"):
         read_checkpoint(saved(tmp_path, content(inference_allowed_mirroring_axes=axes)))
+
+
+def test_adaptation_plans_of_nnssl(tmp_path: Path) -> None:
+    """A checkpoint may name the plan without holding one."""
+    assert read_checkpoint(saved(tmp_path / "a", content(nnssl_adaptation_plan=None))).adaptation == {}
+    with pytest.raises(ModelPackageError, match=r"checkpoint_final\.pth: nnssl_adaptation_plan \[1\], expected an obj"):
+        read_checkpoint(saved(tmp_path / "b", content(nnssl_adaptation_plan=[1])))
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
