@@ -187,14 +187,18 @@ def _describe_training(work: WorkFolders) -> str:
 
 
 def _describe_pet_scale(work: WorkFolders, plans: Record) -> str:
-    """Describe the normalisation of the PET in nnU-Net's plans; empty for networks of MR and custom networks."""
+    """Describe the normalisation of the PET in nnU-Net's plans.
+
+    Empty for networks of MR, custom networks and networks that do not see both CT and PET.
+    """
     configuration = plans["configurations"].get(CONFIGURATION, {})
     schemes = configuration.get("normalization_schemes", ())
-    if read_cases(work)[0].channels != CHANNELS or len(schemes) != len(CHANNELS):
+    sources = configuration.get(CHANNEL_NUMBERS, list(range(len(CHANNELS))))
+    if read_cases(work)[0].channels != CHANNELS or len(schemes) != len(CHANNELS) or PET not in sources:
         return ""
-    number = configuration.get(CHANNEL_NUMBERS, list(range(len(CHANNELS)))).index(PET)
+    number = sources.index(PET)
     if schemes[number] == "CTNormalization":
-        statistics = plans[INTENSITIES][str(number)]
+        statistics = configuration.get(INTENSITIES, plans[INTENSITIES])[str(number)]
         low, high = (statistics[f"percentile_{name}"] for name in ("00_5", "99_5"))
         clipped = f"clipped to SUV {low:.2f} to {high:.2f}, " if high < UNREACHED_SUV else ""
         scale = f"minus {statistics['mean']:.2f}, divided by {statistics['std']:.2f}"

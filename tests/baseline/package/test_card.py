@@ -159,6 +159,25 @@ def test_the_scale_of_the_pet(work: WorkFolders, scheme: str, limits: tuple[floa
     assert f"The networks see the PET {sentence}" in model_card(work, DESCRIPTION)
 
 
+def test_the_scale_of_the_pet_is_that_of_the_configuration(work: WorkFolders) -> None:
+    """Its own intensities replace those of the plans; of a network that sees the CT twice there is no PET."""
+    limits = {"percentile_00_5": -1e6, "percentile_99_5": 1e6}
+    plans: dict[str, Any] = {
+        "foreground_intensity_properties_per_channel": {"1": {"mean": 6.5, "std": 4.25, **limits}},
+        "configurations": {
+            "3d_fullres": {
+                "normalization_schemes": ["CTNormalization"] * 2,
+                "foreground_intensity_properties_per_channel": {"1": {"mean": 3.0, "std": 2.0, **limits}},
+            }
+        },
+    }
+    write_json(work.plans, plans)
+    assert "SUV, minus 3.00, divided by 2.00, as in" in model_card(work, DESCRIPTION)
+    plans["configurations"]["3d_fullres"]["channels"] = [0, 0]
+    write_json(work.plans, plans)
+    assert "The networks see the PET" not in model_card(work, DESCRIPTION)
+
+
 def test_figures_with_their_intervals(work: WorkFolders) -> None:
     write_report(work, rfs_nested=0.71)
     text = model_card(work, DESCRIPTION)
