@@ -10,7 +10,7 @@ from pydantic import Field, field_serializer
 
 from baseline.cache import load_cached
 from baseline.work import WorkFolders
-from contract.documents import Document, parse_document, read_document
+from contract.documents import Document, parse_document
 from contract.editions import Edition
 from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json
@@ -83,7 +83,16 @@ class PostprocessingRecord(Document):
 
 def read_record(path: Path) -> PostprocessingRecord:
     """Read `postprocessing.json`; raise `ModelPackageError` for rules that the algorithm cannot apply."""
-    return read_document(path, PostprocessingRecord, error=ModelPackageError)
+    return _parse_record(read_json(path, error=ModelPackageError), path.name)
+
+
+def _parse_record(content: object, name: str) -> PostprocessingRecord:
+    """Parse the content of `postprocessing.json`; raise `ModelPackageError` if it cannot be used."""
+    version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
+    if version != FORMAT_VERSION:
+        expected = f"{FORMAT_VERSION}; run `hecktor train postprocess` again"
+        raise ModelPackageError(f"{name}.format_version", f"found {version!r}", expected)
+    return parse_document(content, PostprocessingRecord, name, error=ModelPackageError)
 
 
 def load_current_record(work: WorkFolders) -> PostprocessingRecord | None:
@@ -136,7 +145,7 @@ def pack_rules(file: Path | None, heads: Path | None, edition: Edition) -> tuple
     content = read_json(file, error=ModelPackageError)
     if not isinstance(content, dict) or "rules" not in content:
         return parse_document(content, PostprocessingRules, file.name, error=ModelPackageError).as_json(), []
-    record = parse_document(content, PostprocessingRecord, file.name, error=ModelPackageError)
+    record = _parse_record(content, file.name)
     if record.edition != edition.name:
         raise ModelPackageError(file.name, f"found edition {record.edition!r}", repr(edition.name))
     rules = record.rules.as_json()
@@ -153,7 +162,7 @@ def format_change(gain: GainInterval) -> str:
 def summarise_postprocessing(work: WorkFolders) -> str:
     """Summarise each rule, and the gain of the score with its interval, for the console."""
     path = work.postprocessing_json
-    record = parse_document(work.read(path), PostprocessingRecord, path.name, error=ModelPackageError)
+    record = _parse_record(work.read(path), path.name)
     if record.why_not:
         return f"no postprocessing rules: {record.why_not}"
     lines = ["postprocessing rules, for the package:"]

@@ -27,6 +27,14 @@ def test_a_file_without_rules_is_noted_with_its_reason(tmp_path: Path) -> None:
     assert pack_rules(file, None, EDITION) == (RULES, [])
 
 
+def test_a_file_of_an_older_format_is_refused_with_the_step_to_run(tmp_path: Path) -> None:
+    file = tmp_path / "postprocessing.json"
+    write_json(file, record_json(RULES, format_version=5))
+    message = r"^postprocessing\.json\.format_version: found 5, expected 6; run `hecktor train postprocess` again$"
+    with pytest.raises(ModelPackageError, match=message):
+        pack_rules(file, None, EDITION)
+
+
 def test_rules_of_another_edition_are_refused(tmp_path: Path) -> None:
     """Each edition's rules are found with its own score."""
     write_json(tmp_path / "postprocessing.json", record_json(RULES, edition="hecktor2026"))
