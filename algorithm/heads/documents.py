@@ -191,7 +191,7 @@ class ForestHead(_Head):
     trees: Annotated[tuple[Tree, ...], Field(min_length=1, max_length=MAX_TREES)]
 
     @model_validator(mode="after")
-    def _splits_its_inputs(self) -> Self:
+    def _check_inputs(self) -> Self:
         highest = max(max(tree.features) for tree in self.trees)
         if highest >= len(self.inputs):
             raise ValueError(f"numbers of the {len(self.inputs)} inputs in the trees, not {highest}")

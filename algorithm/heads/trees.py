@@ -33,7 +33,7 @@ class Tree(Document):
     numbers: tuple[Number, ...]
 
     @model_validator(mode="after")
-    def _is_complete(self) -> Self:
+    def _check_nodes(self) -> Self:
         if len(self.numbers) != len(self.features):
             raise ValueError(f"as many numbers ({len(self.numbers)}) as features ({len(self.features)})")
         open_branches = 1
