@@ -95,7 +95,7 @@ def find_operating_point(positive: Flags, scores: Floats, rng: np.random.Generat
 
 
 def find_balanced_point(positive: Flags, scores: Floats, default: float) -> float:
-    """Find the score at which a class has the probability that it has among the training patients.
+    """Find the score at which a class has the probability that it has among the training patients, smoothed as Platt's.
 
     If both classes were equally frequent, its probability there would be 0.5. The point lies within the scores;
     `default` stands in for scores that do not rise with the class.
@@ -103,7 +103,8 @@ def find_balanced_point(positive: Flags, scores: Floats, default: float) -> floa
     calibration = fit_platt(positive, scores)
     if calibration.slope <= MIN_SLOPE:
         return default
-    prevalence = np.log(positive.sum() / (~positive).sum())
+    share = smooth_targets(positive).mean()
+    prevalence = np.log(share / (1 - share))
     return float(np.clip((prevalence - calibration.offset) / calibration.slope, scores.min(), scores.max()))
 
 
@@ -152,7 +153,7 @@ def fit_platt(positive: Flags, scores: Floats) -> Calibration:
     from scipy.optimize import minimize
 
     count, rest = int(positive.sum()), int((~positive).sum())
-    target = np.where(positive, (count + 1) / (count + 2), 1 / (rest + 2))
+    target = smooth_targets(positive)
 
     def loss(parameters: Floats) -> float:
         logit = parameters[0] * scores + parameters[1]
@@ -161,3 +162,9 @@ def fit_platt(positive: Flags, scores: Floats) -> Calibration:
     start = np.array([1.0, np.log((count + 1) / (rest + 1))])
     fit = minimize(loss, start, method="L-BFGS-B", bounds=[(MIN_SLOPE, None), (None, None)])
     return Calibration(slope=float(fit.x[0]), offset=float(fit.x[1]))
+
+
+def smooth_targets(positive: Flags) -> Floats:
+    """Compute the probabilities to which Platt's calibration is fitted, slightly below 1 and above 0."""
+    count, rest = int(positive.sum()), int((~positive).sum())
+    return np.where(positive, (count + 1) / (count + 2), 1 / (rest + 2))

@@ -8,12 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from algorithm.heads.documents import NEVER, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, mark_possible_classes
 from baseline.heads.cross_validation import cross_validate_targets
 from baseline.heads.fitting import fit_target
-from baseline.heads.models.classes import compute_class_trends, fit_logistic, fit_multinomial, predict_classes
+from baseline.heads.models.classes import (
+    compute_class_trends,
+    find_balanced_point,
+    fit_logistic,
+    fit_multinomial,
+    predict_classes,
+)
 from baseline.heads.models.kinds import with_families
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import make_targets
@@ -189,6 +196,18 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
     assert fitted.fallback == "N0"
     assert isinstance(fitted.head, LinearHead)
     assert fitted.head.intercepts[0] == NEVER
+
+
+def test_scores_with_little_skill_are_balanced_near_their_mean() -> None:
+    """Normal scores of 580 positive and 8 negative patients, a tenth of a standard deviation apart.
+
+    Where the slope is small the logistic function is nearly a line, and the mean probability is the mean of Platt's
+    smoothed targets, so that both classes are equally likely near the mean score."""
+    quantiles = stats.norm.ppf((np.arange(580) + 0.5) / 580)
+    negative = stats.norm.ppf((np.arange(8) + 0.5) / 8) - 0.1
+    scores = np.concatenate([quantiles, negative])
+    point = find_balanced_point(np.arange(588) < 580, scores, default=99.0)
+    assert point == pytest.approx(scores.mean(), abs=0.1)
 
 
 @pytest.mark.parametrize("patients", [4, 40])
