@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.documents import CustomHead, EnsembleHead, ForestHead, Head
+from algorithm.heads.documents import CustomHead, EnsembleHead, ForestHead, Head, LinearHead
 from baseline.cache import map_items
 from baseline.heads.cohort import (
     Flags,
@@ -293,6 +293,14 @@ def _make_fold_record(
         coefficients=compute_coefficients(fold.head),
         **fields,
     )
+
+
+def compute_linear_share(head: Head) -> float:
+    """Compute the share of the linear models in the weight of a head: 1 for a linear head, 0 for a forest."""
+    if not isinstance(head, EnsembleHead):
+        return float(isinstance(head, LinearHead))
+    linear = sum(expert.weight for expert in head.experts if isinstance(expert.head, LinearHead))
+    return linear / sum(expert.weight for expert in head.experts)
 
 
 def compute_coefficients(head: Head) -> dict[str, float]:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
-from baseline.heads.cross_validation import compute_coefficients, cross_validate_targets
+from baseline.heads.cross_validation import compute_coefficients, compute_linear_share, cross_validate_targets
 from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import fit_logistic, fit_multinomial, predict_classes
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
@@ -109,8 +109,13 @@ class FittedTable:
         lines = [f"{self.rows} rows, {counted}, {len(self.features)} features"]
         lines.append(metrics_summary({name: self.fitted}, self.cross_validation, [self.target]))
         ratio = "change from class to class" if head.classes else "hazard ratio" if is_risk else "odds ratio"
-        weights = self.coefficients() if head.classes else np.exp(self.coefficients())
-        lines.append(f"{ratio} per SD: {', '.join(f'{key} {value:z.2f}' for key, value in weights.items())}")
+        share = compute_linear_share(head)
+        if share > 0:
+            weights = self.coefficients() if head.classes else np.exp(self.coefficients())
+            part = f" (linear part of the head, {share:.0%} of the weight)" if share < 1 else ""
+            lines.append(f"{ratio} per SD{part}: {', '.join(f'{key} {value:z.2f}' for key, value in weights.items())}")
+        else:
+            lines.append(f"no {ratio} of a feature: the head has no linear part")
         if is_risk:
             lines.append("times do not transfer to other centres; the order of patients does")
         return "\n".join(lines)

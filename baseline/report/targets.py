@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from algorithm.heads.documents import Head
 from baseline.heads.cohort import Outcomes
+from baseline.heads.cross_validation import compute_linear_share
 from baseline.heads.fitting import HeadRecord
 from baseline.heads.models.kinds import Target, describe_direction
 from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, describe_left_out
@@ -97,7 +99,8 @@ def format_target(
         costs, figures = _format_reference_masks(target, record, on_references, bootstraps, seed)
         parts, plain = [*parts, *costs], plain | figures
     weights = [fold.coefficients for fold in record.nested.folds]
-    parts += _format_coefficients(target, collect_coefficients(None if shipped is None else shipped.head, weights))
+    head = None if shipped is None else shipped.head
+    parts += _format_coefficients(target, collect_coefficients(head, weights), head)
     return text + page.format_grid(parts), plain
 
 
@@ -168,7 +171,8 @@ def _format_reference_masks(
     return [listing], {"reference_masks": values}
 
 
-def _format_coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
+def _format_coefficients(target: Target, weights: Sequence[Coefficient], head: Head | None) -> list[str]:
+    """Format the weights of the features; `head` is the shipped head."""
     if not weights:
         return [render_paragraph("No feature has a weight.")]
     largest = weights[:MAX_COEFFICIENTS]
@@ -178,6 +182,12 @@ def _format_coefficients(target: Target, weights: Sequence[Coefficient]) -> list
     )
     if len(target.answer.classes) > 2:
         about += " The weight is its change from one class to the next."
+    if head is not None and (share := compute_linear_share(head)) < 1:
+        about += (
+            f" They are the linear part of the shipped head, {share:.0%} of its weight."
+            if share > 0
+            else " The shipped head has no linear part."
+        )
     if len(weights) > len(largest):
         about += f" The {len(largest)} largest of {len(weights)}."
     rows = [

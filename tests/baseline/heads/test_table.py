@@ -73,7 +73,9 @@ def test_summary(fitted: FittedTable) -> None:
     assert "%), c_index 0.6" in lines[1]
     assert lines[2].startswith("risk, nested: c_index 0.6")
     assert lines[3] == "risk, leave one centre out: risk: 1 centre, expected at least 2 to leave one out"
-    assert lines[4].startswith("hazard ratio per SD: age 0.8")
+    share = sum(expert.weight for expert in fitted.fitted.experts if expert.name != "forest")
+    start = f"hazard ratio per SD (linear part of the head, {share:.0%} of the weight): age 0."
+    assert lines[4].startswith(start)
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1e9])

@@ -54,6 +54,28 @@ def test_the_choice_of_the_shipped_head_is_described() -> None:
     assert "chosen from" not in content
 
 
+@pytest.mark.parametrize(
+    ("kinds", "text"),
+    [
+        (("linear", "forest"), "They are the linear part of the shipped head, 60% of its weight."),
+        (("forest",), "The shipped head has no linear part."),
+        (("linear",), "Weights of different models (Cox, signs) are on different scales."),
+    ],
+)
+def test_the_weights_of_a_head_with_a_forest_are_a_part(kinds: tuple[str, ...], text: str) -> None:
+    linear = head_json(("total_volume_ml", 0.5))
+    scaled = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 60.0, "sd": 10.0}
+    trees = [{"features": [-1], "numbers": [0.1]}]
+    heads = {"linear": linear, "forest": {"kind": "forest", "scale": "risk", "inputs": [scaled], "trees": trees}}
+    weights = {"linear": 0.6, "forest": 0.4}
+    experts = [{"name": kind, "mean": 0.0, "sd": 1.0, "weight": weights[kind], "head": heads[kind]} for kind in kinds]
+    shipped = head_record({"kind": "ensemble", "experts": experts})
+    record = rfs_record(PERFECT, np.zeros(PATIENTS))
+    content, _ = format_target(estimate_target(RFS, parsed(record), 20, 0), shipped, bootstraps=20, seed=0)
+    assert text in content
+    assert ("linear part" in content) == ("forest" in kinds)
+
+
 def test_the_section_of_a_class_with_four_values() -> None:
     """Mean recall of the heads 2/3, of the most frequent class 1/3, of the rule 1."""
     target = make_targets(load_edition("hecktor2026"))[0]
