@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -421,7 +422,7 @@ def format_results(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the experiment or continue it, and print the table."""
+    """Run the experiment or continue it, and print the table; return 1 if a cohort or table failed."""
     parser = argparse.ArgumentParser(prog="benchmarks --heads", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/heads.jsonl"), help="finished cohorts (%(default)s)")
     parser.add_argument("--repetitions", type=int, default=15, help="cohorts of each scenario (%(default)s)")
@@ -432,9 +433,16 @@ def main(argv: Sequence[str]) -> int:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"  # of the new processes, which would wait for each other's threads
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool, options.output.open("a") as stream:
-        for future in as_completed([pool.submit(measure_item, item) for item in items]):
-            key, values = future.result()
+        key_of = {pool.submit(measure_item, item): item.key for item in items}
+        failed = False
+        for future in as_completed(key_of):
+            try:
+                key, values = future.result()
+            except Exception as problem:  # noqa: BLE001 - the other cohorts go on
+                sys.stderr.write(f"{key_of[future]}: {type(problem).__name__}: {problem}\n")
+                failed = True
+                continue
             results[key] = values
             print(json.dumps([key, values]), file=stream, flush=True)
     print(format_results(results))  # noqa: T201 - the result of the command
-    return 0
+    return int(failed)

@@ -51,6 +51,19 @@ def test_finished_cohorts_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert output.read_text() == before
 
 
+def test_a_cohort_that_fails_is_named_and_the_others_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The unknown kind fails in its process; the other cohort, measured before, is in the table."""
+    output = tmp_path / "heads.jsonl"
+    monkeypatch.setattr(heads, "list_items", lambda _: [Item("rfs", "weak"), Item("none", "weak")])
+    output.write_text(json.dumps(["rfs/weak/0", {"known/heads": 0.7, "known/forest": 0.5}]) + "\n")
+    assert heads.main(["--output", str(output), "--jobs", "1"]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("none/weak/0: ")
+    assert "| rfs weak | known | 1 |" in said.out
+
+
 def test_events_do_not_depend_on_the_features_without_effect() -> None:
     """Null: with the effect 0 no feature orders the follow-up better than by chance in the mean."""
     rng = np.random.default_rng(0)
