@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from algorithm.heads.documents import EnsembleHead
 from baseline import FittedTable, fit_table
 from contract.errors import HecktorError
 from tests.baseline.heads.custom_code import custom_head
@@ -76,6 +78,11 @@ def test_summary(fitted: FittedTable) -> None:
     share = sum(expert.weight for expert in fitted.fitted.experts if expert.name != "forest")
     start = f"hazard ratio per SD (linear part of the head, {share:.0%} of the weight): age 0."
     assert lines[4].startswith(start)
+    head = fitted.fitted.head
+    assert isinstance(head, EnsembleHead)
+    forest = head.model_copy(update={"experts": head.experts[-1:]})
+    alone = replace(fitted, fitted=fitted.fitted.model_copy(update={"head": forest}))
+    assert alone.summary().splitlines()[4] == "no hazard ratio of a feature: the head has no linear part"
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1e9])
