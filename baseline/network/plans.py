@@ -127,8 +127,9 @@ _NNUNET: Final = NetworkPlan(
 )
 # Number of digits of a sha256 in messages.
 _SHOWN_DIGITS: Final = 12
-# Options that the command line cannot set. In messages the preset's name stands for those that no preset has changed.
+# Options that the command line cannot set. A message names only the preset.
 _OF_PRESET: Final = ("network", "optimiser", "validation_iterations")
+# Also set by the preset. A message names them, since presets of earlier versions had other values.
 _CHANGED_IN_PRESETS: Final = ("batch_dice", "pet_scale")
 PRESETS: Final = {
     "short": NetworkPlan(),
