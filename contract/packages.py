@@ -29,7 +29,7 @@ from contract.editions import (
     remove_scoring,
 )
 from contract.editions.inputs import CT_AND_PET
-from contract.errors import Finding, HecktorError, ModelPackageError, make_read_error
+from contract.errors import Finding, ModelPackageError, make_read_error
 from contract.io.files import (
     MAX_JSON_BYTES,
     decode_text,
@@ -53,6 +53,10 @@ _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
 # The folder of the heads. The files of custom heads are in folders below it.
 HEADS_FOLDER: Final = "heads"
 CHANNELS: Final = CT_AND_PET
+# Keys of a configuration: for each channel of the network its number among the manifest's channels, and for each output
+# its number among the manifest's labels. A configuration without them has the manifest's order.
+CHANNEL_NUMBERS: Final = "channels"
+LABEL_NUMBERS: Final = "labels"
 # Part of the scan that determined the scale of an image (z-score, 0 to 1) in training: head and neck, or all of it.
 NormalisedOver = Literal["region", "scan"]
 
@@ -396,24 +400,25 @@ def check_code(manifest: Manifest, code: Code, *, is_from_option: bool) -> list[
     Args:
         manifest: Manifest of the package.
         code: The available code.
-        is_from_option: Whether the code was named by `--code`. Then the package must name all of it.
+        is_from_option: Whether the code was named by `--code`, so that code without a use is a finding.
 
     Returns:
-        Findings about code that changed since the package was made.
+        Findings about code that changed since the package was made, and code that the package does not use, such as
+        a custom head without skill.
 
     Raises:
         ModelPackageError: Code is missing.
-        HecktorError: `--code` names code that the package does not name.
     """
     for name in manifest.code:
         if name not in code.folders:
             raise ModelPackageError(MANIFEST, f"found code {name}", f"--code {name}, or an image built with it")
-    unknown = [name for name in code.folders if name not in manifest.code]
-    if unknown and is_from_option:
-        known = ", ".join(manifest.code) or "none"
-        raise HecktorError("--code", f"found {unknown[0]}", f"code that {manifest.name} names ({known})")
+    unused = [name for name in code.folders if is_from_option and name not in manifest.code]
+    known = ", ".join(manifest.code) or "none"
     expected = "the code with which the package was made"
-    return [
+    findings = [
+        Finding("--code", name, f"code that {manifest.name} names ({known})", "it is not used") for name in unused
+    ]
+    return findings + [
         Finding(f"code {name}", "another version", expected, "the present code answers")
         for name, digest in manifest.code.items()
         if code.digest(name) != digest

@@ -29,7 +29,15 @@ from contract.code import Code, find_installed_code
 from contract.documents import is_integer, is_number
 from contract.errors import ModelPackageError
 from contract.io.files import read_json
-from contract.packages import HEADS_FOLDER, MANIFEST, Manifest, read_manifest, verify_files
+from contract.packages import (
+    CHANNEL_NUMBERS,
+    HEADS_FOLDER,
+    LABEL_NUMBERS,
+    MANIFEST,
+    Manifest,
+    read_manifest,
+    verify_files,
+)
 from contract.platform import is_added_by_system
 
 PLANS: Final = "plans.json"
@@ -48,10 +56,6 @@ RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
 # Key of nnU-Net's plans: for each axis of the network its axis of the image (z, y, x).
 TRANSPOSE: Final = "transpose_forward"
-# Keys of a configuration: for each channel of the network its number among the manifest's channels, and for each output
-# its number among the manifest's labels. A configuration without them has the manifest's order.
-CHANNEL_NUMBERS: Final = "channels"
-LABEL_NUMBERS: Final = "labels"
 _AXES: Final = (0, 1, 2)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")

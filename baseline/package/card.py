@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from algorithm.network.package import CHANNEL_NUMBERS, INTENSITIES
+from algorithm.network.package import INTENSITIES
 from baseline.heads.fitting import OUT_OF_FOLD_MASKS, HeadRecord, describe_masks, read_heads
 from baseline.heads.models.kinds import Target, describe_direction
 from baseline.heads.models.targets import make_targets
@@ -31,7 +31,7 @@ from contract.documents import Document, Text, escape_markdown, format_section, 
 from contract.editions import Edition
 from contract.editions.clinical import CENTRE
 from contract.io.files import read_json
-from contract.packages import CHANNELS, PostprocessingRules
+from contract.packages import CHANNEL_NUMBERS, CHANNELS, PostprocessingRules
 from contract.platform import METRICS_JSON
 
 Record = Mapping[str, Any]

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from algorithm.network.package import CHANNEL_NUMBERS, CUSTOM_FUNCTION, HOOK, INTENSITIES, KNOWN, is_known
+from algorithm.network.package import CUSTOM_FUNCTION, HOOK, INTENSITIES, KNOWN, is_known
 from contract import labels
 from contract.code import Code, split_reference
 from contract.documents import Document, parse_document
 from contract.errors import HecktorError, ModelPackageError
+from contract.packages import CHANNEL_NUMBERS
 
 # Kind of the reference, for messages.
 _KIND = "network"

@@ -28,9 +28,7 @@ from algorithm.network.custom import HookFailedError, check_empty_patch
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import (
     CARD,
-    CHANNEL_NUMBERS,
     INTENSITIES,
-    LABEL_NUMBERS,
     PLANS,
     TRANSPOSE,
     ModelPackage,
@@ -47,9 +45,11 @@ from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, make_write_error
 from contract.io.files import atomic_path, read_json, replace_path, write_json, write_text
 from contract.packages import (
+    CHANNEL_NUMBERS,
     CHANNELS,
     FORMAT_VERSION,
     HEADS_FOLDER,
+    LABEL_NUMBERS,
     MANIFEST,
     REORDERED_FORMAT_VERSION,
     make_file_entry,

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from algorithm.network.package import CHANNEL_NUMBERS, LABEL_NUMBERS
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.labels import LESIONS
-from contract.packages import CHANNELS
+from contract.packages import CHANNEL_NUMBERS, CHANNELS, LABEL_NUMBERS
 
 
 def parse_named_numbers(text: str) -> dict[str, int]:

@@ -148,8 +148,8 @@ def test_trained_on_prepared_phantoms_and_answering_a_case(
 
 def check_readme(root: Path, *, images: bool) -> None:
     """The README's six commands, with one process, one epoch and one phantom of three, `--model-only` without images:
-    the package names both folders of code, the forest is an expert of the risk, the files to upload are there, and the
-    networks answered the phantom of each task in its time limit.
+    the forest competed for the risk and is in the package if it has skill, the files to upload are there, and the networks
+    answered the phantom of each task in its time limit.
     """
     phantoms, *others, training, package, train_all, submission = commands("monai_unet")
     submission = [*submission, "--phantom", "head_and_neck"]
@@ -163,8 +163,10 @@ def check_readme(root: Path, *, images: bool) -> None:
     for command in (phantoms, *others, [*training[:-1], "1"], package, train_all, submission):
         run(command, root)
     manifest = read_json(root / "package" / "manifest.json")
-    assert set(manifest["code"]) == {"monai_unet", "survival_forest"}
-    assert any(name.startswith("heads/rfs/survival_forest.Head/") for name in manifest["files"])
+    (validation,) = (root / "training").rglob("cross_validation.json")
+    assert list(read_json(validation)["custom"]) == ["survival_forest:Head"]
+    has_forest = any(name.startswith("heads/rfs/survival_forest.Head/") for name in manifest["files"])
+    assert set(manifest["code"]) == {"monai_unet", *(["survival_forest"] if has_forest else [])}
     tasks = ["hpv", "rfs", "segmentation"]
     archives = [f"hecktor-{task}.tar.gz" for task in tasks] if images else []
     assert sorted(path.name for path in (root / "submission").glob("*.tar.gz")) == [*archives, "model.tar.gz"]
