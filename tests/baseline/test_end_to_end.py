@@ -176,7 +176,7 @@ def check_report(work: Path) -> None:
     assert figures["rfs"]["models"]["heads"]["nested"]["value"] is not None
     page = (work / "report" / "index.html").read_text()
     assert page.count("<img") == 6
-    assert page.count('<section class="chart ') == 3  # the loss; survival and calibration
+    assert page.count('<section class="chart ') == 4  # the loss; recall of GTVn; survival and calibration
     assert len(list(filter(None, figures["summary"]))) == 2
     assert figures["training"]["Trained until"]
     order = ["summary", "training", "rfs", "hpv", "segmentation", "worst"]
