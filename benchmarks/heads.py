@@ -218,7 +218,7 @@ def _negative_probability(effect: Floats, intercept: float) -> Floats:
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """A fitted model: its scores of a cohort, and the thresholds from which on a patient is positive, by name."""
+    """A fitted model: its scores of a cohort, and the lowest scores of a positive patient, by name."""
 
     score: Callable[[HeadCohort], Floats]
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -399,9 +399,10 @@ def format_results(results: Mapping[str, Mapping[str, float]]) -> str:
         for name, value in values.items():
             place, model = name.split("/")
             if model == "heads":
-                others = [values[f"{place}/{other}"] for other in MODELS if f"{place}/{other}" in values]
+                keys = [f"{place}/{compared}" for compared in MODELS]
+                all_values = [values[key] for key in keys if key in values]
                 row = (kind, scenario, "folds" if kind == "table" else place)
-                rows.setdefault(row, []).append((value, *others[1:]))
+                rows.setdefault(row, []).append((value, *all_values[1:]))
     lines = [
         "| cohorts | metric at | n | heads | usual model | forest | heads - best other |",
         "|---|---|---|---|---|---|---|",

@@ -100,7 +100,8 @@ class Code:
         """Check that every folder was used; raise `HecktorError` otherwise."""
         unused = sorted(self.folders.keys() - self._used)
         if unused:
-            raise HecktorError("--code", f"found {unused[0]}, which nothing uses", "code that the model package names")
+            expected = "code that the model package names: leave it out if its head had no skill"
+            raise HecktorError("--code", f"found {unused[0]}, which nothing uses", expected)
 
 
 def list_code_files(folder: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from rehearsal.phantoms.outcome import HPV_POSITIVE_FRACTION
 from rehearsal.phantoms.tables import TRUTH_CSV
 from reporting.report.leaderboard import lower_title
 
-# A balanced accuracy is highest where a patient is called positive if the odds exceed those of all phantoms.
+# A balanced accuracy is highest where a patient is called positive if the odds exceed the odds among all phantoms.
 _LOGIT_THRESHOLD: Final = math.log(HPV_POSITIVE_FRACTION / (1 - HPV_POSITIVE_FRACTION))
 _NO_MISSING_RISK: Final = "tie"
 

@@ -59,7 +59,7 @@ def find_shipped_package(edition: str = DEFAULT_EDITION) -> Path:
 def import_network_libraries() -> None:
     """Import what a pass needs in a thread, while the case is read: torch takes a second.
 
-    What fails here fails again where the networks are loaded, which reports it.
+    A failure is only logged, because the networks cannot be loaded then, which is an error of its own.
     """
 
     def import_modules() -> None:

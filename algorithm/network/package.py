@@ -61,8 +61,6 @@ _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "archite
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
 # Expected of a package whose networks see different images.
 ONE_IMAGE: Final = "one spacing and preprocessing for all networks of a package; train them alike, or pack only one"
-
-
 # Channels of an image; each is an array in memory.
 _MAX_CHANNELS: Final = 16
 
@@ -72,8 +70,8 @@ class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
     Its folds may belong to several members, networks of different configurations that see one image.
-    `code` is where a custom networks are looked for; their `fold_files` are folders. `features` are the hooks
-    that measure features of the heads.
+    `code` holds the classes of custom networks, whose `fold_files` are folders. `features` are the hooks that measure
+    features of the heads.
     """
 
     root: Path

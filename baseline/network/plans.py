@@ -46,8 +46,8 @@ class NetworkPlan(Document):
         batch_size: Number of patches per training step; None for nnU-Net's choice.
         batch_dice: Whether Dice is computed over the batch, which is more stable than Dice per patch if many patches
             have no lesion; None for nnU-Net's choice.
-        pet_scale: Mean and standard deviation that normalise the PET: `fixed` for those of the lesions of all patients,
-            `image` for those of each image, as nnU-Net plans.
+        pet_scale: Mean and standard deviation that normalise the PET: `fixed` takes them from the lesions of all
+            patients, `image` from each image, as nnU-Net plans.
         backbones: Networks to train, keys of `BACKBONES`; the first is the network of the preset.
         channels: Images that the networks see: CT and PET, one of them, or their mean after normalisation.
         dimensions: 2 for nnU-Net's 2D configuration, a network that sees one axial slice at a time.

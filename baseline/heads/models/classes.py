@@ -98,7 +98,7 @@ def find_balanced_point(positive: Flags, scores: Floats, default: float) -> floa
     """Find the score at which a class has the probability that it has among the training patients, smoothed as Platt's.
 
     If both classes were equally frequent, its probability there would be 0.5. The point lies within the scores;
-    `default` stands in for scores that do not rise with the class.
+    `default` is returned for scores that do not rise with the class.
     """
     calibration = fit_platt(positive, scores)
     if calibration.slope <= MIN_SLOPE:
