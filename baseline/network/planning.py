@@ -190,9 +190,8 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
 def fix_pet_scale(plans: Mapping[str, Any], channel_names: Mapping[str, str]) -> None:
     """Normalise the PET of all configurations by mean and standard deviation of the lesions of all patients.
 
-    A z-score over the image depends on the field of view. nnU-Net has a
-    scheme with fixed constants only for CT, which also clips at percentiles of the lesions; without these limits normal
-    uptake stays visible.
+    A z-score over the image depends on the field of view. nnU-Net has a scheme with fixed constants only for CT, which
+    also clips at percentiles of the lesions; without these limits normal uptake stays visible.
     """
     for channel, name in channel_names.items():
         if name == "PET":
