@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             layout=arguments.layout,
             field_of_view="head_and_neck" if arguments.head_and_neck_only else None,
             edition=load_edition(arguments.edition).source,
+            balanced=arguments.balanced,
         )
         patients = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
         with lock_output(arguments.output):
@@ -72,4 +73,5 @@ def _build_parser() -> argparse.ArgumentParser:
         help="number of processes (default: %(default)s)",
     )
     add("--head-and-neck-only", action="store_true", help="make head and neck scans only, no whole-body or cut ones")
+    add("--balanced", action="store_true", help="half of the patients HPV negative, and relapses in at least 3 of 8")
     return parser

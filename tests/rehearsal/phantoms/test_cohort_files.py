@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -271,11 +272,24 @@ def test_platform_of_2026_gives_the_factor_of_pets_in_bq_per_ml(tmp_path: Path) 
     assert factors == [None, pytest.approx(1 / 2500), None]
 
 
-def test_command_counts_one_patient(
+def test_command_passes_its_options_and_counts_one_patient(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rehearsal.phantoms.make.make_cohort", lambda *_: iter(["CHUS-001"]))
-    assert main(["--patients", "1", "--seed", "8", "--layout", "release", "--output", str(tmp_path)]) == 0
+    made: list[CohortOptions] = []
+
+    def make_nothing(options: CohortOptions, *_: object) -> Iterator[str]:
+        made.append(options)
+        return iter(["CHUS-001"])
+
+    monkeypatch.setattr("rehearsal.phantoms.make.make_cohort", make_nothing)
+    arguments = ["--patients", "1", "--seed", "8", "--layout", "release", "--output", str(tmp_path)]
+    for options in ([], ["--balanced"], ["--head-and-neck-only"]):
+        assert main([*arguments, *options]) == 0
+    assert [(options.balanced, options.field_of_view) for options in made] == [
+        (False, None),
+        (True, None),
+        (False, "head_and_neck"),
+    ]
     assert capsys.readouterr().out.startswith("1 patient in ")
 
 
