@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from hecktor.cli import COMMANDS, load_command
+from tests.functions_page import PAGE as FUNCTIONS_PAGE
+from tests.functions_page import build_page
 from tests.pages import shell_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,6 +128,10 @@ def test_the_architecture_names_what_is_there(section: str) -> None:
     names = re.findall(r"`([a-z_]+(?:\.\w+)+)`", steps)
     assert len(names) > 5
     assert [name for name in names if not (exists(f"{ROOMS[section]}.{name}") or exists(name))] == []
+
+
+def test_the_page_of_functions_is_current() -> None:
+    assert FUNCTIONS_PAGE.read_text(encoding="utf-8") == build_page(), "run python -m tests.functions_page"
 
 
 PAGES_TO_PASTE = ("README.md", "docs/enter.md")
