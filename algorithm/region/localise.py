@@ -14,9 +14,18 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import COARSE_MM, Coarse, make_coarse_picture, measure_median_uptake, remove_cold_parts
 from algorithm.region.grids import triple
-from algorithm.region.landmarks import HOT_MEDIANS, Brain, find_brain, find_lung_apex
+from algorithm.region.landmarks import (
+    COARSE_MM,
+    HOT_MEDIANS,
+    Brain,
+    Coarse,
+    find_brain,
+    find_lung_apex,
+    make_coarse_picture,
+    measure_median_uptake,
+    remove_cold_parts,
+)
 from contract.images.volumes import Volume
 
 # Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 39.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import Coarse, make_coarse_picture
+from algorithm.region.landmarks import Coarse, make_coarse_picture
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient

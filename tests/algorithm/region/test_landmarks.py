@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import Coarse, make_coarse_picture, remove_cold_parts
-from algorithm.region.landmarks import Brain, find_brain, find_lung_apex
+from algorithm.region.landmarks import Brain, Coarse, find_brain, find_lung_apex, make_coarse_picture, remove_cold_parts
 from algorithm.region.localise import localise
 from contract.images.volumes import Volume
 from contract.patient import Patient
