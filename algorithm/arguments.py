@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from algorithm.case.cohort import BatchCase, find_cases
-from algorithm.case.inputs import LISTING, CaseFiles, find_pet, make_case_files
+from algorithm.case.inputs import LISTING, BatchCase, CaseFiles, find_cases, find_pet, make_case_files
 from algorithm.destination import (
     PROBABILITY_FILES,
     answer_paths,

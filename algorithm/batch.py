@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from algorithm.case.cohort import TABLE_COLUMNS, BatchCase
+from algorithm.case.inputs import TABLE_COLUMNS, BatchCase
 from algorithm.destination import PROBABILITY_FILES
 from algorithm.predictor import Predictor
 from contract import labels

@@ -1,18 +1,33 @@
-"""Find the inputs of a case (declared paths, `inputs.json`, or plain files), and collect warnings about them."""
+"""Find the inputs of a case (declared paths, `inputs.json`, or plain files), and collect warnings about them.
+
+The plain files of many cases have nnU-Net's names, the names of a release of HECKTOR, equal names in two folders, or
+paths in a table.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from contract.editions import Socket
+from contract.editions import Algorithm, Edition, Socket
+from contract.editions.inputs import CT, PET
 from contract.errors import Finding, InputError
 from contract.images.volumes import find_image_suffix, find_single_image, list_images
 from contract.platform import NAMED_IMAGE_SUFFIXES
 from contract.predictions import read_inputs
+from contract.release.layout import (
+    fill_template,
+    find_file,
+    find_patient_files,
+    find_role,
+    find_task_folder,
+    is_release,
+    make_file_templates,
+)
+from contract.release.tables import ID_COLUMN, CsvCells, read_cells, read_table
 
 LOGGER = logging.getLogger("hecktor")
 LISTING: Final = "inputs.json"
@@ -113,3 +128,187 @@ class Notices:
         """Log a finding and keep it for the record."""
         self.findings.append(finding)
         LOGGER.warning("%s", finding)
+
+
+TABLE_COLUMNS: Final = (ID_COLUMN, "CT", "PET", "EHR")
+_LAYOUTS: Final = (
+    "images CASE_0000.nii.gz and CASE_0001.nii.gz (nnU-Net), folders ID with ID__CT.nii.gz (a release), "
+    "or --pet FOLDER with a PET of the same name for each CT"
+)
+
+
+@dataclass(frozen=True)
+class BatchCase:
+    """The files of one of many cases; some of them may be absent.
+
+    Attributes:
+        patient_id: Name of the case.
+        ct: CT in HU.
+        pet: PET in SUV.
+        ehr: File of the clinical variables; None without one.
+        clinical: Clinical variables from the table of a release, in place of `ehr`.
+    """
+
+    patient_id: str
+    ct: Path
+    pet: Path
+    ehr: Path | None = None
+    clinical: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_ehr(self) -> bool:
+        """Return whether the case has clinical variables."""
+        return self.ehr is not None or bool(self.clinical)
+
+
+def find_cases(
+    ct: Path, pet: Path | None, ehr: Path | None, edition: Edition, algorithm: Algorithm
+) -> tuple[BatchCase, ...]:
+    """Find the cases of a folder or of a table, sorted by their names.
+
+    Args:
+        ct: Folder with the CTs, or a CSV file with paths.
+        pet: Folder with the PETs; None if they are next to the CTs.
+        ehr: Folder with clinical variables `CASE.json`; None takes them from the table or the release.
+        edition: Gives the names of files in a release.
+        algorithm: Task whose folder of the release is taken.
+
+    Raises:
+        InputError: No case, or a table that cannot be read.
+    """
+    if ct.is_file():
+        if pet is not None or ehr is not None:
+            raise InputError("--ct", f"the table {ct.name} with --pet or --ehr", "all paths in the table")
+        cases = read_case_table(ct)
+    elif nnunet_cases := find_nnunet_cases(ct, pet or ct):
+        cases = nnunet_cases
+    elif is_release(ct, edition):
+        cases = _find_release_cases(ct, pet, edition, algorithm)
+    elif pet is not None:
+        cases = tuple(BatchCase(_name_case(path), path, pet / path.name) for path in _list_images(ct))
+    else:
+        cases = ()
+    if not cases:
+        raise InputError("--ct", f"no cases in {ct.absolute()}", _LAYOUTS)
+    _check_names(cases)
+    if ehr is not None:
+        cases = tuple(BatchCase(case.patient_id, case.ct, case.pet, ehr / f"{case.patient_id}.json") for case in cases)
+    return tuple(sorted(cases, key=lambda case: case.patient_id))
+
+
+def find_nnunet_cases(
+    ct_folder: Path, pet_folder: Path, ct_number: int = 0, pet_number: int = 1
+) -> tuple[BatchCase, ...]:
+    """Find the cases CASE_000n of nnU-Net's `imagesTr` or `imagesTs`.
+
+    Returns:
+        The cases by name: one for each CT, and one for each PET without a CT in the same folder, whose absent file
+        fails it later. Empty if no file has the name of a CT.
+
+    Raises:
+        InputError: An image of a case exists in two formats.
+    """
+    cts = _list_channel(ct_folder, ct_number)
+    if not cts:
+        return ()
+    pets = _list_channel(pet_folder, pet_number)
+    patient_ids = sorted(cts.keys() | pets.keys() if ct_folder == pet_folder else cts.keys())
+    cases = []
+    for patient_id in patient_ids:
+        suffix = find_image_suffix(cts.get(patient_id) or pets[patient_id], NAMED_IMAGE_SUFFIXES)
+        ct = cts.get(patient_id, ct_folder / f"{patient_id}_{ct_number:04}{suffix}")
+        pet = pets.get(patient_id, pet_folder / f"{patient_id}_{pet_number:04}{suffix}")
+        cases.append(BatchCase(patient_id, ct, pet))
+    return tuple(cases)
+
+
+def _list_channel(folder: Path, number: int) -> dict[str, Path]:
+    """List the images CASE_000n of one channel by case; raise `InputError` if one exists in two formats."""
+    mark = f"_{number:04}"
+    path_of: dict[str, Path] = {}
+    for path in _list_images(folder):
+        name = _name_case(path)
+        if name.endswith(mark) and name != mark:
+            first = path_of.setdefault(name.removesuffix(mark), path)
+            if first != path:
+                raise InputError("--ct", f"two files {name}: {first.name} and {path.name}", "one file of each image")
+    return path_of
+
+
+def read_case_table(path: Path) -> tuple[BatchCase, ...]:
+    """Read the cases of a CSV file with the columns `PatientID`, `CT`, `PET` and, if there are any, `EHR`.
+
+    Relative paths start at the file's folder.
+
+    Raises:
+        InputError: The table cannot be read, lacks a column, or a row lacks a cell.
+    """
+    cells = read_cells(path)
+    places = _find_columns(cells, path)
+    cases = []
+    for number, row in cells.rows:
+        texts = {name: row[place] if place < len(row) else "" for name, place in places.items()}
+        if absent := [name for name in TABLE_COLUMNS[:3] if not texts[name]]:
+            raise InputError(path.name, f"row {number} without {absent[0]}", "a name and two paths in each row")
+        patient_id = texts[ID_COLUMN]
+        if "/" in patient_id or patient_id in {".", ".."}:
+            raise InputError(path.name, f"{ID_COLUMN} {patient_id!r} in row {number}", "a name without /")
+        ehr = path.parent / texts["EHR"] if texts.get("EHR") else None
+        cases.append(BatchCase(patient_id, path.parent / texts["CT"], path.parent / texts["PET"], ehr))
+    return tuple(cases)
+
+
+def _find_columns(cells: CsvCells, path: Path) -> dict[str, int]:
+    """Return the place of each column of `TABLE_COLUMNS`, in any case of letters.
+
+    Raises:
+        InputError: A required column is absent, or a column is repeated.
+    """
+    folded = [column.casefold() for column in cells.columns]
+    if repeated := [name for name in TABLE_COLUMNS if folded.count(name.casefold()) > 1]:
+        raise InputError(path.name, f"column {repeated[0]} twice", "each column once")
+    places = {name: folded.index(name.casefold()) for name in TABLE_COLUMNS if name.casefold() in folded}
+    if absent := [name for name in TABLE_COLUMNS[:3] if name not in places]:
+        raise InputError(path.name, f"no column {absent[0]}", f"the columns {', '.join(TABLE_COLUMNS[:3])}")
+    return places
+
+
+def _find_release_cases(
+    root: Path, pet_root: Path | None, edition: Edition, algorithm: Algorithm
+) -> tuple[BatchCase, ...]:
+    """Find the patients of a release's folder, with the clinical variables of its table if there is a single one."""
+    folder = find_task_folder(root, edition, algorithm)
+    pets = folder.path if pet_root is None else find_task_folder(pet_root, edition, algorithm).path
+    tables = [read_table(table, table.name, edition) for table in folder.tables]
+    rows = tables[0].rows if len(tables) == 1 else {}
+    known = {variable.key for variable in edition.clinical}
+    ct_role, pet_role = find_role(CT), find_role(PET)
+    templates, cases = make_file_templates(edition), []
+    for patient in sorted(path for path in folder.path.iterdir() if path.is_dir()):
+        files = find_patient_files(patient, templates)
+        if files:  # an absent CT or PET fails the case later
+            ct = find_file(patient, fill_template(templates[ct_role], patient.name))
+            pet = find_file(pets / patient.name, fill_template(templates[pet_role], patient.name))
+            clinical = {column: cell for column, cell in rows.get(patient.name, {}).items() if column in known}
+            cases.append(BatchCase(patient.name, ct, pet, clinical=clinical))
+    return tuple(cases)
+
+
+def _list_images(folder: Path) -> list[Path]:
+    return list_images(folder, NAMED_IMAGE_SUFFIXES)
+
+
+def _name_case(path: Path) -> str:
+    """Return the name of an image without its suffix."""
+    suffix = find_image_suffix(path, NAMED_IMAGE_SUFFIXES) or ""
+    return path.name[: len(path.name) - len(suffix)]
+
+
+def _check_names(cases: tuple[BatchCase, ...]) -> None:
+    """Raise `InputError` if two cases have one name, as files of two formats or two rows would."""
+    case_of: dict[str, BatchCase] = {}
+    for case in cases:
+        first = case_of.setdefault(case.patient_id, case)
+        if first is not case:
+            fault = f"two cases {case.patient_id}: {first.ct.name} and {case.ct.name}"
+            raise InputError("--ct", fault, "one CT and one PET for each case")

@@ -21,7 +21,7 @@ from contract.options import Parser, add_code_option, require_folders, require_p
 from contract.platform import ONE_FILE_SUFFIXES
 
 if TYPE_CHECKING:
-    from algorithm.case.cohort import BatchCase
+    from algorithm.case.inputs import BatchCase
 
 # Two implementations of the same arithmetic differ in a few voxels whose labels are almost tied.
 MIN_DICE: Final = 0.99
@@ -100,7 +100,7 @@ def check_model(check: ModelCheck) -> Iterator[CheckedCase]:
     Raises:
         HecktorError: A case has no mask of nnU-Net, a file cannot be read, or two grids differ.
     """
-    from algorithm.case.cohort import find_nnunet_cases  # imports SimpleITK
+    from algorithm.case.inputs import find_nnunet_cases  # imports SimpleITK
 
     numbering = read_numbering(_read_dataset(check.nnunet_masks), check.channels, check.lesions)
     if "CT" not in numbering.channels:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.case.cohort import BatchCase, find_cases, find_nnunet_cases, read_case_table
+from algorithm.case.inputs import BatchCase, find_cases, find_nnunet_cases, read_case_table
 from contract.errors import InputError
 from tests.algorithm.edition import EDITION, SEGMENTATION
 
