@@ -14,8 +14,7 @@ from scipy import ndimage
 
 from algorithm.destination import PROBABILITY_FILES
 from algorithm.heads.features.structure import components
-from algorithm.masks.probabilities import write_probabilities
-from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc
+from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc, write_probabilities
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from contract import labels

@@ -40,7 +40,7 @@ class PredictRequest:
         device: "auto", "cpu" or "cuda".
         time_limit_s: seconds for the case, `spent_s` included; None sets no limit.
         max_passes: limit on the passes of the network; None makes all that fit the time.
-        probabilities_dir: folder for the probabilities (`algorithm.masks.probabilities`); None writes none.
+        probabilities_dir: folder for the probabilities (`algorithm.masks.segmentation`); None writes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm that answers only a mask, without an `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.

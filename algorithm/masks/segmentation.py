@@ -7,9 +7,10 @@ comparator that a network must beat.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from algorithm.region.grids import make_upright_grid
 from algorithm.region.localise import Region
 from contract import labels
 from contract.images.geometry import Geometry, is_below
-from contract.images.volumes import Volume
+from contract.images.volumes import Volume, write_volume
 
 # A value of `Postprocessed.places`, in addition to the labels.
 REMOVED: Final = 3
@@ -181,6 +182,42 @@ def expected_dsc(logits: npt.NDArray[np.float32]) -> dict[str, float | None]:
         labels.NAMES[label]: float(2 * inside[label] / (size[label] + everywhere[label])) if size[label] else None
         for label in labels.FOREGROUND
     }
+
+
+def write_probabilities(paths: Sequence[Path], segmentation: Segmentation, ct: Geometry) -> None:
+    """Write the probabilities of GTVp and GTVn in percent, uint8 on the CT's grid, to one path for each.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    for path, percent in zip(paths, compute_percent(segmentation, ct), strict=True):
+        write_volume(path, Volume(percent, ct))
+
+
+def compute_percent(segmentation: Segmentation, ct: Geometry) -> npt.NDArray[np.uint8]:
+    """Compute the probabilities of GTVp and GTVn in percent, (label, z, y, x) on the CT's grid.
+
+    The logits are interpolated linearly and then become probabilities, so that the mask is where a label's probability
+    is the highest. Outside the segmented region the probabilities are 0.
+    """
+    percent = np.zeros((len(labels.FOREGROUND), *ct.array_shape), np.uint8)
+    corners = segmentation.grid.corners_mm()
+    part = grids.crop_to_box(ct, corners.min(0), corners.max(0))
+    logits = np.stack(
+        [
+            grids.resample(
+                Volume(of_label, segmentation.grid), part, grids.OUTSIDE_LOGIT if label else -grids.OUTSIDE_LOGIT
+            )
+            for label, of_label in enumerate(segmentation.logits)
+        ]
+    )
+    # In place: with thin slices the region takes hundreds of megabytes for each label.
+    logits -= logits.max(0)
+    np.exp(logits, out=logits)
+    logits *= 100 / logits.sum(0)
+    z, y, x = grids.find_first_voxel(part, ct)
+    percent[(slice(None), *grids.slices((x, y, z), part.size))] = np.rint(logits[1:])
+    return percent
 
 
 def segment_by_contours(

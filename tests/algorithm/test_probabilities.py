@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.masks.probabilities import compute_percent
-from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.masks.segmentation import Segmentation, compute_percent, softmax
 from algorithm.network.passes import NoPassFitsError, Passes
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
