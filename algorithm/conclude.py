@@ -33,6 +33,8 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> None:
     if answers.are_declared:
         what = "an empty mask and fallbacks" if segmented.by is MaskSource.HEADER else "fallbacks"
         run.notices.note(Finding("answers", reason, action=f"{what} are written"))
+    elif run.awaits_user_code:
+        run.notices.note(Finding("user code", reason, action="the answers without it are kept"))
     elif segmented.by in FALLBACK_MASKS:
         LOGGER.warning("*** FALLBACK *** %s: no pass has been made yet, the %s answers", reason, segmented.by)
     elif segmentation is None or segmented.by is MaskSource.NOTHING:

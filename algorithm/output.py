@@ -11,12 +11,13 @@ from algorithm.case.inputs import Notices
 from algorithm.deadline import Deadline, StoppedError
 from algorithm.destination import answer_paths, remove_answers
 from algorithm.heads.documents import Head
+from algorithm.heads.head_hook import custom_heads
 from algorithm.heads.values import check_head
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract import platform
 from contract.editions import AnswerSpec
-from contract.errors import OutputError
+from contract.errors import ModelPackageError, OutputError
 from contract.images.metaimage import unpack_mask
 from contract.images.volumes import encode_mask, write_mask
 from contract.io.files import format_json, write_files
@@ -34,6 +35,7 @@ class RunContext:
         self.stages, self.notices = Stages(), Notices()
         self.output = AnswerFiles(request, self.stages)
         self.has_measured = False  # whether answers from measured features have been written
+        self.awaits_user_code = False  # whether the attempt with user code has begun and not ended
         self._logged: set[str] = set()
 
     @property
@@ -42,11 +44,20 @@ class RunContext:
         return self.loaded.manifest.smallest_lesions if self.request.uses_package else DEFAULT_MIN_LESION_SIZES
 
     @property
-    def asks_user_code(self) -> bool:
-        """Return whether user code answers or measures."""
+    def has_user_code(self) -> bool:
+        """Return whether the package names user code and the task has heads."""
         if not (self.request.uses_package and self.request.algorithm.head_specs):
             return False
         return bool(self.loaded.manifest.code)  # readable even if the rest of the package is not
+
+    def asks_user_code(self) -> bool:
+        """Return whether custom features are measured or a custom head answers; True if the package is unreadable."""
+        try:
+            package = self.loaded.package
+            heads = [package.head(self.request.method.head_name(spec)) for spec in self.request.algorithm.head_specs]
+        except ModelPackageError:
+            return True
+        return bool(package.features) or any(custom_heads(head) for head in heads)
 
     def find_head(self, spec: AnswerSpec) -> Head:
         """Return the head of a risk or class. Raises `ModelPackageError` if it is missing or cannot give the answer."""

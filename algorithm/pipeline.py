@@ -101,9 +101,22 @@ def list_attempts(run: RunContext, segmenter: Segmenter) -> list[Attempt]:
         ]
     else:
         attempts = [Attempt(*first, compute_answers), *attempts]
-    if run.asks_user_code:
-        attempts.append(Attempt("user code", segmenter.get_latest, partial(compute_answers, with_user_code=True)))
+    if run.has_user_code:
+        attempts.append(Attempt("user code", partial(find_case_for_user_code, run, segmenter), answer_with_user_code))
     return attempts
+
+
+def find_case_for_user_code(run: RunContext, segmenter: Segmenter) -> CaseSegmentation | None:
+    """Return the latest segmentation, or None if the package's code holds only networks."""
+    return segmenter.get_latest() if run.asks_user_code() else None
+
+
+def answer_with_user_code(run: RunContext, segmentation: CaseSegmentation) -> CaseAnswers:
+    """Compute all answers with custom features and heads, and note for the end of the case that they are awaited."""
+    run.awaits_user_code = True
+    answers = compute_answers(run, segmentation, with_user_code=True)
+    run.awaits_user_code = False
+    return answers
 
 
 def write_answers(run: RunContext, attempts: Sequence[Attempt]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from algorithm import answers
 from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
 from algorithm.network.loaded_package import LoadedPackage
@@ -132,6 +133,27 @@ def test_a_head_that_never_ends_costs_itself(case: CaseFolder, package: Path, pa
     assert time.monotonic() - begun < 8
     assert (record.segmented_by, record.fallbacks) == ("network", ())
     assert values(case)["rfs"] == pytest.approx(days(0.4))
+    assert "user code: time is nearly up; the answers without it are kept" in map(str, record.notices)
+
+
+def test_code_of_a_network_adds_no_attempt(
+    case: CaseFolder,
+    package: Path,
+    packed: Callable[..., Path],
+    sign_package: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Attempts measure features once each: the threshold, and the only pass. User code without a head adds none."""
+    measured = []
+    measure = answers.image_features
+    monkeypatch.setattr(answers, "image_features", lambda *images: measured.append(1) or measure(*images))
+    code = packed()
+    answered(case, package, code)
+    with_head, measured[:] = len(measured), []
+    write_heads(package, sign_package, rfs=head_json() | {"survival": SURVIVAL})
+    sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.from_folders([code]).digest("my_code")})
+    answered(case, package, code)
+    assert len(measured) == with_head - 1
 
 
 def test_code_that_is_not_there_is_refused(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> None:
