@@ -50,7 +50,9 @@ def test_the_example_of_a_whole_training_names_what_is_there() -> None:
     assert names["options"].plan == baseline.PRESETS["nnunet"]
 
 
-@pytest.mark.parametrize(("name", "arguments"), re.findall(r"^\| \w+ \| `(\w+)\((.*?)\)`", SECTION, flags=re.MULTILINE))
-def test_a_step_of_the_table_takes_these_arguments(name: str, arguments: str) -> None:
-    assert name in baseline.__all__
-    inspect.signature(getattr(baseline, name)).bind(**dict.fromkeys(arguments.split(", ")))
+def test_the_steps_that_the_page_names_are_public() -> None:
+    """`tests/test_docs.py` checks their signatures in docs/functions.md."""
+    (steps,) = re.findall(r"The other steps are (.*?), in this order", SECTION, flags=re.DOTALL)
+    names = re.findall(r"`(\w+)`", steps)
+    assert len(names) == 7
+    assert set(names) <= set(baseline.__all__)
