@@ -67,6 +67,14 @@ def test_every_block_ends(page: Path) -> None:
 
 
 @every_page
+def test_every_table_has_a_header(page: Path) -> None:
+    """An empty line inside a table ends it, and the rows below are shown as text."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    tables = re.findall(r"^\|.*\n(?:\|.*\n)*", text, flags=re.MULTILINE)
+    assert [table for table in tables if not re.match(r"\|.*\n\|[-|]+\|\n", table)] == []
+
+
+@every_page
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []
     for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
