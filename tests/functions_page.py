@@ -36,7 +36,7 @@ This page is generated from the docstrings: after a change run `python -m tests.
 MAX_SIGNATURE = 100
 
 
-def public_names(module: str) -> list[str]:
+def list_public_names(module: str) -> list[str]:
     """Return the public names of a module."""
     return list(MODULES[module] or import_module(module).__all__)
 
@@ -51,10 +51,12 @@ def resolve_aliases(annotation: str, module: str) -> str:
 
 
 def format_default(value: Any) -> str:
-    """Return the text of a default: plain values as they are, `...` for an object or a mapping."""
+    """Return the text of a default; `...` stands for an object or a mapping."""
     if inspect.isclass(value):
         return value.__name__
-    return repr(value).replace("'", '"') if isinstance(value, (int, float, str, tuple, type(None))) else "..."
+    if value is None or isinstance(value, (int, float, str, tuple)):
+        return repr(value).replace("'", '"')
+    return "..."
 
 
 def format_parameter(parameter: inspect.Parameter, module: str) -> str:
@@ -81,14 +83,13 @@ def format_signature(title: str, function: Callable[..., Any]) -> str:
     result = signature.return_annotation
     end = "" if inspect.isclass(function) or result is signature.empty else f" -> {result}"
     line = f"{title}({', '.join(parts)}){end}"
-    return (
-        line
-        if len(line) <= MAX_SIGNATURE
-        else "\n    ".join([f"{title}(", *(f"{part}," for part in parts)]) + f"\n){end}"
-    )
+    if len(line) <= MAX_SIGNATURE:
+        return line
+    lines = [f"{title}(", *(f"    {part}," for part in parts), f"){end}"]
+    return "\n".join(lines)
 
 
-def first_sentence(item: object) -> str:
+def find_first_sentence(item: object) -> str:
     """Return the first sentence of a docstring."""
     lines = (inspect.getdoc(item) or "").split("\n\n")[0].replace("\n", " ")
     return re.split(r"(?<=[a-z`)\]]\.)\s", lines, maxsplit=1)[0]
@@ -100,11 +101,11 @@ def format_item(title: str, item: Any) -> str:
         return f"### `{title}`\n\nA dictionary of plans by name: {', '.join(f'`{key}`' for key in item)}.\n"
     has_options = "data" not in inspect.signature(item).parameters
     signature = format_signature(title, item) if has_options else title
-    return f"### `{title}`\n\n```python\n{signature}\n```\n\n{textwrap.fill(first_sentence(item), 120)}\n"
+    return f"### `{title}`\n\n```python\n{signature}\n```\n\n{textwrap.fill(find_first_sentence(item), 120)}\n"
 
 
-def shown_methods(item: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The methods of a class that docs/research.md uses."""
+def find_shown_methods(item: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the methods of a class that docs/research.md uses, with their titles."""
     research = (ROOT / "docs" / "research.md").read_text(encoding="utf-8")
     for name, method in vars(item).items():
         if not name.startswith("_") and inspect.isfunction(method) and f".{name}(" in research:
@@ -115,12 +116,12 @@ def build_page() -> str:
     """Return the text of docs/functions.md."""
     parts = [HEAD]
     for module in MODULES:
-        parts.append(f"## {module}\n\n{first_sentence(import_module(module))}\n")
-        for name in public_names(module):
+        parts.append(f"## {module}\n\n{find_first_sentence(import_module(module))}\n")
+        for name in list_public_names(module):
             item = getattr(import_module(module), name)
             parts.append(format_item(name, item))
             if inspect.isclass(item):
-                parts += [format_item(title, method) for title, method in shown_methods(item)]
+                parts += [format_item(title, method) for title, method in find_shown_methods(item)]
     return "\n".join(parts)
 
 
