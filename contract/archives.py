@@ -84,7 +84,7 @@ class _Stream:
 
     def seek(self, position: int) -> int:
         if position < self._position:
-            raise _DamageError("sizes that lead back")
+            raise _DamageError("sizes that point backwards")
         while self._position < position and self.read(min(_PIECE, position - self._position)):
             pass
         return self._position
@@ -104,7 +104,7 @@ class _Stream:
             raise _DamageError("a header with a wrong checksum, or not a tar archive")
         padding = self._file.read(_PIECE)
         if len(padding) == _PIECE or any(padding):
-            raise _DamageError("content behind its end")
+            raise _DamageError("content after its end")
 
 
 class _Header(tarfile.TarInfo):
@@ -178,6 +178,7 @@ def _extract(member: tarfile.TarInfo, tar: tarfile.TarFile, path: Path) -> None:
         with path.open("xb") as file:
             shutil.copyfileobj(content, file, _PIECE)
         if member.mode & 0o100:
+            # Everyone who may read the file may also execute it.
             path.chmod(path.stat().st_mode | (path.stat().st_mode & 0o444) >> 2)
 
 

@@ -247,12 +247,12 @@ def format_section(level: int, title: str, *parts: str) -> str:
     return "\n\n".join([f"{'#' * level} {escape_markdown(title)}", *filter(None, parts)])
 
 
-def format_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Format a Markdown table with right-aligned columns of numbers; empty if there are no rows."""
     if not rows:
         return ""
-    are_numbers = [all(_NUMBER_CELL.match(str(row[column])) for row in rows) for column in range(len(heads))]
-    lines = [heads, ["---:" if is_number_column else "---" for is_number_column in are_numbers], *rows]
+    are_numbers = [all(_NUMBER_CELL.match(str(row[column])) for row in rows) for column in range(len(header))]
+    lines = [header, ["---:" if is_number_column else "---" for is_number_column in are_numbers], *rows]
     return "\n".join("| " + " | ".join(escape_markdown(str(cell)) for cell in line) + " |" for line in lines)
 
 

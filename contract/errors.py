@@ -155,7 +155,7 @@ def make_permission_error(name: str | bytes | Path, error: type[AnyError], *, is
     if closed is None:
         is_readable = _may_use(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK)
         if is_readable or not path.exists():
-            # The path was to be written.
+            # Reading is possible, so the caller wanted to write.
             mode = "a+rwX"
         is_folder_closed = not path.exists() or (is_readable and path.is_file())
         closed = path.parent if is_folder_closed else path

@@ -18,51 +18,51 @@ Number = TypeVar("Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that accepts only whole option names, suggests one for a misspelt option and refuses empty values."""
+    """A parser that accepts only whole option names, suggests a name for a misspelt one and refuses empty values."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**(kwargs | {"allow_abbrev": False}))
-        self._words: list[str] = []
+        self._arguments: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, and keep the words for `error`.
+        """Parse as argparse does, and keep the arguments for `error`.
 
         An empty value is refused: it is usually an unset shell variable, and as a path it means the current folder.
         """
-        self._words = list(sys.argv[1:] if args is None else args)
-        self._refuse_empty_words()
+        self._arguments = list(sys.argv[1:] if args is None else args)
+        self._refuse_empty_arguments()
         return super().parse_known_args(args, namespace)
 
-    def _refuse_empty_words(self) -> None:
-        """End with exit status 2 if a word, or the value in `--option=value`, is empty."""
-        argument = ""
-        for word in self._words:
-            option, sign, value = word.partition("=")
+    def _refuse_empty_arguments(self) -> None:
+        """End with exit status 2 if an argument, or the value in `--option=value`, is empty."""
+        place = ""
+        for argument in self._arguments:
+            option, sign, value = argument.partition("=")
             if option.startswith("--"):
-                argument = f"argument {option}: "
-            if not word or (option.startswith("--") and sign and not value):
+                place = f"argument {option}: "
+            if not argument or (option.startswith("--") and sign and not value):
                 self.error(
-                    f"{argument}found an empty value (is a shell variable unset?), expected a path, a name or a number"
+                    f"{place}found an empty value (is a shell variable unset?), expected a path, a name or a number"
                 )
 
     def error(self, message: str) -> NoReturn:
         """End with exit status 2 and a message that suggests similar options for those that do not exist."""
-        known = set(_list_options(self, self._words))
-        for word in self._words:
-            option = word.partition("=")[0]
+        known = set(_list_options(self, self._arguments))
+        for argument in self._arguments:
+            option = argument.partition("=")[0]
             if option.startswith("--") and len(option) > 2 and option not in known:
                 close = difflib.get_close_matches(option, known, 1)
                 message += f" (there is no {option}{f', did you mean {close[0]}?' if close else ''})"
         super().error(message)
 
 
-def _list_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
-    """Yield the options of a parser and of the subcommand that the words name."""
+def _list_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the options of a parser and of the subcommand that the arguments name."""
     for action in parser._actions:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):
-            for subcommand in filter(None, map(action.choices.get, words)):
-                yield from _list_options(subcommand, words)
+            for subcommand in filter(None, map(action.choices.get, arguments)):
+                yield from _list_options(subcommand, arguments)
 
 
 def require_paths(arguments: argparse.Namespace, *options: str) -> None:
@@ -115,10 +115,10 @@ def _find_paths(value: object) -> Iterator[Path]:
             yield from _find_paths(item)
 
 
-def add_edition_and_task_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
+def add_edition_and_task_options(parser: argparse.ArgumentParser, edition_source: str = "") -> None:
     """Add `--edition` and `--task`; `select_algorithm` reads the value of `--task`."""
     add_task_option(parser)
-    add_edition_option(parser, known_from)
+    add_edition_option(parser, edition_source)
 
 
 def add_code_option(parser: argparse.ArgumentParser, what: str) -> None:
@@ -135,19 +135,20 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") -> None:
+def add_edition_option(parser: argparse.ArgumentParser, edition_source: str = "") -> None:
     """Add `--edition`; `load_edition` reads its value.
 
     Args:
         parser: The parser.
-        known_from: Name of the file whose edition is used if the option is absent. Then the default is None.
+        edition_source: The edition that is used without the option, in the words of the help text; the default value
+            is then None. Empty for the default edition.
     """
     parser.add_argument(
         "--edition",
-        default=None if known_from else DEFAULT_EDITION,
+        default=None if edition_source else DEFAULT_EDITION,
         metavar="NAME|FILE",
         help=f"edition of the challenge: {', '.join(list_editions())}, or the JSON file of a custom edition "
-        f"(default: {known_from or DEFAULT_EDITION})",
+        f"(default: {edition_source or DEFAULT_EDITION})",
     )
 
 

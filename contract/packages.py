@@ -135,21 +135,21 @@ class DscCalibration(Document):
 
     @model_validator(mode="after")
     def _check_order(self) -> DscCalibration:
-        rises = all(first < second for first, second in pairwise(self.expected))
-        if not rises or list(self.dsc) != sorted(self.dsc) or len(self.dsc) != len(self.expected):
-            raise ValueError("as many rising numbers of expected as numbers of dsc that do not fall")
+        is_increasing = all(first < second for first, second in pairwise(self.expected))
+        if not is_increasing or list(self.dsc) != sorted(self.dsc) or len(self.dsc) != len(self.expected):
+            raise ValueError("increasing numbers in expected, and as many numbers in dsc that never decrease")
         return self
 
     def calibrate(self, expected: float) -> float:
         """Map an expected DSC to the DSC of out-of-fold masks."""
-        place = bisect_right(self.expected, expected)
-        if place == 0:
+        node = bisect_right(self.expected, expected)
+        if node == 0:
             return self.dsc[0]
-        if place == len(self.expected):
+        if node == len(self.expected):
             return self.dsc[-1]
-        low, high = self.expected[place - 1 : place + 1]
+        low, high = self.expected[node - 1 : node + 1]
         fraction = (expected - low) / (high - low)
-        return self.dsc[place - 1] + fraction * (self.dsc[place] - self.dsc[place - 1])
+        return self.dsc[node - 1] + fraction * (self.dsc[node] - self.dsc[node - 1])
 
 
 class Manifest(Document):
@@ -400,7 +400,7 @@ def check_code(manifest: Manifest, code: Code, *, is_from_option: bool) -> list[
     Args:
         manifest: Manifest of the package.
         code: The available code.
-        is_from_option: Whether the code was named by `--code`, so that code without a use is a finding.
+        is_from_option: Whether the code was named by `--code`, so that unused code is a finding.
 
     Returns:
         Findings about code that changed since the package was made, and code that the package does not use, such as
@@ -419,7 +419,7 @@ def check_code(manifest: Manifest, code: Code, *, is_from_option: bool) -> list[
         Finding("--code", name, f"code that {manifest.name} names ({known})", "it is not used") for name in unused
     ]
     return findings + [
-        Finding(f"code {name}", "another version", expected, "the present code answers")
+        Finding(f"code {name}", "another version", expected, "the present code is used")
         for name, digest in manifest.code.items()
         if code.digest(name) != digest
     ]
@@ -465,14 +465,17 @@ def verify_files(root: Path, manifest: Manifest) -> dict[str, Path]:
 
 
 def _verify_file(root: Path, name: str, entry: FileEntry) -> Path:
-    """Find a file of a package or of the shared networks, and check its size and checksum."""
+    """Find a file of a package, and check its size and checksum.
+
+    A file that the package lacks is read from the package of the default edition next to it, as in `verify_files`.
+    """
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
     path = root / name
-    shared = root.resolve().parent / DEFAULT_EDITION / name
+    shared_path = root.resolve().parent / DEFAULT_EDITION / name
     try:
-        if not path.exists() and shared.is_file():
-            path = shared
+        if not path.exists() and shared_path.is_file():
+            path = shared_path
         if not path.is_file():
             raise ModelPackageError(name, "not in the model package, though its manifest lists it")
         actual = make_file_entry(path)

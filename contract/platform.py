@@ -41,13 +41,13 @@ ONE_FILE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # Only for images that a user names one by one: a submitted .mhd could point to any file.
 NAMED_IMAGE_SUFFIXES: Final = (*ONE_FILE_SUFFIXES, ".mhd")
 MAX_FILES_IN_IMAGE_FOLDER: Final = 1000
-# Entries that macOS and Windows add, in lower case; names that begin with a dot are passed over anyway.
+# Entries that macOS and Windows add, in lower case; names that begin with a dot are always skipped.
 _SYSTEM_NAMES: Final = frozenset(
     {"__macosx", ".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "icon\r"}
 )
 
 
-def compose(text: str) -> str:
+def normalise_unicode(text: str) -> str:
     """Return a text with composed letters (Unicode form NFC), so that names that look the same are the same.
 
     macOS writes decomposed letters into file names, while tables and other systems hold composed ones.

@@ -17,7 +17,7 @@ from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import find_image_suffix
 from contract.io.files import read_json
-from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES, compose
+from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES, normalise_unicode
 
 SUCCEEDED: Final = "Succeeded"
 _CT_MARK: Final = "__CT"
@@ -102,7 +102,7 @@ def parse_case(image_name: str) -> str:
     name = Path(image_name).name
     suffix = find_image_suffix(Path(name), _NAMED_SUFFIXES)
     stem = name[: -len(suffix)] if suffix else name
-    return compose(stem.removesuffix(_CT_MARK))
+    return normalise_unicode(stem.removesuffix(_CT_MARK))
 
 
 def make_socket_entry(

@@ -139,7 +139,7 @@ def map_in_processes(
 
 def _check_starts(failed_starts: int, reason: str) -> None:
     if failed_starts > _MAX_FAILED_STARTS:
-        raise HecktorError("worker processes", f"each ends at its start ({reason})", MORE_RESOURCES)
+        raise HecktorError("worker processes", f"each process ends while it starts ({reason})", MORE_RESOURCES)
 
 
 def _unpack_result(message: _Message) -> Any:

@@ -19,7 +19,7 @@ from contract.errors import Finding, InputError, OutputError, make_write_error
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.io.files import atomic_folder, write_json
-from contract.platform import INPUTS_JSON, compose
+from contract.platform import INPUTS_JSON, normalise_unicode
 from contract.predictions import make_socket_entry
 from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries, tag_name
 from convert.dicom.series import choose_series, sort_objects
@@ -151,7 +151,7 @@ def _check_overlap(ct: Geometry, pet: Geometry) -> None:
 def make_case_name(folder: Path) -> str:
     """Return the name of a case: its folder, or the patient's folder above `input` in a cohort `PATIENT/input`."""
     resolved = folder.resolve()
-    return compose(resolved.parent.name if resolved.name == "input" else resolved.name)
+    return normalise_unicode(resolved.parent.name if resolved.name == "input" else resolved.name)
 
 
 def check_new_folder(folder: Path) -> None:

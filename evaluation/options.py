@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.options import select_algorithm, whole_number
-from contract.platform import compose, is_system_name
+from contract.platform import is_system_name, normalise_unicode
 from contract.processes import count_usable_cpus
 from evaluation.metrics.rules import MaskRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -142,7 +142,7 @@ def parse_team_folders(text: str) -> list[tuple[str, Path]]:
     folders = [path for path in folders if not is_system_name(path.name)]
     if not folders:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected TEAM=FOLDER, or a folder with a subfolder per team")
-    return [(compose(path.name), path) for path in folders]
+    return [(normalise_unicode(path.name), path) for path in folders]
 
 
 def join_team_folders(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from contract.errors import Finding, HecktorError, replace_unprintable
 from contract.patient import format_names
-from contract.platform import PREDICTIONS_JSON, compose, is_added_by_system, is_system_name
+from contract.platform import PREDICTIONS_JSON, is_added_by_system, is_system_name, normalise_unicode
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
 from evaluation.options import EvaluationRequest
@@ -73,7 +73,7 @@ def _find_entries(folder: Path) -> _TeamEntries:
         if path.name.startswith(".") or (path.suffix.lower() in _NOTE_SUFFIXES and not path.is_dir()):
             notes.append(path.name)
         elif path.is_dir() or path.suffix.lower() in _TEAM_SUFFIXES:
-            paths_of.setdefault(compose(path.name if path.is_dir() else path.stem), []).append(path)
+            paths_of.setdefault(normalise_unicode(path.name if path.is_dir() else path.stem), []).append(path)
         else:
             errors[path.name] = HecktorError(what, f"found {path.name}", _EXPECTED)
     if notes:

@@ -23,7 +23,7 @@ from contract.errors import HecktorError, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_image_suffix, list_images, read_header, read_volume, write_mask
 from contract.patient import describe_id_difference, format_names
-from contract.platform import ONE_FILE_SUFFIXES, compose
+from contract.platform import ONE_FILE_SUFFIXES, normalise_unicode
 
 # Increment when the same masks and images give other features.
 _VERSION: Final = 1
@@ -137,7 +137,7 @@ def _find_masks(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, Path]:
     wanted = {case.patient_id for case in cases}
     unknown = []
     for path in list_images(folder, ONE_FILE_SUFFIXES):
-        name = compose(path.name[: -len(find_image_suffix(path, ONE_FILE_SUFFIXES) or "")])
+        name = normalise_unicode(path.name[: -len(find_image_suffix(path, ONE_FILE_SUFFIXES) or "")])
         if name in paths:
             raise InputError("--masks", f"{paths[name].name} and {path.name}", "one mask of each patient")
         if name in wanted:

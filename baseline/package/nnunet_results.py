@@ -16,7 +16,7 @@ from baseline.work import NNUNET_RESULTS, WorkFolders, require_nnunet_results
 from contract.errors import InputError, ModelPackageError
 from contract.io.files import read_json
 from contract.patient import describe_id_difference, format_names
-from contract.platform import compose, is_system_name
+from contract.platform import is_system_name, normalise_unicode
 
 # Readers that keep the stored order of voxels; other readers change it.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
@@ -246,7 +246,7 @@ def _list_validation_masks(folder: Path, name: str, ending: str) -> dict[str, Pa
         for path in sorted((folder / f"fold_{fold}" / "validation").glob(f"*{ending}")):
             if is_system_name(path.name):
                 continue
-            patient_id = compose(path.name.removesuffix(ending))
+            patient_id = normalise_unicode(path.name.removesuffix(ending))
             if patient_id in masks:
                 first_fold = masks[patient_id].parts[-3][5:]
                 actual = f"{patient_id} in the validation of fold {first_fold} and of fold {fold}"

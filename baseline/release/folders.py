@@ -13,7 +13,7 @@ from baseline.release.problems import ProblemReporter
 from contract.editions import Edition
 from contract.errors import InputError
 from contract.patient import format_names
-from contract.platform import compose, is_system_name
+from contract.platform import is_system_name, normalise_unicode
 from contract.release.layout import (
     MASK_ROLE,
     TASK_FOLDERS,
@@ -115,7 +115,7 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles, edition: Edition
 
 
 def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> None:
-    name = compose(folder.name)
+    name = normalise_unicode(folder.name)
     roles = {role: find_file(folder, fill_template(file, folder.name)) for role, file in parent.files.items()}
     files = {role: path for role, path in roles.items() if path.is_file()}
     layout.patients.setdefault(name, PatientFolders(name)).files[parent.name] = files

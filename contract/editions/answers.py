@@ -25,7 +25,7 @@ from contract.documents import (
     is_text,
     make_tag_reader,
 )
-from contract.editions.clinical import check_not_missing, normalise_key
+from contract.editions.clinical import check_no_missing_words, normalise_key
 from contract.editions.inputs import REFERENCE_FILE, RelativePath, ReleaseFile, Socket
 from contract.labels import FOREGROUND, NAMES
 
@@ -217,7 +217,7 @@ class ClassSpec(_HeadAnswer):
         are_texts = all(map(is_text, values)) and len({str(value).lower() for value in values}) == len(values)
         if len(values) < 2 or not (are_booleans or are_integers or are_texts):
             raise ValueError("false and true, ascending whole numbers or different texts, two or more")
-        check_not_missing(values)
+        check_no_missing_words(values)
         return values
 
     @field_validator("words", "without")
@@ -227,7 +227,7 @@ class ClassSpec(_HeadAnswer):
         if not all(is_member(value, classes) for value in values.values()):
             raise ValueError("one of the classes for each key")
         if info.field_name == "words":
-            check_not_missing(values)
+            check_no_missing_words(values)
         if info.field_name == "without" and classes and len(set(values.values())) == len(classes):
             raise ValueError("at least one class that is left with all structures")
         return values

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, make_tag_reader
-from contract.platform import compose
+from contract.platform import normalise_unicode
 
 ClinicalValue = float | int | str | None
 CENTRE: Final = "centre"
@@ -142,7 +142,7 @@ class CodedNumber(_FeatureVariable):
         low, high = info.data.get("codes", (0, 1))
         if not all(low <= code <= high for code in words.values()):
             raise ValueError(f"a whole number from {low} to {high} for each word")
-        check_not_missing(words)
+        check_no_missing_words(words)
         return words
 
     def _read(self, raw: object) -> int:
@@ -163,7 +163,7 @@ class Stage(_FeatureVariable):
     @field_validator("stages")
     @classmethod
     def _check_stages(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
-        check_not_missing(stages)
+        check_no_missing_words(stages)
         return stages
 
     def _read(self, raw: object) -> str:
@@ -218,7 +218,7 @@ def normalise_centre(text: str) -> str:
 
 def normalise_key(key: object) -> str:
     """Return a key in lower case without blanks, `-`, `_` and other signs, so that spellings can be compared."""
-    return "".join(letter for letter in compose(str(key)).lower() if letter.isalnum())
+    return "".join(letter for letter in normalise_unicode(str(key)).lower() if letter.isalnum())
 
 
 def is_missing(raw: object) -> bool:
@@ -228,7 +228,7 @@ def is_missing(raw: object) -> bool:
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS
 
 
-def check_not_missing(texts: Iterable[object]) -> None:
+def check_no_missing_words(texts: Iterable[object]) -> None:
     """Check that no text means a missing value in tables; raise ValueError, as pydantic's validators do."""
     missing = [str(text) for text in texts if is_missing(text)]
     if missing:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from contract.errors import HecktorError, InputError
 
-# Of direction cosines, and of spacing and origin as a fraction of the spacing.
+# Tolerance of direction cosines, and of spacing and origin as a fraction of the spacing.
 _TOLERANCE: Final = 1e-3
 # Relative error of a spacing in a header: single precision in NIfTI (6e-8), six digits in some text headers (5e-6).
 HEADER_PRECISION: Final = 1e-5

@@ -87,7 +87,7 @@ def _find_pixel_file(path: Path, fields: Mapping[str, str]) -> Path:
 def _read_pixels(
     file: BinaryIO, fields: Mapping[str, str], shape: tuple[int, ...], dtype: np.dtype[np.generic]
 ) -> npt.NDArray[np.generic]:
-    """Read the pixels, compressed or not, from the position of the file on."""
+    """Read the pixels, compressed or not, from the current position of the file."""
     if not _is_true(fields.get("CompressedData", "False")):
         return _read_uncompressed(file, shape, dtype, is_at_end=fields.get("HeaderSize") == _AT_END)
     size = fields.get("CompressedDataSize", "0")
@@ -205,7 +205,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _read_fields(file: BinaryIO) -> dict[str, str]:
-    """Read the text header, and leave the file at the first pixel or after `MAX_HEADER_BYTES`."""
+    """Read the lines of the text header up to the first pixel or, in a longer header, to `MAX_HEADER_BYTES`."""
     fields: dict[str, str] = {}
     while file.tell() <= MAX_HEADER_BYTES and _PIXELS_KEY not in fields:
         line = file.readline(_MAX_LINE_BYTES)

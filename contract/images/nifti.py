@@ -78,7 +78,7 @@ _Affine = npt.NDArray[np.float64]
 
 
 class ImageFormatError(Exception):
-    """Problem of an image file, which does not know its name: the problem and the expectation."""
+    """Problem of an image file, as the pair (problem, expectation); the caller adds the name of the file."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def _compute_qform(fields: np.void, unit_mm: float, pixdim_mm: Sequence[float]) 
 
 
 def _check_steps(header: NiftiHeader, sform: _Affine) -> None:
-    """Refuse a header with two voxel sizes: each program takes another one."""
+    """Refuse a header with two voxel sizes, because programs differ in which one they use."""
     steps_mm = np.linalg.norm(sform[:, :3], axis=0)
     drift = np.abs(steps_mm / header.pixdim_mm - 1) * header.shape
     if drift.max() > _MAX_SHIFT_VOXELS:
@@ -309,7 +309,7 @@ def _check_steps(header: NiftiHeader, sform: _Affine) -> None:
 
 
 def _check_placements(header: NiftiHeader, sform: _Affine, qform: _Affine) -> None:
-    """Refuse a header with two placements: each program takes another one."""
+    """Refuse a header with two placements, because programs differ in which one they use."""
     corners = np.array([*product(*((0, length - 1) for length in header.shape))])
     by_sform, by_qform = (corners @ affine[:, :3].T + affine[:, 3] for affine in (sform, qform))
     axes = qform[:, :3] / header.pixdim_mm
@@ -326,16 +326,19 @@ def _check_placements(header: NiftiHeader, sform: _Affine, qform: _Affine) -> No
 def _check_extensions(content: bytes, order: Order) -> None:
     """Refuse a file with too many extensions.
 
-    The first four bytes tell whether there are extensions. Each extension begins with its size, a multiple of 16.
+    Args:
+        content: The bytes between the header and the first voxel. The first four tell whether there are extensions.
+            Each extension begins with its size, a multiple of 16.
+        order: Byte order of the file.
     """
     if content[:1] <= b"\0":
         return
-    place, count = 4, 0
-    while place + 8 <= len(content):
-        size = int(np.frombuffer(content, f"{order}i4", 1, place)[0])
+    position, count = 4, 0
+    while position + 8 <= len(content):
+        size = int(np.frombuffer(content, f"{order}i4", 1, position)[0])
         if size < 16 or size % 16:
             return
-        place += size
+        position += size
         count += 1
         if count > _MAX_EXTENSIONS:
             raise ImageFormatError(f"more than {_MAX_EXTENSIONS} extensions before its voxels", "a file without them")

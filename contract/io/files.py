@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import HecktorError, InputError, OutputError, make_read_error, make_write_error
-from contract.platform import compose
+from contract.platform import normalise_unicode
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 _MIN_FREE_BYTES = 4096
@@ -245,7 +245,7 @@ def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove the hidden folders that no process has locked: their writers were killed."""
+    """Remove the hidden folders of killed writers, which are the folders that no process has locked."""
     for folder in [path for path in parent.iterdir() if path.name.startswith(prefix)]:
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -399,7 +399,7 @@ def parse_large_json(text: str) -> Any:
     more colons in the text than in the result, which is written as JSON again.
 
     Raises:
-        ValueError: The text is not strict JSON, or it is of a kind that `parse_json` decides about.
+        ValueError: The text is not strict JSON, or only `parse_json` can tell whether it is.
     """
     from pydantic_core import from_json, to_json  # slow to import
 
@@ -440,7 +440,7 @@ def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes
 def decode_text(content: bytes, name: str, expected: str, *, error: type[HecktorError]) -> str:
     """Decode the UTF-8 text of a file as `read_text` does; raise `error` if it is not UTF-8."""
     try:
-        text = compose(content.decode("utf-8-sig"))
+        text = normalise_unicode(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise error(name, "not UTF-8 text", expected) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,4 @@
-"""Read and write CSV text; programs and spreadsheets read the tables."""
+"""Read and write CSV text for programs and spreadsheets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from contract.errors import HecktorError
 from contract.io.files import read_bytes, write_text
-from contract.platform import compose
+from contract.platform import normalise_unicode
 
 _CSV_IN_UTF8 = 'a CSV file in UTF-8: save it as "CSV UTF-8"'
 # A spreadsheet calculates a text that begins with one of these signs. Some spreadsheets also split a cell at semicolons
@@ -79,7 +79,7 @@ def decode_csv(content: bytes, name: str, *, error: type[HecktorError]) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1:
         raise error(name, "UTF-16 text", _CSV_IN_UTF8)
     try:
-        text = compose(content.decode("utf-8-sig"))
+        text = normalise_unicode(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise error(name, "not UTF-8 text, perhaps Latin-1 or Windows-1252", _CSV_IN_UTF8) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -14,7 +14,7 @@ from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, RELEASE_FILES, RT_DOSE
 from contract.errors import InputError
 from contract.io.files import suggest_folder
-from contract.platform import compose, is_system_name
+from contract.platform import is_system_name, normalise_unicode
 from contract.release.tables import ID_COLUMN, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
@@ -138,15 +138,13 @@ def list_csv_files(folder: Path) -> tuple[Path, ...]:
 def _describe_folder(
     path: Path, tables: Sequence[Path], edition: Edition, algorithm: Algorithm | None
 ) -> ReleaseFolder:
-    """Describe a folder of patients; `algorithm` is None if the edition has no algorithm for the task folder.
-
-    The mask is required only if it is the only answer: a patient without a mask can train the heads of other answers.
-    """
+    """Describe a folder of patients; `algorithm` is None if the edition has no algorithm for the task folder."""
     images: tuple[str, ...] = ("CT", "PET")
     has_masks = needs_mask = False
     outcomes: tuple[str, ...] = ()
     if algorithm is not None:
         has_masks = algorithm.mask_spec is not None
+        # With other answers, patients without a mask are still used to train the heads.
         needs_mask = has_masks and not algorithm.head_specs
         outcomes = _list_outcomes(algorithm)
         if algorithm.modality == MR:
@@ -270,7 +268,10 @@ def find_file(folder: Path, name: str) -> Path:
     for part in PurePath(name).parts:
         entry = path / part
         if not entry.exists() and not part.isascii() and path.is_dir():
-            entry = next((child for child in sorted(path.iterdir()) if compose(child.name) == compose(part)), entry)
+            entry = next(
+                (child for child in sorted(path.iterdir()) if normalise_unicode(child.name) == normalise_unicode(part)),
+                entry,
+            )
         path = entry
     return path
 

@@ -43,7 +43,7 @@ Row = dict[str, str]
 
 
 def check_table_size(name: str, error: type[HecktorError], *, columns: int = 0, rows: int = 0, cells: int = 0) -> None:
-    """Check that a table has not too many columns, rows or cells; raise `error` otherwise."""
+    """Raise `error` if a table has too many columns, rows or cells."""
     limits = (
         ("columns", columns, MAX_TABLE_COLUMNS),
         ("rows", rows, MAX_TABLE_ROWS),
@@ -229,9 +229,10 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
         return table
     columns_read = set(list_columns_read(edition)) - {ID_COLUMN}
     for patient_id, row in iterate_usable_rows(cells, table.columns.index(ID_COLUMN), table):
-        cell_of = zip(table.columns, row, strict=True)
         table.rows[patient_id] = {
-            column: cell for column, cell in cell_of if column in columns_read and not is_missing(cell)
+            column: cell
+            for column, cell in zip(table.columns, row, strict=True)
+            if column in columns_read and not is_missing(cell)
         }
     return table
 
@@ -288,7 +289,7 @@ def _check_columns(cells: CsvCells, table: ReleaseTable, edition: Edition) -> bo
 
 
 @dataclass(frozen=True)
-class _FactorColumns:
+class _SuvFactorColumns:
     """Indices of the columns of a table of SUV factors.
 
     Attributes:
@@ -300,10 +301,10 @@ class _FactorColumns:
     values: Mapping[str, int]
 
 
-def has_factors(path: Path) -> bool:
+def has_suv_factors(path: Path) -> bool:
     """Return whether a CSV file has the columns of a table of SUV factors."""
     try:
-        return _find_factor_columns(read_cells(path)) is not None
+        return _find_suv_factor_columns(read_cells(path)) is not None
     except InputError:
         return False
 
@@ -328,7 +329,7 @@ def read_suv_factors(path: Path, table: ReleaseTable, patient_ids: Collection[st
     if not path.is_file():
         raise InputError(path.name, "not found", "a table of SUV factors")
     cells = read_cells(path)
-    columns = _find_factor_columns(cells)
+    columns = _find_suv_factor_columns(cells)
     if columns is None:
         problem = f"columns {', '.join(cells.columns)[:200] or 'of no name'}"
         expected = f"PatientID and {FACTOR_COLUMN}, or {WEIGHT_COLUMN} and {DOSE_COLUMN}"
@@ -342,7 +343,8 @@ def read_suv_factors(path: Path, table: ReleaseTable, patient_ids: Collection[st
             unknown.append(patient_id)
             continue
         has_match = True
-        factor = _compute_factor({name: row[place] for name, place in columns.values.items()}, patient_id, table)
+        values = {name: row[index] for name, index in columns.values.items()}
+        factor = _compute_suv_factor(values, patient_id, table)
         if factor:
             factors[patient_id] = factor
     if not has_match:
@@ -356,29 +358,33 @@ def read_suv_factors(path: Path, table: ReleaseTable, patient_ids: Collection[st
     return factors
 
 
-def _find_factor_columns(cells: CsvCells) -> _FactorColumns | None:
-    """Find the columns of a table of factors; None if the columns do not suffice."""
+def _find_suv_factor_columns(cells: CsvCells) -> _SuvFactorColumns | None:
+    """Find the columns of a table of SUV factors; None without IDs, or without factors or weights and doses."""
     names = [normalise_key(name) for name in cells.columns]
-    id_places = [names.index(name) for name in _FACTOR_ID_COLUMNS if name in names]
+    id_indices = [names.index(name) for name in _FACTOR_ID_COLUMNS if name in names]
     keys = {name: normalise_key(name) for name in (FACTOR_COLUMN, WEIGHT_COLUMN, DOSE_COLUMN)}
-    places = {name: names.index(key) for name, key in keys.items() if key in names}
-    if id_places and (FACTOR_COLUMN in places or {WEIGHT_COLUMN, DOSE_COLUMN} <= set(places)):
-        return _FactorColumns(id_places[0], places)
+    index_of = {name: names.index(key) for name, key in keys.items() if key in names}
+    if id_indices and (FACTOR_COLUMN in index_of or {WEIGHT_COLUMN, DOSE_COLUMN} <= set(index_of)):
+        return _SuvFactorColumns(id_indices[0], index_of)
     return None
 
 
-def _check_repeated_columns(name: str, cells: CsvCells, columns: _FactorColumns) -> None:
+def _check_repeated_columns(name: str, cells: CsvCells, columns: _SuvFactorColumns) -> None:
     """Check that columns of the same name agree; raise `InputError` otherwise."""
-    for title, place in ((ID_COLUMN, columns.patient_id), *columns.values.items()):
-        key = normalise_key(cells.columns[place])
-        same = [index for index, column in enumerate(cells.columns) if normalise_key(column) == key]
-        number = find_differing_row(cells, same, is_id=place == columns.patient_id)
+    for title, index in ((ID_COLUMN, columns.patient_id), *columns.values.items()):
+        key = normalise_key(cells.columns[index])
+        same = [place for place, column in enumerate(cells.columns) if normalise_key(column) == key]
+        number = find_differing_row(cells, same, is_id=index == columns.patient_id)
         if number is not None:
             raise InputError(name, f"column {title} appears twice, with different values in row {number}", "one")
 
 
-def _compute_factor(cells: Mapping[str, str], patient_id: str, table: ReleaseTable) -> float | None:
-    """Read or compute the factor of a row; None if it is missing or impossible. An impossible factor is reported."""
+def _compute_suv_factor(cells: Mapping[str, str], patient_id: str, table: ReleaseTable) -> float | None:
+    """Read the SUV factor of a row, or compute it from weight (kg) and dose (Bq).
+
+    Returns:
+        The factor; None if it is missing, or if it is impossible, which is reported.
+    """
     texts = {name: cell for name, cell in cells.items() if not is_missing(cell)}
     used = (FACTOR_COLUMN,) if FACTOR_COLUMN in texts else (WEIGHT_COLUMN, DOSE_COLUMN)
     if not set(used) <= set(texts):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.errors import Finding, InputError
-from contract.platform import compose
+from contract.platform import normalise_unicode
 from convert.dicom.files import DicomHeader
 from convert.dicom.slices import SlicePlane
 
@@ -235,11 +235,11 @@ def _check_present(series: Sequence[ImageSeries], kind: str, study: Study) -> No
 def _choose_by_name(
     series: Sequence[ImageSeries], wanted: str, kind: str, option: str
 ) -> tuple[ImageSeries, dict[str, str]]:
-    text = compose(wanted).strip().lower()
+    text = normalise_unicode(wanted).strip().lower()
     for matches in (
         [candidate for candidate in series if candidate.uid == wanted.strip()],
-        [candidate for candidate in series if compose(candidate.description).lower() == text],
-        [candidate for candidate in series if text in compose(candidate.description).lower()],
+        [candidate for candidate in series if normalise_unicode(candidate.description).lower() == text],
+        [candidate for candidate in series if text in normalise_unicode(candidate.description).lower()],
     ):
         if len(matches) == 1:
             chosen = matches[0]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
-from contract.platform import compose
+from contract.platform import normalise_unicode
 from convert.dicom.contours import Contour, draw_contours
 from convert.dicom.files import DicomHeader, tag_name
 from convert.dicom.series import ImageSeries
@@ -46,10 +46,10 @@ class RoiNames:
 
     def find_label(self, name: str) -> int:
         """Find the label of a ROI; background if it is no GTV."""
-        lower = compose(name).lower()
+        lower = normalise_unicode(name).lower()
         for label, patterns in ((labels.GTVP, self.gtvp), (labels.GTVN, self.gtvn)):
             plain = re.sub(r"[^a-z0-9]", "", lower)
-            has_pattern = any(fnmatch.fnmatchcase(lower, compose(pattern).lower()) for pattern in patterns)
+            has_pattern = any(fnmatch.fnmatchcase(lower, normalise_unicode(pattern).lower()) for pattern in patterns)
             if has_pattern or (not patterns and _USUAL_NAMES[label].fullmatch(plain)):
                 return label
         return labels.BACKGROUND

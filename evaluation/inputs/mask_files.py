@@ -19,7 +19,7 @@ from typing import Final
 from contract.errors import GroundTruthError, HecktorError, PredictionError, replace_unprintable
 from contract.images.volumes import find_image_suffix, list_images, read_header
 from contract.patient import format_names
-from contract.platform import ONE_FILE_SUFFIXES, compose, is_added_by_system, is_system_name
+from contract.platform import ONE_FILE_SUFFIXES, is_added_by_system, is_system_name, normalise_unicode
 from contract.predictions import parse_case
 
 # A folder of masks may also hold tables and notes.
@@ -63,8 +63,8 @@ def match_unread_file(path: Path, cases: Collection[str]) -> str | None:
     stem = path.name
     while "." in stem:
         stem = stem.rpartition(".")[0]
-        if compose(stem) in cases:
-            return compose(stem)
+        if normalise_unicode(stem) in cases:
+            return normalise_unicode(stem)
     return None
 
 
@@ -168,7 +168,7 @@ def _select_masks(archive_name: str, members: Sequence[zipfile.ZipInfo]) -> list
         is_of_system = is_system_name(path.name) or any(map(is_added_by_system, path.parts))
         if member.is_dir() or is_of_system or find_image_suffix(Path(path.name), ONE_FILE_SUFFIXES) is None:
             continue
-        mask = compose(path.name)
+        mask = normalise_unicode(path.name)
         if mask in masks:
             names = replace_unprintable(f"{masks[mask].filename} and {member.filename}")
             raise PredictionError(archive_name, f"found {names}", "one mask a case")

@@ -23,7 +23,7 @@ from contract.editions.clinical import is_missing, normalise_key
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.io.files import parse_json, read_text
 from contract.io.tables import read_csv_text
-from contract.platform import compose
+from contract.platform import normalise_unicode
 from contract.release.tables import MAX_TABLE_BYTES, check_table_size, normalise_cell
 
 ID_COLUMN: Final = "PatientID"
@@ -104,7 +104,7 @@ def _parse_records(text: str, name: str, keys: Collection[str] | None, error: ty
 
 def _format_cell(value: object) -> str:
     if value is None or isinstance(value, str):
-        return compose(value or "")
+        return normalise_unicode(value or "")
     return json.dumps(value)
 
 

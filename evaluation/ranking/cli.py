@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from contract.io.files import pause_garbage_collector, suggest_folder, write_files, write_text
 from contract.io.locks import lock_output
 from contract.options import Parser, add_edition_option, add_task_option, require_files, require_paths, whole_number
-from contract.platform import METRICS_JSON, compose, is_system_name
+from contract.platform import METRICS_JSON, is_system_name, normalise_unicode
 from evaluation.editions.document import TIE_RULES
 from evaluation.options import parse_name_path, parse_name_paths
 from evaluation.ranking import DEFAULT_RANKINGS
@@ -104,7 +104,7 @@ def _name_results(paths: Sequence[Path], names: Sequence[str] | None) -> list[tu
         if not path.is_dir() and path.suffix.lower() != ".json":
             raise HecktorError("metrics", f"a file: {path.absolute()}", f"a {METRICS_JSON}, or a folder with one")
     files = [file for path in paths for file in (_find_results(path) if path.is_dir() else [path])]
-    teams = list(names) if names else [compose(path.resolve().parent.name) for path in files]
+    teams = list(names) if names else [normalise_unicode(path.resolve().parent.name) for path in files]
     if len(teams) != len(files):
         raise HecktorError("--names", f"{len(teams)} names for {len(files)} files", "one each")
     return list(zip(teams, files, strict=True))

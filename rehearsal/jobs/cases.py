@@ -14,7 +14,7 @@ from contract.editions import Algorithm, Socket
 from contract.errors import InputError
 from contract.images.volumes import find_image_suffix, find_single_image, read_volume, write_volume
 from contract.io.files import list_folder, read_json, suggest_folder, write_json
-from contract.platform import compose, is_system_name
+from contract.platform import is_system_name, normalise_unicode
 from contract.predictions import make_socket_entry, read_inputs
 from contract.release.tables import ReleaseTable
 
@@ -77,8 +77,8 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
         raise InputError(cohort.name, "no such folder", _EXPECTED)
     patients = [folder for folder in list_folder(cohort) if folder.is_dir() and not is_system_name(folder.name)]
     inputs = [folder / "input" for folder in patients if (folder / "input").is_dir()]
-    folders = {compose(path.parent.name): path for path in inputs}
-    only = [compose(name) for name in only]
+    folders = {normalise_unicode(path.parent.name): path for path in inputs}
+    only = [normalise_unicode(name) for name in only]
     unknown = sorted(set(only) - set(folders))
     if unknown:
         raise InputError(cohort.name, f"no case {', '.join(unknown)}", "one of its folders")

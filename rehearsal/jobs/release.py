@@ -18,7 +18,7 @@ from contract.images.volumes import list_images
 from contract.io.files import list_folder
 from contract.io.tables import write_csv
 from contract.patient import describe_id_difference, format_names
-from contract.platform import ONE_FILE_SUFFIXES, compose, is_system_name
+from contract.platform import ONE_FILE_SUFFIXES, is_system_name, normalise_unicode
 from contract.predictions import parse_case
 from contract.release.layout import (
     MASK_ROLE,
@@ -35,7 +35,7 @@ from contract.release.tables import (
     ID_COLUMN,
     ReleaseTable,
     Row,
-    has_factors,
+    has_suv_factors,
     list_columns_read,
     read_suv_factors,
     read_table,
@@ -63,9 +63,9 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
     """
     folder = find_task_folder(root, edition, task)
     folders = [path for path in folder.path.iterdir() if path.is_dir() and not is_system_name(path.name)]
-    folder_of = {compose(path.name): path for path in folders}
+    folder_of = {normalise_unicode(path.name): path for path in folders}
     names = sorted(folder_of)
-    only = [compose(name) for name in only]
+    only = [normalise_unicode(name) for name in only]
     unknown = sorted(set(only) - set(names))
     if unknown:
         raise InputError(root.name, f"no case {', '.join(unknown)}", "one of its folders")
@@ -108,7 +108,7 @@ def _find_images(name: str, files: Mapping[str, Path], task: Algorithm) -> tuple
 
 def _read_table(folder: ReleaseFolder, edition: Edition) -> ReleaseTable | None:
     """Read the folder's table, None if it has no table; raise `InputError` if it has several or an unreadable one."""
-    paths = [path for path in folder.tables if not has_factors(path)] or folder.tables
+    paths = [path for path in folder.tables if not has_suv_factors(path)] or folder.tables
     if len(paths) > 1:
         names = ", ".join(path.name for path in paths)
         raise InputError(folder.name, f"found {len(paths)} CSV files ({names})", "one table")
@@ -125,7 +125,7 @@ def _read_factors(
     folder: ReleaseFolder, edition: Edition, cases: Collection[str]
 ) -> tuple[dict[str, float], list[str]]:
     """Read the SUV factors of the cases from a table in the folder; return with them warnings about unusable rows."""
-    tables = [path for path in list_csv_files(folder.path) if has_factors(path)] if edition.suv_factor else []
+    tables = [path for path in list_csv_files(folder.path) if has_suv_factors(path)] if edition.suv_factor else []
     factors: dict[str, float] = {}
     warnings: list[str] = []
     for path in tables:

@@ -13,7 +13,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import find_image_suffix, find_single_image, list_images
 from contract.io.files import suggest_folder
 from contract.io.tables import remove_apostrophes
-from contract.platform import compose, is_system_name
+from contract.platform import is_system_name, normalise_unicode
 from contract.release.layout import TASK_FOLDERS, find_release_folders, list_csv_files
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import parse_number, read_table
@@ -84,8 +84,10 @@ def _find_platform_files(inputs: Path, case: str, reference: Path, edition: Edit
 
 
 def _find_release_images(folder: Path) -> dict[str, Path]:
-    by_stem = {compose(path.name[: -len(find_image_suffix(path) or "")]): path for path in list_images(folder)}
-    stems = {kind: f"{compose(folder.name)}{mark}" for kind, mark in _RELEASE_MARKS.items()}
+    by_stem = {
+        normalise_unicode(path.name[: -len(find_image_suffix(path) or "")]): path for path in list_images(folder)
+    }
+    stems = {kind: f"{normalise_unicode(folder.name)}{mark}" for kind, mark in _RELEASE_MARKS.items()}
     return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
 
 
@@ -94,7 +96,7 @@ def _find_release_files(folder: Path) -> PatientFiles:
     absent = sorted(set(_RELEASE_MARKS) - set(paths))
     if absent:
         raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
-    return PatientFiles(compose(folder.name), paths["ct"], paths["pet"], paths["mask"])
+    return PatientFiles(normalise_unicode(folder.name), paths["ct"], paths["pet"], paths["mask"])
 
 
 def read_scans(path: Path) -> dict[str, dict[str, float]]:

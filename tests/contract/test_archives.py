@@ -212,7 +212,7 @@ def test_content_behind_the_end_is_refused(tmp_path: Path) -> None:
     plain = gzip.decompress(archive_of(tmp_path / "m.tar.gz", member("a")).read_bytes())
     for name, rest in {"text.tar": b"hidden", "long.tar": bytes(2**20)}.items():
         (tmp_path / name).write_bytes(plain + rest)
-        with pytest.raises(ModelPackageError, match=r"cannot be unpacked \(content behind its end\)"):
+        with pytest.raises(ModelPackageError, match=r"cannot be unpacked \(content after its end\)"):
             unpack(tmp_path / name, tmp_path / name[:-4])
 
 

@@ -164,7 +164,7 @@ def test_an_initializer_that_fails_is_one_line() -> None:
 def test_a_process_that_never_begins_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under short memory, imports can wait for a thread that does not exist: no item would end."""
     monkeypatch.setattr(processes, "MAX_START_S", 0.5)
-    with pytest.raises(HecktorError, match=r"each ends at its start \(no import within 0.5 s\)"):
+    with pytest.raises(HecktorError, match=r"each process ends while it starts \(no import within 0.5 s\)"):
         list(map_in_processes(abs, [-1], 1, sleep_long))
 
 
