@@ -81,7 +81,7 @@ _Message = _Ready | _CannotStart | _Returned | _Raised
 
 
 def map_in_processes(
-    work: Callable[[Item], Result], items: Sequence[Item], count: int, begin: Callable[[], object] | None = None
+    work: Callable[[Item], Result], items: Sequence[Item], count: int, initializer: Callable[[], object] | None = None
 ) -> Generator[tuple[int, Result | WorkerDeath], None, None]:
     """Apply `work` to every item in spawned interpreters; yield index and result in the order of completion.
 
@@ -93,10 +93,10 @@ def map_in_processes(
     or if the iterator is closed early, they are killed.
 
     Args:
-        work: function of one item, picklable as the items and results are.
-        items: items of the work.
-        count: number of processes; at least one is started, and at most one per item.
-        begin: initializer of each process, a function at module level.
+        work: Function of one item. It must be picklable, as must the items and results.
+        items: Items of the work.
+        count: Number of processes; at least one is started, and at most one per item.
+        initializer: Function at module level that each process calls first.
 
     Yields:
         The index of an item and its result, `WorkerDeath` if its process ended.
@@ -113,7 +113,7 @@ def map_in_processes(
         while waiting or any(worker.is_busy for worker in workers):
             n_items = len(waiting) + sum(worker.is_busy for worker in workers)
             while len(workers) < min(max(1, count), n_items):
-                workers.append(_Worker(begin, work))
+                workers.append(_Worker(initializer, work))
             for worker in _wait_for_messages(workers):
                 index, message = worker.index, worker.receive()
                 if isinstance(message, WorkerDeath):
@@ -156,11 +156,11 @@ class _Worker:
     """A process and its pipe.
 
     Attributes:
-        index: number of the item that it processes, None if it waits.
-        is_ready: whether it has imported the work.
+        index: Number of the item that it processes, None if it waits.
+        is_ready: Whether it has imported the work.
     """
 
-    def __init__(self, begin: Callable[[], object] | None, work: Callable[[Any], object]) -> None:
+    def __init__(self, initializer: Callable[[], object] | None, work: Callable[[Any], object]) -> None:
         """Start the process; raise `HecktorError` if the system allows no further process."""
         self.index: int | None = None
         self.is_ready = False
@@ -181,12 +181,12 @@ class _Worker:
         finally:
             sys.modules["__main__"] = main
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        self._send(begin)
+        self._send(initializer)
         self._send(work)
 
     @property
     def is_busy(self) -> bool:
-        """Whether it processes an item."""
+        """Whether the process works on an item."""
         return self.index is not None
 
     @property

@@ -109,7 +109,8 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
     `output/TEAM/metrics.json`. `evaluate` describes the other arguments.
 
     Raises:
-        HecktorError: The ground truth cannot be used, or a team could not be scored. All other teams are scored before.
+        HecktorError: The ground truth cannot be used, or a team could not be scored. It is raised after all other
+            teams have been scored.
     """
     request = EvaluationRequest(
         ground_truth=Path(ground_truth),
@@ -288,7 +289,7 @@ def _read_masks(
         predicted = read_prediction(Path(prediction), volume.geometry, rules.geometry)
         return _MaskPair(volume.array, predicted, volume.geometry.spacing_mm)
     if isinstance(reference, Path | str) or isinstance(prediction, Path | str):
-        raise HecktorError("score_masks", "an array beside a path", "two arrays or two paths")
+        raise HecktorError("score_masks", "found an array and a path", "two arrays or two paths")
     if spacing_mm is None or len(tuple(spacing_mm)) != 3 or not all(0 < size < np.inf for size in spacing_mm):
         raise HecktorError("spacing_mm", f"found {spacing_mm}", "three distances (x, y, z) in mm above 0")
     _check_array(reference, "reference", GroundTruthError)

@@ -2,7 +2,7 @@
 
 Cases hold submitted files, so that the program's own process reads no case. A local process has a memory limit, and a
 time limit for each case. A case whose process dies is repeated by itself; if its process dies again, only this case
-fails. Dask passes the cases of a dead worker to another worker, and gives up a case that kills several workers. The
+fails. Dask passes the cases of a dead worker to another worker, and gives up on a case that kills several workers. The
 cluster's workers must see the masks under the same paths and have the same version of this package.
 """
 
@@ -26,7 +26,7 @@ Row = TypeVar("Row")
 # The number of local processes, or the address of a Dask scheduler, such as `tcp://10.0.0.1:8786`.
 Workers: TypeAlias = int | str
 
-# Far more than any scan takes: a floating mask of 2^30 voxels with its reference takes 12 GiB.
+# Far more than any scan takes: a floating-point mask of 2^30 voxels with its reference takes 12 GiB.
 MEMORY_BYTES: Final = 16 * 2**30
 CASE_TIME_LIMIT_S: Final = 900
 # For messages about a case whose process died.
@@ -41,7 +41,7 @@ def _apply(
     if isinstance(workers, str):
         return _apply_on_cluster(work, items, workers)
     limited = partial(_work_within_limits, work, Path.cwd(), CASE_TIME_LIMIT_S)
-    return map_in_processes(limited, items, workers, _begin)
+    return map_in_processes(limited, items, workers, _prepare_process)
 
 
 def _apply_on_cluster(
@@ -71,7 +71,7 @@ def _apply_on_cluster(
             raise
 
 
-def _begin() -> None:
+def _prepare_process() -> None:
     """Limit the memory, and silence image libraries, which print paths and binary data about odd files."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
     limit = MEMORY_BYTES if hard_limit == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard_limit)

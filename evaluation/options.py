@@ -152,5 +152,5 @@ def join_team_folders(option: str, values: Sequence[Sequence[tuple[str, Path]]])
     if len(folders) < len(pairs):
         names = [team for team, _ in pairs]
         repeated = next(team for team in names if names.count(team) > 1)
-        raise HecktorError(option, f"team {repeated!r} twice", "one folder a team")
+        raise HecktorError(option, f"team {repeated!r} twice", "one folder per team")
     return folders

@@ -67,8 +67,8 @@ class SubmittedAnswers:
 
 
 @dataclass(frozen=True)
-class _Cohort:
-    """The reference of each answer of a task, and the file of boxes inside which masks are compared."""
+class _GroundTruth:
+    """The reference of each answer of a task, and the file of the boxes inside which masks are compared."""
 
     task: TaskProfile
     references: Mapping[str, Reference[Any]]
@@ -113,10 +113,10 @@ def evaluate_submissions(requests: Mapping[str, EvaluationRequest]) -> TeamRepor
         with _record_error(team, errors):
             remove_earlier_metrics(team_request.output_dir, task.algorithm.name)
     boxes_path = find_boxes(task, request.ground_truth, request.bounding_boxes)
-    cohort = _Cohort(task, read_references(profile, task, request.ground_truth, boxes_path), boxes_path)
+    ground_truth = _GroundTruth(task, read_references(profile, task, request.ground_truth, boxes_path), boxes_path)
     reports: dict[str, MetricsJson] = {}
     for group in _group_requests({team: requests[team] for team in requests if team not in errors}):
-        result = _evaluate_group(cohort, group)
+        result = _evaluate_group(ground_truth, group)
         reports |= result.reports
         errors |= result.errors
     return TeamReports({team: reports[team] for team in requests if team in reports}, errors)
@@ -133,21 +133,21 @@ def _has_archive(request: EvaluationRequest) -> bool:
     return request.predictions is not None and is_archive(request.predictions)
 
 
-def _evaluate_group(cohort: _Cohort, requests: Mapping[str, EvaluationRequest]) -> TeamReports:
+def _evaluate_group(ground_truth: _GroundTruth, requests: Mapping[str, EvaluationRequest]) -> TeamReports:
     """Read the teams' submissions, score all of them together, and write each team's metrics.json."""
-    task, references = cohort.task, cohort.references
+    task, references = ground_truth.task, ground_truth.references
     request = next(iter(requests.values()))
     errors: dict[str, HecktorError] = {}
     submitted: dict[str, SubmittedAnswers] = {}
     with ExitStack() as folders:
         for team, team_request in requests.items():
             with _record_error(team, errors):
-                max_bytes = cohort.max_archive_bytes if _has_archive(team_request) else 0
+                max_bytes = ground_truth.max_archive_bytes if _has_archive(team_request) else 0
                 predictions = folders.enter_context(unpack_masks(team_request.predictions, max_bytes))
-                submitted[team] = _read_team(cohort, replace(team_request, predictions=predictions))
+                submitted[team] = _read_team(ground_truth, replace(team_request, predictions=predictions))
         if not submitted:
             return TeamReports({}, errors)
-        # By answer, the rows of each team.
+        # The rows of each team, by answer.
         team_rows = {
             name: answer.scorer.score(
                 references[name], [answers.submissions[name] for answers in submitted.values()], request.workers
@@ -159,7 +159,7 @@ def _evaluate_group(cohort: _Cohort, requests: Mapping[str, EvaluationRequest]) 
     for index, team in enumerate(bar):
         with _record_error(team, errors):
             rows_by_answer = {name: team_rows[name][index] for name in task.answers}
-            report = _report_team(cohort, submitted[team], rows_by_answer, requests[team])
+            report = _report_team(ground_truth, submitted[team], rows_by_answer, requests[team])
             reports[team] = report
             output_dir = requests[team].output_dir
             if output_dir is not None:
@@ -205,10 +205,10 @@ def read_references(
     return {name: reference.with_cases(cases) for name, reference in references.items()}
 
 
-def _read_team(cohort: _Cohort, request: EvaluationRequest) -> SubmittedAnswers:
+def _read_team(ground_truth: _GroundTruth, request: EvaluationRequest) -> SubmittedAnswers:
     """Read a team's submission; without rows, an error does not name the reference's cases."""
     try:
-        return read_submissions(cohort.task, cohort.references, request.submission, request.predictions)
+        return read_submissions(ground_truth.task, ground_truth.references, request.submission, request.predictions)
     except NothingMatchedError as problem:
         if request.rows:
             raise
@@ -246,7 +246,7 @@ def read_submissions(
 
 
 def _report_team(
-    cohort: _Cohort,
+    ground_truth: _GroundTruth,
     submitted: SubmittedAnswers,
     rows_by_answer: Mapping[str, Sequence[CaseRow]],
     request: EvaluationRequest,
@@ -257,21 +257,28 @@ def _report_team(
         PredictionError: The edition's rule for missing cases leaves nothing to score.
         MetricError: A ranked metric of a task with one answer is undefined.
     """
-    task = cohort.task
+    task = ground_truth.task
     answers = []
     for name, profile in task.answers.items():
         rows = rows_by_answer[name]
         suffix = f" of {name}" if task.has_several_answers else ""
-        _check_missing(rows, profile.rules.missing, suffix, names_cases=request.rows)
-        answers.append(score_answer(profile, cohort.references[name], submitted.submissions[name], rows))
+        _require_predictions(rows, profile.rules.missing, suffix, names_cases=request.rows)
+        answers.append(score_answer(profile, ground_truth.references[name], submitted.submissions[name], rows))
     for answer in answers:
         if answer.measurement.undefined and not task.has_several_answers:
             raise MetricError(f"{answer.profile.prefix}{answer.measurement.undefined[0]}")
-    return build_report(task, answers, request, submitted.findings, cohort.boxes_path)
+    return build_report(task, answers, request, submitted.findings, ground_truth.boxes_path)
 
 
-def _check_missing(rows: Sequence[CaseRow], missing: str, suffix: str, *, names_cases: bool) -> None:
-    """Raise PredictionError if the edition's rule for missing cases leaves nothing to score."""
+def _require_predictions(rows: Sequence[CaseRow], missing: str, suffix: str, *, names_cases: bool) -> None:
+    """Raise PredictionError if the edition's rule for missing cases leaves nothing to score.
+
+    Args:
+        rows: The rows of an answer.
+        missing: The rule.
+        suffix: Name of the answer at the end of a message, such as " of rfs"; empty in a task with one answer.
+        names_cases: Whether the message may name a case of the reference.
+    """
     unusable = [row for row in rows if row.error is not None]
     if unusable and missing == "stop":
         problem = f"{len(unusable)} cases without a usable prediction{suffix}"
@@ -304,7 +311,7 @@ def build_report(
         answers: The answers in the task's order.
         request: Gives seed, bootstraps, and whether the result has rows.
         findings: The first warnings of the result.
-        boxes_path: File of bounding boxes, whose checksum is stored.
+        boxes_path: File of bounding boxes, whose checksum is stored; None without boxes.
     """
     cohort = join_answers(answers, task.metrics)
     estimates = _estimate(task, cohort, request.seed, request.bootstraps)

@@ -31,7 +31,7 @@ def evaluate_team_folder(request: EvaluationRequest, task: TaskProfile, folder: 
         task: Task that is scored.
         folder: Has a folder, table or zip file for each team, with the team's name. A team's folder holds plain files
             or, with `predictions.json`, a submission in the platform's layout. Hidden files and notes are named in a
-            warning; any other entry is an error of its own.
+            warning; any other entry is a separate error.
 
     Raises:
         HecktorError: The folder has no entry, or the ground truth cannot be used.

@@ -70,7 +70,7 @@ class Attainable:
         """Describe in one sentence what a team reached in each task and what is attainable."""
         parts = []
         for results in tasks:
-            metric = results.deciding[0]
+            metric = results.deciding_metrics[0]
             value, best = results.value(team, metric), self.find_value(results, metric)
             if value is not None and best is not None:
                 parts.append(f"{lower_title(results.board.metrics[metric])} {value:z.2f} of {best:.2f}")

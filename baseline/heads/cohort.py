@@ -16,7 +16,7 @@ from algorithm.heads.values import absent_structures, find_possible_classes
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import AnswerSpec
 from contract.errors import MetricError
-from evaluation.metrics.classification import auc_metric, binary_metrics, many_classes_metrics
+from evaluation.metrics.classification import auc_metric, binary_metrics, multiclass_metrics
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
@@ -174,7 +174,7 @@ def make_weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> Weight
     It is the mean recall of the classes that occur.
     """
     codes = answers.astype(np.intp)
-    metrics = many_classes_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
+    metrics = multiclass_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
     return metrics["balanced_accuracy"]
 
 

@@ -281,7 +281,7 @@ def _parse_custom(content: Any, place: str, source: str) -> Edition:
         return edition.with_origin(source, place, document)
     if document != _read_shipped(edition.name):
         actual = f"found {edition.name!r}, an edition of the package with other contents"
-        raise HecktorError(f"{place}.name", actual, "a name of its own")
+        raise HecktorError(f"{place}.name", actual, "a different name")
     return _load_shipped(edition.name)
 
 

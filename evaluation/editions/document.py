@@ -57,7 +57,7 @@ class Lexicographic(Combination):
 
 
 class RowScheme(Document):
-    """Scheme that ranks teams by their values of one metric in the single cases, or by tests of the metric.
+    """Scheme that ranks teams by their values of one metric in individual cases, or by tests of the metric.
 
     It needs the rows of all teams.
     """
@@ -78,13 +78,13 @@ class RowScheme(Document):
 
 
 class MeanCaseRank(RowScheme):
-    """Order of the teams by the mean of their ranks within the single cases."""
+    """Order of the teams by the mean of their ranks within individual cases."""
 
     metric: Text = Field(alias="mean_case_rank")
 
 
 class MedianCaseRank(RowScheme):
-    """Order of the teams by the median of their ranks within the single cases."""
+    """Order of the teams by the median of their ranks within individual cases."""
 
     metric: Text = Field(alias="median_case_rank")
 
@@ -92,7 +92,7 @@ class MedianCaseRank(RowScheme):
 class WinRank(RowScheme):
     """Order of the teams by the number of teams that they are significantly better than.
 
-    `test` is the test that decides about the metric, or Wilcoxon's signed-rank test of its values in the single cases.
+    `test` is the test that decides about the metric, or Wilcoxon's signed-rank test of its values in individual cases.
     """
 
     metric: Text = Field(alias="significant_wins")
@@ -299,11 +299,15 @@ def _resolve_sum(
     entry = entries[name]
     place = f"{where}.{name}"
     if name in measured:
-        raise HecktorError(place, "found the name of a measured metric", "a name of its own")
+        raise HecktorError(place, "found the name of a measured metric", "a different name")
     terms = _compute_terms(name, entries, measured, where)
     metrics = [measured[term].metric for term in terms]
     if not all(metric.can_rank for metric in metrics) or len({metric.higher_is_better for metric in metrics}) > 1:
-        raise HecktorError(place, f"found {', '.join(terms)}", "metrics that are all best at the same end")
+        raise HecktorError(
+            place,
+            f"found {', '.join(terms)}",
+            "only metrics for which higher is better, or only metrics for which lower is better",
+        )
     _check_direction(entry, metrics[0], place)
     span = sum(abs(weight) * metric.span for weight, metric in zip(terms.values(), metrics, strict=True))
     return MetricProfile(entry.title, entry.higher_is_better, terms=terms, span=span)
@@ -322,7 +326,7 @@ def _compute_terms(
     terms: dict[str, float] = {}
     for part, weight in zip(entry.weighted_sum or (), entry.weights, strict=True):
         if part in (*parents, name):
-            raise HecktorError(place, f"found {part!r} inside itself", "other metrics")
+            raise HecktorError(place, f"found {part!r} inside itself", "a sum that does not contain itself")
         if part in entries and entries[part].weighted_sum is not None:
             part_terms = _compute_terms(part, entries, measured, where, (*parents, name))
         else:

@@ -1,4 +1,4 @@
-"""Evaluation of an edition: for each task the metrics, the rules for odd cases and the ranking.
+"""Evaluation of an edition: for each task the metrics, the rules for edge cases and the ranking.
 
 `Scoring` is the schema of the edition's section `scoring`. This module checks the section against the edition's
 algorithms; an error names the place in the edition.
@@ -191,13 +191,13 @@ def check_ranking(ranking: RankingProfile, metrics: Mapping[str, MetricProfile],
 
 
 def _check_row_scheme(scheme: RowScheme, metrics: Mapping[str, MetricProfile], where: str) -> None:
-    """Raise `HecktorError` if the scheme needs values of single cases and the metric does not have them."""
+    """Raise `HecktorError` if the scheme needs values of individual cases and the metric does not have them."""
     if _can_rank_by_rows(scheme, metrics[scheme.metric]):
         return
     usable = [name for name, metric in metrics.items() if _can_rank_by_rows(scheme, metric)]
     raise HecktorError(
         where,
-        f"{scheme.figure} of {scheme.metric!r}, which is not a mean or median of values of single cases",
+        f"{scheme.figure} of {scheme.metric!r}, which is not a mean or median of values of individual cases",
         f"one of {', '.join(usable)}" if usable else "a metric such as a mean DSC, which this task does not rank",
     )
 
@@ -278,7 +278,7 @@ def _build_answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, whe
         rules: Rules = entry.rules
         if not isinstance(rules, RULES_OF_KIND[answer.kind]):
             place = f"{where}.answers.{answer.name}.rules"
-            raise HecktorError(place, "found the rules of another kind of answer", f"those of a {answer.kind}")
+            raise HecktorError(place, "found the rules of another kind of answer", f"the rules of a {answer.kind}")
         if isinstance(rules, RiskRules) and "direction" not in rules.model_fields_set:
             rules = rules.model_copy(update={"direction": answer.direction})
         prefix = f"{answer.name}_" if len(names) > 1 else ""

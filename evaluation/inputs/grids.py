@@ -1,4 +1,4 @@
-"""Describe how a mask's grid differs from the reference's grid, the usual mistakes, and the effect of resampling."""
+"""Describe how a mask's grid differs from the reference's grid, the common mistakes, and the effect of resampling."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def describe_grids(mask: Geometry, reference: Geometry) -> str:
 
 
 def guess_mistake(mask: Geometry, reference: Geometry) -> str:
-    """Return the usual mistake that leads to this grid, with its repair; empty if no usual mistake fits."""
+    """Describe the common mistake that leads to this grid, and how to correct it; empty if no common mistake fits."""
     if _is_default(mask) and not _is_default(reference):
         reverse = f", and its axes are in reverse order ({_ORDER})" if _is_reverse(mask, reference) else ""
         return f"its header is missing (1 mm spacing, origin 0){reverse}: {_COPY}"
     if _is_reverse(mask, reference) and np.allclose(mask.spacing_mm, reference.spacing_mm, rtol=_TOLERANCE):
         return f"its array is in reverse order ({_ORDER}): transpose it"
-    turns = _find_turns(mask, reference)
-    return f"it covers the CT's space with {turns}: {_RESAMPLE}" if turns else ""
+    changes = _find_axis_changes(mask, reference)
+    return f"it covers the CT's space with {changes}: {_RESAMPLE}" if changes else ""
 
 
 def overlaps(mask: Geometry, reference: Geometry) -> bool:
@@ -82,11 +82,11 @@ def _is_reverse(mask: Geometry, reference: Geometry) -> bool:
     return mask.size == reference.size[::-1] != reference.size
 
 
-def _find_turns(mask: Geometry, reference: Geometry) -> str:
-    """Return the axes that are flipped or in another order; empty if the grids have further differences."""
+def _find_axis_changes(mask: Geometry, reference: Geometry) -> str:
+    """Describe the axes that are flipped or in another order; empty if the grids have further differences."""
     relative = _get_axes(reference).T @ _get_axes(mask)
     order = [int(axis) for axis in np.abs(relative).argmax(axis=0)]
-    signs = [int(np.sign(relative[axis, place])) for place, axis in enumerate(order)]
+    signs = [int(np.sign(relative[axis, column])) for column, axis in enumerate(order)]
     exact = np.zeros((3, 3))
     exact[order, range(3)] = signs
     centres_mm = [grid.corners_mm().mean(axis=0) for grid in (mask, reference)]
@@ -97,17 +97,17 @@ def _find_turns(mask: Geometry, reference: Geometry) -> str:
         and np.allclose(mask.spacing_mm, [reference.spacing_mm[axis] for axis in order], rtol=_TOLERANCE)
         and np.abs(np.subtract(*centres_mm)).max() <= _TOLERANCE * max(reference.spacing_mm)
     )
-    return _describe_turns(order, signs) if is_same_space else ""
+    return _describe_axis_changes(order, signs) if is_same_space else ""
 
 
-def _describe_turns(order: Sequence[int], signs: Sequence[int]) -> str:
-    turns = []
+def _describe_axis_changes(order: Sequence[int], signs: Sequence[int]) -> str:
+    changes = []
     if list(order) != [0, 1, 2]:
-        turns.append(f"axes in the order ({', '.join(_AXES[axis] for axis in order)})")
+        changes.append(f"axes in the order ({', '.join(_AXES[axis] for axis in order)})")
     flipped = [_AXES[axis] for axis, sign in zip(order, signs, strict=True) if sign < 0]
     if flipped:
-        turns.append(f"{' and '.join(flipped)} flipped")
-    return " and ".join(turns)
+        changes.append(f"{' and '.join(flipped)} flipped")
+    return " and ".join(changes)
 
 
 def _get_axes(grid: Geometry) -> npt.NDArray[np.float64]:

@@ -88,14 +88,14 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     format_utf8_path(folder, GroundTruthError)
     masks: dict[str, Path] = {}
     files = list_masks(folder)
-    if files.unread:
-        names = format_names([path.name for path in files.unread], 5)
-        expected = "masks <case>.mha, .nii.gz or .nii, beside tables and notes alone"
+    if files.unsupported:
+        names = format_names([path.name for path in files.unsupported], 5)
+        expected = "only masks <case>.mha, .nii.gz or .nii, tables and notes"
         raise GroundTruthError(f"ground truth {folder.name}", f"found {names}", expected)
     for path in files.masks:
         case = parse_case(path.name)
         if case in masks:
-            raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
+            raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask per case")
         masks[case] = path
     if not masks:
         problem = f"no image in it{describe_masks_nearby(folder)}"
@@ -116,13 +116,13 @@ def _list_tables(folder: Path) -> tuple[Path, ...]:
     return list_csv_files(folder)
 
 
-def _read_centres_of_masks(masks: Collection[str], table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the centres in a table of the masks' folder; `known` has the centres in earlier tables."""
+def _read_centres_of_masks(masks: Collection[str], table: Table, earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return the centres in a table of the masks' folder; `earlier` has the centres in the tables read before."""
     centres = _get_centres(table)
     if centres:
         check_case_names(table.name, centres, masks)
     for patient, centre in centres.items():
-        if known.get(patient, centre) != centre:
+        if earlier.get(patient, centre) != centre:
             raise GroundTruthError(table.name, f"another centre of {patient} than in another table", "one centre")
     return centres
 
@@ -195,7 +195,7 @@ def _read_targets(
     Args:
         source: Table, or a folder that holds it.
         answer: Declaration of the answer.
-        parse: Function of a row and its place; returns the target, None if it is missing.
+        parse: Function of a row and its location for messages; returns the target, None if it is missing.
         centre_columns: Spellings of the centre's column.
         is_counted: Returns whether the class of a row is counted.
     """

@@ -1,4 +1,4 @@
-"""Mask files as people hand them in: a folder with a mask for each case, or a zip file of such masks.
+"""Mask files as people submit them: a folder with a mask for each case, or a zip file of such masks.
 
 Zip files were uploaded to HECKTOR 2020 to 2022.
 """
@@ -38,16 +38,18 @@ _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeEr
 class MaskFolder:
     """Files of a folder, sorted by name, without hidden files, folders, tables and notes.
 
-    `masks` have a format that is read; `unread` have another format, such as `.nrrd`.
+    Attributes:
+        masks: Files in a format that can be read.
+        unsupported: Files in another format, such as `.nrrd`.
     """
 
     masks: tuple[Path, ...]
-    unread: tuple[Path, ...]
+    unsupported: tuple[Path, ...]
 
 
 def list_masks(folder: Path) -> MaskFolder:
-    """List the masks directly in `folder`, and the files of formats that are not read."""
-    unread = [
+    """List the masks directly in `folder`, and the files in unsupported formats."""
+    unsupported = [
         path
         for path in sorted(folder.iterdir())
         if not is_system_name(path.name)
@@ -55,11 +57,14 @@ def list_masks(folder: Path) -> MaskFolder:
         and path.suffix.lower() not in _IGNORED_SUFFIXES
         and find_image_suffix(path, ONE_FILE_SUFFIXES) is None
     ]
-    return MaskFolder(tuple(list_images(folder, ONE_FILE_SUFFIXES)), tuple(unread))
+    return MaskFolder(tuple(list_images(folder, ONE_FILE_SUFFIXES)), tuple(unsupported))
 
 
-def match_unread_file(path: Path, cases: Collection[str]) -> str | None:
-    """Return the case whose name and a dot begin the file's name, None if there is no such case."""
+def match_unsupported_file(path: Path, cases: Collection[str]) -> str | None:
+    """Return the case to which a file in an unsupported format seems to belong; None if there is no such case.
+
+    The file's name begins with the case's name and a dot.
+    """
     stem = path.name
     while "." in stem:
         stem = stem.rpartition(".")[0]
@@ -75,15 +80,15 @@ def describe_masks_nearby(folder: Path, cases: Collection[str] | None = None) ->
         folder: The folder that should hold the masks. Its subfolders are searched.
         cases: Cases whose masks are counted. None counts all masks, also in the parent of `folder`.
     """
-    places = [
+    folders = [
         (path, f"{path.name}/") for path in sorted(folder.iterdir()) if path.is_dir() and not is_system_name(path.name)
     ]
     if cases is None:
-        places.append((folder.resolve().parent, "../"))
+        folders.append((folder.resolve().parent, "../"))
     counts = []
-    for place, name in places:
+    for nearby, name in folders:
         with suppress(OSError):  # A folder without permission holds nothing that helps.
-            names = {parse_case(path.name) for path in list_masks(place).masks}
+            names = {parse_case(path.name) for path in list_masks(nearby).masks}
             count = len(names if cases is None else names.intersection(cases))
             if count:
                 counts.append(f"{count} in {name}")
@@ -171,7 +176,7 @@ def _select_masks(archive_name: str, members: Sequence[zipfile.ZipInfo]) -> list
         mask = normalise_unicode(path.name)
         if mask in masks:
             names = replace_unprintable(f"{masks[mask].filename} and {member.filename}")
-            raise PredictionError(archive_name, f"found {names}", "one mask a case")
+            raise PredictionError(archive_name, f"found {names}", "one mask per case")
         masks[mask] = member
     if not masks:
         raise PredictionError(archive_name, "no mask in it", f"masks <case>{ONE_FILE_SUFFIXES[0]} or <case>.nii.gz")

@@ -20,7 +20,7 @@ from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, PREDICTIONS_JSON, is_system_name
 from contract.predictions import parse_case
 from contract.release.tables import normalise_cell
-from evaluation.inputs.mask_files import describe_masks_nearby, list_masks, match_unread_file
+from evaluation.inputs.mask_files import describe_masks_nearby, list_masks, match_unsupported_file
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import (
     Entries,
@@ -45,7 +45,7 @@ from evaluation.inputs.tables import (
 RISK_COLUMN: Final = "risk"
 PREDICTION_COLUMN: Final = "Prediction"
 PROBABILITY_COLUMN: Final = "probability"
-_SHARE: Final = "a number from 0 to 1"
+_FRACTION: Final = "a number from 0 to 1"
 BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 
 
@@ -55,14 +55,14 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     A file of another format, such as `<case>.nrrd`, becomes the problem of its case.
     """
     if not folder.is_dir():
-        raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
+        raise PredictionError(folder.name, "no such folder", "one mask per case, <case>.mha or <case>.nii.gz")
     format_utf8_path(folder, PredictionError)  # A wrong path is not a problem of a case.
     paths_of: dict[str, list[Path]] = {}
     files = list_masks(folder)
     for path in files.masks:
         paths_of.setdefault(parse_case(path.name), []).append(path)
-    for path in files.unread:
-        case = match_unread_file(path, {*cases, *not_evaluated})
+    for path in files.unsupported:
+        case = match_unsupported_file(path, {*cases, *not_evaluated})
         if case:
             paths_of.setdefault(case, []).append(path)
     entries = Entries(paths_of, set(paths_of) - set(cases) - set(not_evaluated), folder.resolve().name, "masks")
@@ -76,7 +76,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
 def _make_mask_answer(case: str, path: Path) -> SubmittedAnswer:
     if find_image_suffix(path, ONE_FILE_SUFFIXES) is None:
         return make_unusable_answer(
-            case, f"{path.name} is in no format that is read, expected {', '.join(ONE_FILE_SUFFIXES)}"
+            case, f"{path.name} is in an unsupported format, expected {', '.join(ONE_FILE_SUFFIXES)}"
         )
     return SubmittedAnswer(case, path)
 
@@ -189,25 +189,25 @@ def _read_probabilities(path: Path) -> dict[str, float | None]:
         return {}
     table = with_decimal_points(table, {PROBABILITY_COLUMN}, PredictionError)
     return {
-        row[ID_COLUMN].strip(): _parse_share(row[PROBABILITY_COLUMN], f"{table.locate(index)}: {PROBABILITY_COLUMN}")
+        row[ID_COLUMN].strip(): _parse_fraction(row[PROBABILITY_COLUMN], f"{table.locate(index)}: {PROBABILITY_COLUMN}")
         for index, row in enumerate(table.rows)
         if index not in table.faults
     }
 
 
-def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
+def read_fraction_table(path: Path, column: str, cases: Collection[str]) -> Submission:
     """Read numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty cell is missing."""
 
     def parse(row: Mapping[str, str]) -> float | None:
-        return _parse_share(row[column], column)
+        return _parse_fraction(row[column], column)
 
     return _read_values(_ValueColumn(path, (column,), parse, may_be_empty=True), cases, ())
 
 
-def _parse_share(text: str, column: str) -> float | None:
-    value = parse_number(text, column, _SHARE, PredictionError)
+def _parse_fraction(text: str, column: str) -> float | None:
+    value = parse_number(text, column, _FRACTION, PredictionError)
     if value is not None and not 0 <= value <= 1:
-        raise PredictionError(f"{column} {value:g}, expected {_SHARE}")
+        raise PredictionError(f"{column} {value:g}, expected {_FRACTION}")
     return value
 
 
@@ -290,7 +290,7 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     absent = sorted(set(cases) - set(boxes))
     if absent:
         difference = describe_id_difference(sorted(set(boxes) - set(cases)), absent)
-        raise GroundTruthError(table.name, f"no bounding box of {format_names(absent, 5)}", f"one a case{difference}")
+        raise GroundTruthError(table.name, f"no bounding box of {format_names(absent, 5)}", f"one per case{difference}")
     return boxes
 
 

@@ -59,7 +59,7 @@ class Table:
     comma_decimals: bool = False
 
     def locate(self, index: int) -> str:
-        """Return the place of a row, for messages."""
+        """Return the file and line of a row, for messages."""
         return f"{self.name}, line {self.lines[index]}"
 
 
@@ -69,8 +69,8 @@ def read_table(path: Path, error: type[HecktorError], columns: Collection[str] |
     Args:
         path: Table.
         error: Class of errors.
-        columns: Columns that the rows hold, regardless of case, blanks, `-` and `_`; None takes all columns with a
-            name. Other columns may appear twice.
+        columns: Columns to read, in any spelling that differs only by case, blanks, `-` and `_`; None reads all
+            columns with a name. Columns that are not read may appear twice.
     """
     keys = None if columns is None else {normalise_key(column) for column in columns}
     if path.suffix.lower() == ".json":
@@ -119,6 +119,11 @@ def _allow_long_fields() -> Iterator[None]:
 
 
 def _parse_csv(text: str, name: str, keys: Collection[str] | None, error: type[HecktorError]) -> Table:
+    """Parse the selected columns of a CSV file.
+
+    A column may appear twice if both have equal values. A row with another number of fields than the header is a fault
+    of this row in a predicted table, and an error in any other table.
+    """
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     rows: list[Mapping[str, str]] = []
@@ -126,23 +131,23 @@ def _parse_csv(text: str, name: str, keys: Collection[str] | None, error: type[H
     faults: dict[int, str] = {}
     try:
         header = tuple(column.strip() for column in next(reader, []))
-        places_of: dict[str, list[int]] = {}
-        for place, column in enumerate(header):
+        indices_of: dict[str, list[int]] = {}
+        for index, column in enumerate(header):
             if _is_selected(column, keys):
-                places_of.setdefault(column, []).append(place)
+                indices_of.setdefault(column, []).append(index)
         check_table_size(name, error, columns=len(header))
         for fields in reader:
             if not any(field.strip() for field in fields):
                 continue
-            check_table_size(name, error, rows=len(rows) + 1, cells=(len(rows) + 1) * len(places_of))
+            check_table_size(name, error, rows=len(rows) + 1, cells=(len(rows) + 1) * len(indices_of))
             if len(fields) != len(header):
                 fault = f"{len(fields)} fields, expected one for each of {len(header)} columns"
                 if not issubclass(error, PredictionError):
                     raise error(f"{name}, line {reader.line_num}", fault)
                 faults[len(rows)] = fault
             texts_of = {
-                column: [fields[place] if place < len(fields) else "" for place in places]
-                for column, places in places_of.items()
+                column: [fields[index] if index < len(fields) else "" for index in indices]
+                for column, indices in indices_of.items()
             }
             if len(fields) == len(header):
                 _check_agreement(f"{name}, line {reader.line_num}", texts_of, error)
@@ -195,7 +200,7 @@ def _check_one_separator(table: Table, column: str, error: type[HecktorError]) -
     separated = with_comma or with_point
     has_whole = any(_DIGITS.fullmatch(text) for text in numbers.values())
     if separated and has_whole and all(_PERHAPS_THOUSANDS.fullmatch(numbers[index]) for index in separated):
-        problem = "thousands separated, or three decimals, beside whole numbers"
+        problem = "whole numbers and numbers with separated thousands or three decimals"
         raise _make_separator_error(table, column, separated[0], problem, error)
 
 

@@ -42,7 +42,7 @@ def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedM
     }
 
 
-def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> dict[str, WeightedMetric]:
+def multiclass_metrics(reference: Codes, predicted: Codes, n_classes: int) -> dict[str, WeightedMetric]:
     """Return balanced accuracy, accuracy, and the recall of each class by its code, as functions of case weights.
 
     Balanced accuracy is the mean recall of the classes that are present in the weighted reference. It is NaN if fewer
@@ -64,7 +64,10 @@ def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> 
 
 
 def _make_mean_recall(classes: Sequence[Booleans], correct: Booleans) -> WeightedMetric:
-    """Make the mean recall of classes, each a mask of its patients; several classes need at least two with patients."""
+    """Make the mean recall of classes, each given by the mask of its patients.
+
+    The mean over several classes is undefined if fewer than two of them have patients.
+    """
     members = np.array(classes, dtype=np.float64)
     return MeanRecall(correct.astype(np.float64), members, min(2, len(classes)))
 
@@ -73,7 +76,8 @@ def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.
     """Count patients by reference and prediction.
 
     Returns:
-        Counts of shape (classes, classes + 1): rows by reference, columns by prediction, the last column missing.
+        Counts of shape (classes, classes + 1): rows by reference, columns by prediction. The last column counts
+            missing predictions.
     """
     columns = np.where(predicted == NO_CLASS, n_classes, predicted)
     cells = np.bincount(reference * (n_classes + 1) + columns, minlength=n_classes * (n_classes + 1))
@@ -137,9 +141,9 @@ def calibration_table(positive: Booleans, probability: Floats) -> list[dict[str,
 
 
 def class_codes(values: Sequence[object], classes: Sequence[object]) -> Codes:
-    """Return the place of each value among the classes, `NO_CLASS` for None."""
-    place_of = {value: code for code, value in enumerate(classes)}
-    return np.array([NO_CLASS if value is None else place_of[value] for value in values], dtype=np.intp)
+    """Return the index of each value among the classes, `NO_CLASS` for None."""
+    code_of = {value: code for code, value in enumerate(classes)}
+    return np.array([NO_CLASS if value is None else code_of[value] for value in values], dtype=np.intp)
 
 
 def _find_bins(probability: Floats) -> npt.NDArray[np.intp]:
@@ -163,7 +167,7 @@ class ClassCohort:
     probability: Floats
 
     @cached_property
-    def binary(self) -> dict[str, WeightedMetric]:
+    def binary_metrics(self) -> dict[str, WeightedMetric]:
         """The metrics of two classes; metrics of probabilities only if a patient has a probability."""
         positive = np.array([actual == self.answer.classes[1] for actual in self.actual], dtype=np.bool_)
         correct = np.array(
@@ -175,19 +179,19 @@ class ClassCohort:
         return metrics
 
     @cached_property
-    def many(self) -> dict[str, WeightedMetric]:
+    def multiclass_metrics(self) -> dict[str, WeightedMetric]:
         """The metrics of more than two classes."""
         actual = class_codes(self.actual, self.answer.classes)
         predicted = class_codes(self.predicted, self.answer.classes)
-        return many_classes_metrics(actual, predicted, len(self.answer.classes))
+        return multiclass_metrics(actual, predicted, len(self.answer.classes))
 
 
 def _make_binary_metric(name: str, title: str, **properties: Any) -> Metric:
-    return Metric(name, title, "class", lambda cohort: cohort.binary.get(name), **properties)
+    return Metric(name, title, "class", lambda cohort: cohort.binary_metrics.get(name), **properties)
 
 
 def _make_multiclass_metric(name: str, title: str, key: str) -> Metric:
-    return Metric(name, title, "class", lambda cohort: cohort.many[key])
+    return Metric(name, title, "class", lambda cohort: cohort.multiclass_metrics[key])
 
 
 BINARY_METRICS: tuple[Metric, ...] = (
@@ -199,7 +203,7 @@ BINARY_METRICS: tuple[Metric, ...] = (
     _make_binary_metric("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
     _make_binary_metric("calibration_error", "Calibration error", best=0.0),
 )
-MANY_CLASSES_METRICS: tuple[Metric, ...] = (
+MULTICLASS_METRICS: tuple[Metric, ...] = (
     _make_multiclass_metric("balanced_accuracy", "Balanced accuracy", "balanced_accuracy"),
     _make_multiclass_metric("accuracy", "Accuracy", "accuracy"),
 )
@@ -209,7 +213,7 @@ def class_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
     """Return the metrics of an answer; more than two classes have the recall of each class among them."""
     if answer.is_binary:
         return BINARY_METRICS
-    return (*MANY_CLASSES_METRICS, *(_make_recall_metric(value, code) for code, value in enumerate(answer.classes)))
+    return (*MULTICLASS_METRICS, *(_make_recall_metric(value, code) for code, value in enumerate(answer.classes)))
 
 
 def _make_recall_metric(value: ClassValue, code: int) -> Metric:
@@ -217,7 +221,7 @@ def _make_recall_metric(value: ClassValue, code: int) -> Metric:
 
 
 def with_all_classes(answer: AnswerSpec) -> AnswerSpec:
-    """Return the answer with the classes that its declaration does not count added to the counted ones."""
+    """Return the answer so that the classes count that its declaration does not count."""
     return answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
 
 

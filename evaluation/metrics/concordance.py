@@ -23,19 +23,19 @@ from evaluation.metrics.overlap import Booleans, Floats, Integers, Singles, rati
 
 # Pairs of patients in one block: about the size of a processor's cache.
 _MAX_PAIRS_IN_MEMORY: Final = 200_000
-# Sums under larger arrays of weights are not remembered.
-_MAX_REMEMBERED_WEIGHTS: Final = 2_000_000
+# Sums under larger arrays of weights are not cached.
+_MAX_CACHED_WEIGHTS: Final = 2_000_000
 # Whole numbers and halves up to this sum are exact in single precision, which is twice as fast.
 _MAX_EXACT_SUM: Final = 2.0**22
 
 
 def rank_follow_up(times: Floats, events: Booleans) -> Integers:
-    """Return the place of each patient among the distinct (time, censored), shape (patients,).
+    """Return the number of each patient's (time, censored) in their sorted distinct values, shape (patients,).
 
-    Patient j is comparable with a recurrence i exactly if the place of j is greater.
+    Patient j is comparable with a recurrence i exactly if the number of j is greater.
     """
-    _, place = np.unique(np.stack([times, ~events], axis=1), axis=0, return_inverse=True)
-    return place.ravel().astype(np.intp)
+    _, numbers = np.unique(np.stack([times, ~events], axis=1), axis=0, return_inverse=True)
+    return numbers.ravel().astype(np.intp)
 
 
 def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
@@ -47,13 +47,13 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
     Args:
         times: Follow-up, shape (patients,).
         events: True for a recurrence, shape (patients,).
-        rows: Numbers of the patients of the rows.
+        rows: Indices of the patients of the rows.
 
     Returns:
         An array of shape (rows, patients).
     """
-    order = rank_follow_up(times, events)
-    pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
+    numbers = rank_follow_up(times, events)
+    pairs: Floats = ((numbers[rows, None] < numbers[None, :]) & events[rows, None]).astype(np.float64)
     return pairs
 
 
@@ -107,8 +107,8 @@ class SharedFollowUp:
     Attributes:
         times: Follow-up, shape (patients,).
         events: True for a recurrence, shape (patients,).
-        order: The patients by rising number.
-        recurrences: The patients who recurred, by rising number.
+        order: Indices of the patients, sorted by their numbers from `rank_follow_up`.
+        recurrences: Indices of the patients who recurred, in this order.
     """
 
     def __init__(self, times: Floats, events: Booleans) -> None:
@@ -116,9 +116,9 @@ class SharedFollowUp:
         number = rank_follow_up(times, events)
         self.order = np.argsort(number, kind="stable")
         self.recurrences = self.order[events[self.order]]
-        # Place in `order` of the first patient who is comparable with each recurrence; all later patients are, too.
+        # Position in `order` of the first patient who is comparable with each recurrence; all later patients are, too.
         self._first_comparable = np.searchsorted(number[self.order], number[self.recurrences], side="right")
-        self._remembered: deque[WeightedFollowUp] = deque(maxlen=2)
+        self._cached: deque[WeightedFollowUp] = deque(maxlen=2)
 
     def split_pairs(self, max_pairs: int) -> Iterator[PairBlock]:
         """Yield all comparable pairs in blocks of about `max_pairs`."""
@@ -134,14 +134,14 @@ class SharedFollowUp:
     def weigh(self, weights: Floats) -> WeightedFollowUp:
         """Return sums under each row of `weights`, shape (replicates, patients).
 
-        The sums under the last two arrays that cannot be written are remembered: all metrics and teams use these draws.
+        The sums under the last two read-only arrays are cached, because all metrics and teams share these draws.
         """
-        for weighted in tuple(self._remembered):
+        for weighted in tuple(self._cached):
             if weighted.weights is weights:
                 return weighted
         weighted = WeightedFollowUp(self, weights)
-        if not weights.flags.writeable and weights.size <= _MAX_REMEMBERED_WEIGHTS:
-            self._remembered.append(weighted)
+        if not weights.flags.writeable and weights.size <= _MAX_CACHED_WEIGHTS:
+            self._cached.append(weighted)
         return weighted
 
     def sum_comparable_weights(self, weights: Floats) -> Floats:
@@ -194,7 +194,7 @@ class WeightedFollowUp:
         all other times get 1.
         """
         order = self._follow_up.order
-        times, first, place = np.unique(self._follow_up.times[order], return_index=True, return_inverse=True)
+        times, first, index = np.unique(self._follow_up.times[order], return_index=True, return_inverse=True)
         weights = self.weights[:, order]
         at_time = np.add.reduceat(weights, first, axis=1)
         censored = np.add.reduceat(weights * ~self._follow_up.events[order], first, axis=1)
@@ -203,11 +203,11 @@ class WeightedFollowUp:
         stays = 1.0 - np.divide(censored, exposed, out=np.zeros_like(censored), where=exposed > 0)
         before = np.ones((len(weights), times.size))
         np.cumprod(stays[:, :-1], axis=1, out=before[:, 1:])
-        # If every patient at the last time is censored, no patient of this replicate is later: any positive number
-        # serves.
+        # If every patient at the last time is censored, no patient of this replicate is later, so that any
+        # positive number will do.
         before[before <= 0] = 1.0
         probability: Floats = np.empty(weights.shape)
-        probability[:, order] = before[:, place]
+        probability[:, order] = before[:, index]
         return probability
 
 

@@ -44,19 +44,19 @@ class Overlap:
     predicted: int
 
 
-def extend_to_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int) -> WeightedMetric:
+def extend_to_cohort(metric: WeightedMetric, indices: npt.NDArray[np.intp], n_cases: int) -> WeightedMetric:
     """Return a metric of some cases as a function of the weights of all cases of a cohort.
 
     Args:
-        metric: Metric as a function of the weights of its own cases.
-        places: Place of each of these cases in the cohort.
+        metric: Metric as a function of the weights of some cases.
+        indices: Index of each of these cases in the cohort.
         n_cases: Number of cases in the cohort.
     """
-    if np.array_equal(places, np.arange(n_cases)):
+    if np.array_equal(indices, np.arange(n_cases)):
         return metric
     if isinstance(metric, MeanRecall):
-        return metric.extend_to_cohort(places, n_cases)
-    return lambda weights: metric(weights[:, places])
+        return metric.extend_to_cohort(indices, n_cases)
+    return lambda weights: metric(weights[:, indices])
 
 
 def foreground_box(*masks: npt.NDArray[Any]) -> Box:
@@ -159,12 +159,12 @@ class MeanRecall:
         present = (~np.isnan(recalls)).sum(axis=0)
         return ratio(np.nansum(recalls, axis=0), np.where(present >= self.min_groups, present, 0.0))
 
-    def extend_to_cohort(self, places: Integers, n_cases: int) -> MeanRecall:
+    def extend_to_cohort(self, indices: Integers, n_cases: int) -> MeanRecall:
         """Return the metric as a function of the weights of a cohort; arguments as in the function of this name."""
         correct = np.zeros(n_cases)
         members = np.zeros((len(self.members), n_cases))
-        correct[places] = self.correct
-        members[:, places] = self.members
+        correct[indices] = self.correct
+        members[:, indices] = self.members
         return MeanRecall(correct, members, self.min_groups)
 
 
@@ -268,7 +268,7 @@ def average_metric(*metrics: WeightedMetric) -> WeightedMetric:
 
 
 def split_into_equal_bins(values: Floats, n_bins: int) -> list[Integers]:
-    """Return the places of the values in bins of equal size, from the smallest values to the largest.
+    """Return the indices of the values in bins of equal size, from the smallest values to the largest.
 
     The first bin also holds the remainder. Equal values keep their order. If there are fewer values than bins, the
     first bin holds all of them.

@@ -121,7 +121,7 @@ class Metric:
             distances; empty for the test of the bootstrapped difference.
         has_tau: Whether Kendall's tau of the ranking by this metric is reported even where the metric does not rank.
         rules: Names of the rules that change the meaning of the metric.
-        has_case_values: Whether the metric is a mean or median of values of single cases.
+        has_case_values: Whether the metric is a mean or median of values of individual cases.
     """
 
     name: str

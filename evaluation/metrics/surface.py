@@ -131,7 +131,7 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
 )
 
 
-def make_missing_row() -> SurfaceValues:
+def make_missing_values() -> SurfaceValues:
     """Make the values of a case that has no usable prediction."""
     return SurfaceValues(NO_PREDICTION, {metric.key: metric.worst for metric in SURFACE_METRICS})
 
@@ -144,15 +144,15 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
     Source: Nikolov et al. 2021 (surface DSC); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
-        return make_empty_row(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()))
+        return make_values_of_empty_masks(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()))
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     distances = surface_distances(surface_voxels(reference[box]), surface_voxels(predicted[box]), spacing_mm)
     surfaces = Surfaces(distances)
     return SurfaceValues(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
 
 
-def make_empty_row(*, has_reference: bool, has_prediction: bool) -> SurfaceValues:
-    """Make the values of a case that has at most one mask with foreground."""
+def make_values_of_empty_masks(*, has_reference: bool, has_prediction: bool) -> SurfaceValues:
+    """Make the values of a case in which at least one of the two masks is empty."""
     if has_reference or has_prediction:
         return SurfaceValues(ONE_EMPTY, {metric.key: metric.worst for metric in SURFACE_METRICS})
     return SurfaceValues(BOTH_EMPTY, {metric.key: None for metric in SURFACE_METRICS})

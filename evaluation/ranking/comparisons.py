@@ -18,7 +18,7 @@ from evaluation.results.task import TaskResults
 from evaluation.rows.risk import make_survival_cohort
 from evaluation.rows.table import RowTable
 from evaluation.statistics.bootstrap import leave_one_out
-from evaluation.statistics.gains import PairedGains, compute_gains, gap, recall_gains
+from evaluation.statistics.gains import PairedGains, compute_gains, compute_recall_gains, gap
 from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_rank_test
 
 BOOTSTRAP: Final = "bootstrap_difference"
@@ -58,7 +58,7 @@ def _compare_by_metric(name: str, results: TaskResults, values: Floats, draws: D
         differences = {"difference": gap(goodness[:, None], goodness)}
         p = _test_signed_ranks(name, metric, results).p
         return MetricTests(test=SIGNED_RANK, pairs=_list_pairs(results, differences, p), other_tests={})
-    gains = recall_gains([metrics[name] for metrics in results.metrics.values()], goodness)
+    gains = compute_recall_gains([metrics[name] for metrics in results.metrics.values()], goodness)
     test = RECALLS
     if gains is None:
         gains = _bootstrap_gains(name, metric, results, goodness, draws)
@@ -82,25 +82,25 @@ def _list_pairs(
 ) -> list[TeamPair]:
     """Return the entries of all ordered pairs; `gains` tells why a p is NaN."""
     names = list(results.teams)
-    places = list(permutations(range(len(names)), 2))
-    first, second = np.array(places, dtype=np.intp).reshape(-1, 2).T
+    pairs = list(permutations(range(len(names)), 2))
+    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     corrected = p[first, second]
     is_tested = ~np.isnan(corrected)
     corrected[is_tested] = holm(corrected[is_tested])
     columns = {name: _to_finite(values[first, second]) for name, values in {**figures, "p": p}.items()}
     columns["p_holm"] = _to_finite(corrected)
     entries = []
-    for place, is_pair_tested, numbers in zip(places, is_tested, zip(*columns.values(), strict=True), strict=True):
+    for pair, is_pair_tested, numbers in zip(pairs, is_tested, zip(*columns.values(), strict=True), strict=True):
         optional: dict[str, Any] = dict(zip(columns, numbers, strict=True))
         if gains is not None and not is_pair_tested:
-            optional["without_p"] = _explain_missing_p(gains, place)
-        entries.append(TeamPair(team=names[place[0]], than=names[place[1]], **optional))
+            optional["without_p"] = _explain_missing_p(gains, pair)
+        entries.append(TeamPair(team=names[pair[0]], than=names[pair[1]], **optional))
     return entries
 
 
-def _explain_missing_p(gains: PairedGains, place: tuple[int, int]) -> str:
-    """Return the reason why a pair has no p."""
-    df = gains.df[place]
+def _explain_missing_p(gains: PairedGains, pair: tuple[int, int]) -> str:
+    """Return the reason why a pair of teams, given by their indices, has no p."""
+    df = gains.df[pair]
     if df == 0:
         return TOO_FEW
     return f"{TOO_FEW_DIFFER}: {0.0 if np.isnan(df) else df:.1f} degrees of freedom"
@@ -120,7 +120,7 @@ def orient(metric: MetricProfile, values: Floats) -> Floats:
 def _bootstrap_gains(
     name: str, metric: MetricProfile, results: TaskResults, goodness: Floats, draws: Draws
 ) -> PairedGains:
-    """Compute the gains from the draws; `goodness` holds the teams' values, turned so that higher is better."""
+    """Compute the gains from the draws; `goodness` holds the teams' values, negated if lower is better."""
     metrics = [of_team[name] for of_team in results.metrics.values()]
     return compute_gains(
         goodness,
@@ -140,12 +140,12 @@ def _apply_second_test(name: str, metric: MetricProfile, results: TaskResults) -
 
 
 def _test_signed_ranks(name: str, metric: MetricProfile, results: TaskResults) -> PairwiseTest:
-    """Test each team against each other team by the signed ranks of their values in single cases."""
+    """Test each team against each other team by the signed ranks of their values in individual cases."""
     return signed_rank_test(orient(metric, compute_case_values(results, name)))
 
 
 def compute_case_values(results: TaskResults, metric: str) -> Floats:
-    """Compute a metric of each team in each single case, shape (teams, cases)."""
+    """Compute a metric of each team in each case, shape (teams, cases)."""
     # Weighting only one case yields the metric of this case.
     single_cases = np.eye(len(results.cases))
     return np.stack([metrics[metric](single_cases) for metrics in results.metrics.values()])

@@ -78,7 +78,7 @@ def _compute_scheme_stability(
     whole = rank_by_scheme(values, profile.metrics, scheme, ties).ranks
     low, high = np.percentile(ranks, _TAILS, axis=0, method="inverted_cdf")
     counts = {
-        team: _count_ranks(ranks[:, place], float(low[place]), float(high[place])) for place, team in enumerate(teams)
+        team: _count_ranks(ranks[:, index], float(low[index]), float(high[index])) for index, team in enumerate(teams)
     }
     return SchemeStability(teams=counts, kendall_tau=_summarise_taus(ranks, whole))
 
@@ -138,7 +138,7 @@ def build_leaderboard(
         official=profile.ranking.official,
         ties=profile.ranking.ties,
         metrics={name: metric.title for name, metric in profile.metrics.items()},
-        teams=[_make_entry(ranked, place, ranks) for place in ranks.order],
+        teams=[_make_entry(ranked, index, ranks) for index in ranks.order],
         out_of_competition=place_entries([*out_of_competition, *mean_of_teams], ranked, bootstraps, seed),
         incomplete=[
             IncompleteTeam(team=team, without=results.list_absent_metrics(team)) for team in results.incomplete
@@ -155,14 +155,17 @@ def build_leaderboard(
 def order_teams(ranked: TaskResults, bootstraps: int, seed: int | None) -> list[str]:
     """Return the names of complete teams in the order of the official ranking.
 
-    Replicates are drawn only if the ranking needs rows. Raises as `build_leaderboard`.
+    Bootstrap replicates are drawn only if the official ranking needs the rows of the teams.
+
+    Raises:
+        HecktorError: The official ranking cannot be computed from the results.
     """
     profile = ranked.profile.select_official()
-    deciding = select_schemes(replace(ranked, profile=profile), bootstraps)
+    official = select_schemes(replace(ranked, profile=profile), bootstraps)
     needs_rows = bool(list_row_schemes(profile.ranking.schemes[profile.ranking.official]))
-    values = collect_ranking_values(deciding, bootstraps if needs_rows else 0, seed)
+    values = collect_ranking_values(official, bootstraps if needs_rows else 0, seed)
     teams = list(ranked.teams)
-    return [teams[place] for place in rank_teams(teams, values.cohort, profile.metrics, profile.ranking).order]
+    return [teams[index] for index in rank_teams(teams, values.cohort, profile.metrics, profile.ranking).order]
 
 
 def _compute_uncertainty(ranked: TaskResults, values: RankingValues, bootstraps: int) -> dict[str, Any]:
@@ -207,18 +210,18 @@ def _compute_unranked_stability(ranked: TaskResults, bootstraps: int, seed: int)
     return stability
 
 
-def _make_entry(ranked: TaskResults, place: int, ranks: TeamRanks) -> RankedEntry:
-    """Return the entry of the team at this place of the values."""
-    team = list(ranked.teams)[place]
+def _make_entry(ranked: TaskResults, index: int, ranks: TeamRanks) -> RankedEntry:
+    """Make the entry of the team with this index in `ranked`."""
+    team = list(ranked.teams)[index]
     aggregates = ranked.teams[team].aggregates
     metrics = {
-        name: RankedFigures.from_values(*aggregates[name].figures, rank=_to_number(ranks.metric_ranks[name][place]))
+        name: RankedFigures.from_values(*aggregates[name].figures, rank=_to_number(ranks.metric_ranks[name][index]))
         for name in ranked.profile.metrics
     }
     rankings = {
         name: SchemeFigures(
-            rank=_to_number(scheme.ranks[place]),
-            **{figure: _to_number(values[place]) for figure, values in scheme.figures.items()},
+            rank=_to_number(scheme.ranks[index]),
+            **{figure: _to_number(values[index]) for figure, values in scheme.figures.items()},
         )
         for name, scheme in ranks.scheme_ranks.items()
     }

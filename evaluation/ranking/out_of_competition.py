@@ -1,6 +1,6 @@
 """Entries out of competition: baselines, withdrawn teams, ensembles, annotators, the mean of all teams.
 
-An entry is shown in the place of its value, without a rank, and changes no rank, tau, Borda count or p-value.
+An entry is shown without a rank at the position of its value, and changes no rank, tau, Borda count or p-value.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ def place_entries(
 
 
 def count_teams_above(entry: UnrankedEntry, ranked: TaskResults, bootstraps: int = 0, seed: int | None = None) -> int:
-    """Count the ranked teams above an entry when only this entry joins the official ranking.
+    """Count the teams that the official ranking would place above an entry if only this entry joined it.
 
-    Equal teams stand above it. An entry stands below all teams if it lacks a value of a metric that decides the
-    ranking, or rows that the ranking needs.
+    Teams with the same rank as the entry are above it. All teams are above an entry that lacks a value of a metric
+    that decides the ranking, or rows that the ranking needs.
     """
     profile = ranked.profile
     official = profile.ranking.schemes[profile.ranking.official]
@@ -166,7 +166,7 @@ def count_teams_above(entry: UnrankedEntry, ranked: TaskResults, bootstraps: int
     else:
         teams = {**ranked.teams, **entry.results.teams}
         answers = {**ranked.answers, **entry.results.answers}
-        deciding = profile.select_official()
-        joined = collect_ranking_values(TaskResults(deciding, teams, answers), bootstraps, seed).cohort
+        results = TaskResults(profile.select_official(), teams, answers)
+        joined = collect_ranking_values(results, bootstraps, seed).cohort
     ranks = rank_by_scheme(joined, profile.metrics, official, profile.ranking.ties).ranks
     return int((ranks[:-1] <= ranks[-1]).sum())

@@ -36,9 +36,10 @@ class SchemeRanks:
 
     Attributes:
         ranks: Ranks, 1 for the best team.
-        figures: Figures that the scheme uses, by name. Of a Borda count `rank_sum` is the weighted sum of the parts'
-            ranks and `points` the weighted sum of (teams - rank). `mean_rank` and `median_rank` summarise the parts'
-            ranks, `mean_case_rank` and `median_case_rank` the ranks within the cases. `significant_wins` counts teams.
+        figures: Figures that the scheme uses, by name. For a Borda count, `rank_sum` is the weighted sum of the parts'
+            ranks, and `points` is the weighted sum of (teams - rank). `mean_rank` and `median_rank` summarise the
+            parts' ranks, `mean_case_rank` and `median_case_rank` the ranks within the cases. `significant_wins` counts
+            teams.
     """
 
     ranks: Floats
@@ -71,7 +72,7 @@ def rank_teams(
     metric_ranks = {name: rank_by_metric(values, metrics, name, ties) for name in metrics if name in values}
     scheme_ranks = {name: rank_by_scheme(values, metrics, scheme, ties) for name, scheme in ranking.schemes.items()}
     official = scheme_ranks[ranking.official].ranks
-    order = sorted(range(len(teams)), key=lambda place: (official[place], teams[place]))
+    order = sorted(range(len(teams)), key=lambda index: (official[index], teams[index]))
     return TeamRanks(metric_ranks, scheme_ranks, tuple(order))
 
 
@@ -99,10 +100,11 @@ def rank_by_scheme(values: Values, metrics: Mapping[str, MetricProfile], scheme:
     parts' ranks. A lexicographic order ranks teams by its first part and breaks ties by the following parts; teams that
     tie in all parts share a rank.
 
-    The mean or median of the ranks within the cases ranks teams upwards, the number of significant wins downwards.
+    By ranks within the cases, the team with the lowest mean or median is first. By significant wins, the team with the
+    most wins is first.
 
     With `ties` of `average` the ranks that a scheme combines are averaged over tied teams. The scheme's own ranks are
-    then the minimum, since a team has no place between two others.
+    then the minimum, so that they are whole numbers.
     Source: the HECKTOR 2025 rules (nested) and overview (flat); Wiesenfarth et al. 2021, Sci Rep 11:2369 (ranks within
     cases, significant wins).
     """
@@ -141,8 +143,8 @@ def _rank_lexicographically(part_ranks: Floats, ties: str) -> Floats:
         ties: Rule for ties.
     """
     n_teams = part_ranks.shape[-1]
-    places = rank_values(part_ranks[0], "dense")
+    combined = rank_values(part_ranks[0], "dense")
     for ranks in part_ranks[1:]:
-        # A place is worth more than all ranks of the next part together, so that this part only breaks ties.
-        places = rank_values(places * (n_teams + 1) + rank_values(ranks, "dense"), "dense")
-    return rank_values(places, ties)
+        # A step of the combined rank exceeds every rank of the next part, so that this part only breaks ties.
+        combined = rank_values(combined * (n_teams + 1) + rank_values(ranks, "dense"), "dense")
+    return rank_values(combined, ties)

@@ -103,7 +103,7 @@ def collect_ranking_values(results: TaskResults, bootstraps: int, seed: int | No
     for column, scheme in win_schemes.items():
         wins[column] = count_wins(_select_test_results(tests[scheme.metric], scheme), teams)
         replicates = _count_replicate_wins(results, scheme, tests[scheme.metric], draws)
-        drawn_wins |= {(team, column): replicates[:, place] for place, team in enumerate(teams)}
+        drawn_wins |= {(team, column): replicates[:, index] for index, team in enumerate(teams)}
     return RankingValues(
         cohort={**cohort, **wins}, draws={**draws, **drawn_wins}, tests=tests, seed=seed, redraws=redraws
     )

@@ -1,4 +1,4 @@
-"""The leaderboard as text and as CSV, with entries out of competition in their places."""
+"""The leaderboard as text and as CSV, with entries out of competition at the positions of their values."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _format_tau(tau: KendallTau) -> str:
 
 
 def format_board_csv(board: Leaderboard) -> str:
-    """Format the leaderboard as CSV: one line for each team and each entry out of competition, in its place.
+    """Format the leaderboard as CSV: one line for each team and for each entry out of competition.
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval. Values
     have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`. The column
@@ -151,7 +151,7 @@ def format_board_csv(board: Leaderboard) -> str:
 def _make_csv_line(
     board: Leaderboard, entry: RankedEntry | OutOfCompetitionEntry, decimals: Mapping[str, int | None]
 ) -> dict[str, Any]:
-    """Return the rank, the figures of each metric, and the figures of each ranking by column."""
+    """Make a line of the CSV file by column: the rank, the figures of each metric, and the figures of each ranking."""
     line: dict[str, Any] = {"rank": _get_rank(entry), "team": entry.team}
     for name, figures in entry.metrics.items():
         for part, value in zip(FIGURES, figures.figures, strict=True):

@@ -34,7 +34,7 @@ def count_t_wins(tests: MetricTests, teams: Sequence[str], goodness: Floats, n_c
     Args:
         tests: The comparisons in the whole cohort. A pair without a p has no p in a replicate either.
         teams: Names of the teams.
-        goodness: Values of the metric, turned so that higher is better, shape (replicates, teams).
+        goodness: Values of the metric, negated if lower is better, shape (replicates, teams).
         n_cases: Number of cases, which limits p as in `compute_gains`.
 
     Returns:

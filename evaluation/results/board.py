@@ -265,7 +265,7 @@ class Leaderboard(Document):
 
     @property
     def ordered_entries(self) -> list[RankedEntry | OutOfCompetitionEntry]:
-        """Teams in official order, with the entries out of competition in their places."""
+        """Teams in official order, with each entry out of competition after the teams above it."""
         entries: list[RankedEntry | OutOfCompetitionEntry] = list(self.teams)
         # From the last place on, so that an insertion moves no later place.
         for entry in reversed(self.out_of_competition):

@@ -46,13 +46,13 @@ class MetricFigures(Document):
 
     @classmethod
     def from_values(cls, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Self:
-        """Make the figures from values that may be infinite; `more` has further fields of the class."""
+        """Make the figures from values that may be infinite; `more` has the other fields of a subclass."""
         # The sum with zero turns -0.0 into 0.0.
         numbers = [None if figure is None else figure + 0.0 for figure in (value, low, high)]
         figures: dict[str, Any] = dict(zip(FIGURES, numbers, strict=True))
         infinite = [name for name, figure in figures.items() if figure is not None and math.isinf(figure)]
         if infinite:
-            figures |= {**dict.fromkeys(infinite), "infinite": infinite}
+            figures |= {**dict.fromkeys(infinite, None), "infinite": infinite}
         return cls(**figures, **more)
 
     def figure(self, part: str = "value") -> float | None:

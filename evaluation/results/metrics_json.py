@@ -269,7 +269,7 @@ def _check_format(content: Any, where: str) -> None:
 
 
 def describe_source(where: str, team: str) -> str:
-    """Return the file and the team for messages; a name that contains the other name is enough."""
+    """Return the file and the team for messages; only the longer name if it contains the other one."""
     if team in where:
         return where
     return team if where in team else f"{where} ({team})"
@@ -283,5 +283,5 @@ def _check_cases(rows: Sequence[Mapping[str, Any]], where: str) -> None:
         if not isinstance(case, str) or not case.strip():
             raise HecktorError(f"{where}.results[{number}].case", f"found {case!r:.60}", "the name of a case")
         if case in cases:
-            raise HecktorError(f"{where}, {case}", "two rows", "one row a case")
+            raise HecktorError(f"{where}, {case}", "two rows", "one row per case")
         cases.add(case)

@@ -120,7 +120,10 @@ class ScoredCohort:
 
     @property
     def centres(self) -> dict[str, str]:
-        """The centre of each case with a known centre; a table's centre goes before the centre in the case's name."""
+        """The centre of each case with a known centre.
+
+        A centre in a table takes precedence over the centre in the case's name.
+        """
         in_tables = {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
         return find_centres(self.cases, in_tables)
 
@@ -143,9 +146,9 @@ def join_metrics(
     """
     measured: dict[str, WeightedMetric] = {}
     for answer in answers:
-        places = find_places(cases, answer.counted.cases)
+        indices = find_indices(cases, answer.counted.cases)
         for name, metric in answer.measurement.metrics.items():
-            measured[f"{answer.profile.prefix}{name}"] = extend_to_cohort(metric, places, len(cases))
+            measured[f"{answer.profile.prefix}{name}"] = extend_to_cohort(metric, indices, len(cases))
     measured_sums = {
         name: WeightedSum([(weight, measured[term]) for term, weight in terms.items()])
         for name, terms in sum_weights.items()
@@ -154,7 +157,7 @@ def join_metrics(
     return {**measured, **measured_sums}
 
 
-def find_places(cases: Sequence[str], counted: Sequence[str]) -> Integers:
-    """Return the place of each counted case among the cases."""
-    place_of = {case: place for place, case in enumerate(cases)}
-    return np.array([place_of[case] for case in counted], dtype=np.intp)
+def find_indices(cases: Sequence[str], counted: Sequence[str]) -> Integers:
+    """Return the index of each counted case among the cases."""
+    index_of = {case: index for index, case in enumerate(cases)}
+    return np.array([index_of[case] for case in counted], dtype=np.intp)

@@ -60,18 +60,18 @@ class TaskResults:
         return self.leaderboard
 
     @property
-    def deciding(self) -> list[str]:
+    def deciding_metrics(self) -> list[str]:
         """The metrics that decide the official ranking, without metrics that only break ties.
 
-        If the edition does not know the ranking, this is the metric of the ranking's name or, without such a metric,
-        all metrics.
+        If the edition does not declare the official ranking, the list holds the metric with the ranking's name or, if
+        there is no such metric, all metrics.
         """
-        official, known = self.board.official, list(self.board.metrics)
+        official, metrics = self.board.official, list(self.board.metrics)
         scheme = self.profile.ranking.schemes.get(official)
         while isinstance(scheme, Lexicographic):
             scheme = scheme.parts[0]
         deciding = () if scheme is None else list_scheme_metrics(scheme)
-        return [name for name in known if name in deciding] or ([official] if official in known else known)
+        return [name for name in metrics if name in deciding] or ([official] if official in metrics else metrics)
 
     @property
     def is_unchecked(self) -> bool:
@@ -79,8 +79,8 @@ class TaskResults:
         return not any(metrics.cases.used for metrics in self.teams.values())
 
     @cached_property
-    def all(self) -> dict[str, MetricsJson]:
-        """The teams and the entries out of competition."""
+    def all_results(self) -> dict[str, MetricsJson]:
+        """The metrics.json of each team and of each entry out of competition."""
         return {**self.teams, **self.out_of_competition}
 
     @property
@@ -99,13 +99,13 @@ class TaskResults:
 
     def value(self, team: str, metric: str) -> float | None:
         """Return a team's value of a metric, which may be infinite; None if it is undefined or absent."""
-        figures = self.all[team].aggregates.get(metric)
+        figures = self.all_results[team].aggregates.get(metric)
         return None if figures is None else figures.figure()
 
     def rows_of(self, team: str, answer: str) -> Sequence[Mapping[str, Any]]:
         """Return a team's rows of one answer with one level of keys (`evaluation.rows.mask.flatten_row`)."""
         if (team, answer) not in self._flat_rows:
-            rows = self.all[team].rows_of(answer, several=self.profile.has_several_answers)
+            rows = self.all_results[team].rows_of(answer, several=self.profile.has_several_answers)
             self._flat_rows[team, answer] = list(map(flatten_row, rows))
         return self._flat_rows[team, answer]
 
@@ -116,7 +116,7 @@ class TaskResults:
 
     def options_of(self, team: str, answer: str) -> Mapping[str, Any]:
         """Return the rules of the evaluation of a team's answer."""
-        options = self.all[team].provenance.options
+        options = self.all_results[team].provenance.options
         return options.get(answer, {}) if self.profile.has_several_answers else options
 
     @cached_property

@@ -54,7 +54,7 @@ def load_teams(
     pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
     check_team_names([name for name, _ in pairs])
     if not pairs:
-        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
+        raise HecktorError("rank", "no metrics.json given", "one per team, or --runs")
     read = {name: _read_source(source, name) for name, source in pairs}
     first, where = next(iter(read.values()))
     profile = find_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
@@ -97,13 +97,13 @@ def validate_teams(
         if metrics.results:
             teams[team], answers[team] = validate_metrics(metrics, profile, source)
         else:
-            teams[team] = _with_own_sums(metrics, profile)
+            teams[team] = _add_missing_sums(metrics, profile)
     check_same_reference(answers)
     return TaskResults(profile, teams, answers)
 
 
 def _check_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) -> None:
-    """Raise HecktorError if the options that a file, `source`, states are other rules than the profile's.
+    """Raise HecktorError if the rules that the file `source` states in its options differ from the profile's rules.
 
     The file may have measured surfaces of more labels than the profile asks for, because these only add metrics.
     """
@@ -113,8 +113,8 @@ def _check_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) 
         prefix = f"{name}." if profile.has_several_answers else ""
         for rule, expected in answer.rules.model_dump().items():
             value = stated.get(rule, "not stated") if isinstance(stated, Mapping) else "not stated"
-            more_surfaces = rule == "surfaces" and set(SURFACES_OF[expected]) <= set(SURFACES_OF.get(str(value), ()))
-            if value != expected and not more_surfaces:
+            covers_surfaces = rule == "surfaces" and set(SURFACES_OF[expected]) <= set(SURFACES_OF.get(str(value), ()))
+            if value != expected and not covers_surfaces:
                 stated_rules.append(f"{prefix}{rule} {value!s:.60}")
                 expected_rules.append(f"{prefix}{rule} {expected}")
     if stated_rules:
@@ -126,10 +126,10 @@ def _check_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) 
         )
 
 
-def _with_own_sums(metrics: MetricsJson, profile: TaskProfile) -> MetricsJson:
-    """Return results without rows, with the profile's weighted sums that the file does not state with these weights.
+def _add_missing_sums(metrics: MetricsJson, profile: TaskProfile) -> MetricsJson:
+    """Add the profile's weighted sums to results without rows, unless the file states them with the same weights.
 
-    The sums are computed from the stated values and have no interval.
+    The added sums are computed from the stated values and have no interval.
     """
     values = {name: figures.figure() for name, figures in metrics.aggregates.items()}
     sums = {

@@ -163,7 +163,7 @@ def check_figures(
     computed: Mapping[str, float | None],
     where: str,
     origin: str,
-    of: str = "",
+    owner: str = "",
 ) -> None:
     """Check that the figures of a file equal other figures.
 
@@ -172,7 +172,7 @@ def check_figures(
         computed: Figures that they must equal.
         where: Name of the file in messages.
         origin: Origin of the computed figures in messages, such as "its rows give".
-        of: Words for the message, such as " of TEAM".
+        owner: The end of a figure's name in messages, such as " of TEAM".
 
     Raises:
         HecktorError: A figure differs.
@@ -184,7 +184,7 @@ def check_figures(
         else:
             is_equal = math.isclose(value, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
         if not is_equal:
-            problem = f"states {name}{of} {_format_value(value)}, but {origin} {_format_value(expected)}"
+            problem = f"states {name}{owner} {_format_value(value)}, but {origin} {_format_value(expected)}"
             raise HecktorError(where, problem, "figures of one evaluation; run it again")
 
 

@@ -126,9 +126,11 @@ class ClassScorer:
         warnings = {}
         if n_unanswered < len(actual):
             n_classes = len(set(actual))
-            warnings["balanced_accuracy"] = partial(_warn_below_chance, n_classes=n_classes, n_unanswered=n_unanswered)
+            warnings["balanced_accuracy"] = partial(
+                _make_below_chance_warning, n_classes=n_classes, n_unanswered=n_unanswered
+            )
         if "auc" in metrics:
-            warnings["auc"] = partial(_warn_auc_below_chance, second_class=self.answer.classes[1])
+            warnings["auc"] = partial(_make_auc_below_chance_warning, second_class=self.answer.classes[1])
         return RowMetrics(metrics, warnings=warnings, undefined=(ONE_CLASS_ONLY,) if has_one_class else ())
 
     def find_problems(self, _rows: Sequence[ClassRow]) -> tuple[Finding, ...]:
@@ -171,7 +173,7 @@ class ClassScorer:
         return list(zip(table.columns["actual"]))
 
 
-def _warn_below_chance(value: float, upper: float | None, *, n_classes: int, n_unanswered: int) -> str | None:
+def _make_below_chance_warning(value: float, upper: float | None, *, n_classes: int, n_unanswered: int) -> str | None:
     """Return a warning if the balanced accuracy and its interval lie below chance, one in the number of classes.
 
     Args:
@@ -188,7 +190,7 @@ def _warn_below_chance(value: float, upper: float | None, *, n_classes: int, n_u
     return f"balanced_accuracy is {value:.3f}, below chance ({1 / n_classes:.3g} for {n_classes} classes): {cause}"
 
 
-def _warn_auc_below_chance(value: float, upper: float | None, *, second_class: ClassValue) -> str | None:
+def _make_auc_below_chance_warning(value: float, upper: float | None, *, second_class: ClassValue) -> str | None:
     """Return a warning if the AUC and its interval lie below 0.5."""
     if (value if upper is None else upper) >= 0.5:
         return None

@@ -25,7 +25,7 @@ from evaluation.metrics.lesions import compare_lesions, count_false_voxels
 from evaluation.metrics.masks import LABELS, MaskColumns, mask_metrics
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
-from evaluation.metrics.surface import Spacing, compare_surfaces, make_missing_row
+from evaluation.metrics.surface import Spacing, compare_surfaces, make_missing_values
 from evaluation.rows.mask import ComparedLabel, MaskRow, make_columns, make_mask_row
 from evaluation.rows.scorer import RowMetrics, build_metrics, make_table, parse_stored_row, read_stored_table
 from evaluation.rows.table import RowTable, read_table
@@ -71,7 +71,7 @@ def compare_case(pairs: Sequence[MaskPair]) -> list[MaskRow]:
 def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     region = pair.box.find_region(reference.geometry) if pair.box else WHOLE_IMAGE
     if pair.box and region.is_empty:
-        raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
+        raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies outside the image", "one inside it")
     reference_mask, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
     try:
         path = find_answer_file(pair.answer, is_image=True)
@@ -100,7 +100,7 @@ def compare_masks(
     gtvp = reference_mask == labels.GTVP, predicted_mask == labels.GTVP
     gtvn = reference_mask == labels.GTVN, predicted_mask == labels.GTVN
     surfaces = {
-        name: make_missing_row()
+        name: make_missing_values()
         if error is not None
         else compare_surfaces(reference_mask == LABELS[name], predicted_mask == LABELS[name], spacing_mm, rules)
         for name in SURFACES_OF[rules.surfaces]

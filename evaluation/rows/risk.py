@@ -103,11 +103,11 @@ class RiskScorer:
         has_risks = any(risk is not None for risk in table.columns["risk"])
         return RowMetrics(
             metrics,
-            warnings={"c_index": self._warn_below_chance} if has_risks else {},
+            warnings={"c_index": self._make_below_chance_warning} if has_risks else {},
             undefined=(NO_COMPARABLE_PAIR.format(n=len(table.cases)),) if is_undefined else (),
         )
 
-    def _warn_below_chance(self, c_index: float, upper: float | None) -> str | None:
+    def _make_below_chance_warning(self, c_index: float, upper: float | None) -> str | None:
         """Return a warning if the C-index and its interval lie below 0.5."""
         if (c_index if upper is None else upper) >= 0.5:
             return None

@@ -12,8 +12,8 @@ import numpy as np
 from contract.errors import MetricError
 from evaluation.metrics.overlap import Difference, Floats, MeanRecall, WeightedMetric
 from evaluation.metrics.survival import CIndex
-from evaluation.statistics.gains import interval_of_difference
-from evaluation.statistics.intervals import interval_of_recalls, percentile_interval
+from evaluation.statistics.gains import difference_interval
+from evaluation.statistics.intervals import mean_recall_interval, percentile_interval
 
 Key = TypeVar("Key", bound=Hashable)
 Seed: TypeAlias = int | Sequence[int]
@@ -83,15 +83,15 @@ def estimate(metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: in
         elif bootstraps == 0:
             by_metric[name] = Estimate(value, None, None)
         else:
-            by_metric[name] = _with_interval(metrics[name], value, values[name], n_cases)
+            by_metric[name] = _make_estimate(metrics[name], value, values[name], n_cases)
     return Estimates(by_metric, redraws)
 
 
-def _with_interval(metric: WeightedMetric, value: float, values: Floats, n_cases: int) -> Estimate:
+def _make_estimate(metric: WeightedMetric, value: float, values: Floats, n_cases: int) -> Estimate:
     if isinstance(metric, MeanRecall):
-        return Estimate(value, *interval_of_recalls(metric))
+        return Estimate(value, *mean_recall_interval(metric))
     if isinstance(metric, Difference):
-        interval = interval_of_difference(metric, value, values, leave_one_out(metric, n_cases))
+        interval = difference_interval(metric, value, values, leave_one_out(metric, n_cases))
         if interval is None:
             return Estimate(value, None, None)
         return Estimate(value, interval.low, interval.high, interval.p)
@@ -109,7 +109,7 @@ def estimate_unranked(metrics: Mapping[str, WeightedMetric], n_cases: int, boots
     estimates = {}
     for name, metric in metrics.items():
         if isinstance(metric, MeanRecall) and not np.isnan(metric(cohort)[0]):
-            low, high = interval_of_recalls(metric) if bootstraps else (None, None)
+            low, high = mean_recall_interval(metric) if bootstraps else (None, None)
             estimates[name] = Estimate(float(metric(cohort)[0]), low, high)
     resampled = {name: metric for name, metric in metrics.items() if name not in estimates}
     probes = _draw_probes(_make_key(seed), n_cases)
@@ -180,7 +180,7 @@ def _make_key(seed: Seed) -> int | tuple[int, ...]:
 
 @lru_cache(maxsize=1)
 def _draw_samples(seed: int | tuple[int, ...], n_cases: int, bootstraps: int) -> Floats:
-    """Draw the first sample of each replicate, which metrics and teams share; the array cannot be written."""
+    """Draw the first sample of each replicate, which metrics and teams share; the array is read-only."""
     samples = np.stack([_draw_sample(_make_stream(seed, replicate), n_cases) for replicate in range(bootstraps)])
     samples.flags.writeable = False
     return samples
@@ -188,7 +188,7 @@ def _draw_samples(seed: int | tuple[int, ...], n_cases: int, bootstraps: int) ->
 
 @lru_cache(maxsize=1)
 def _draw_probes(seed: int | tuple[int, ...], n_cases: int) -> Floats:
-    """Draw samples that show whether a metric is always defined; the array cannot be written."""
+    """Draw samples that show whether a metric is always defined; the array is read-only."""
     probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES).astype(np.float64)
     probes.flags.writeable = False
     return probes

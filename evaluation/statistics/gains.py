@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from evaluation.metrics.overlap import Booleans, Difference, Floats, WeightedMetric
-from evaluation.statistics.recall_differences import recall_deviations
+from evaluation.statistics.recall_differences import compute_recall_deviations
 from evaluation.statistics.tests import DECIMALS, MIN_P
 
 ALPHA: Final = 0.025
@@ -44,11 +44,11 @@ class PairedGains:
 def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
     """Compute the gain of each team over each other team, with its uncertainty from common draws of cases.
 
-    difference / sd is referred to Student's t, and the interval is difference -+ t x sd. The degrees of freedom follow
-    from the influence of each case (`degrees_of_freedom`): if a few cases have large volumes, `sd` depends on few
-    cases, and the normal distribution would find too many differences. With fewer than five degrees of freedom there is
-    no p. The number of replicates does not limit p, which Holm's correction over many pairs needs. No p is below 2^-n
-    for n cases.
+    difference / sd is compared with Student's t distribution, and the interval is difference -+ t x sd. The degrees of
+    freedom follow from the influence of each case (`degrees_of_freedom`). If a few cases have large volumes, `sd`
+    depends on these cases, and the normal distribution would make too many differences significant. With fewer than
+    five degrees of freedom there is no p. The number of replicates does not limit how small p can be, because Holm's
+    correction over many pairs needs small p. No p is below 2^-n for n cases.
 
     Args:
         values: The metric in the whole cohort, higher = better, infinite values allowed; shape (teams,).
@@ -64,16 +64,16 @@ def compute_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paire
         later = slice(team + 1, values.size)
         difference[team, later] = gap(values[team], values[later])
         difference[later, team] = 0.0 - difference[team, later]
-        sd[team, later] = _deviation(np.sort(gap(replicates[team], replicates[later]), axis=1))
+        sd[team, later] = _standard_deviation(np.sort(gap(replicates[team], replicates[later]), axis=1))
         sd[later, team] = sd[team, later]
         df[team, later] = degrees_of_freedom(gap(left_out[team], left_out[later]))
         df[later, team] = df[team, later]
     df[~(sd > 0)] = np.nan
-    return _refer_to_t(difference, sd, df, df >= MIN_DEGREES_OF_FREEDOM, 0.5 ** left_out.shape[1])
+    return _apply_t_test(difference, sd, df, df >= MIN_DEGREES_OF_FREEDOM, 0.5 ** left_out.shape[1])
 
 
-def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGains | None:
-    """Compute the gain of each team over each other team in closed form (`recall_deviations`).
+def compute_recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGains | None:
+    """Compute the gain of each team over each other team in closed form (`compute_recall_deviations`).
 
     The result is None if the metric is not a mean or weighted sum of recalls. There is no p if a class has only one
     patient.
@@ -82,21 +82,21 @@ def recall_gains(metrics: Sequence[WeightedMetric], values: Floats) -> PairedGai
         metrics: The metric of each team.
         values: The metric in the whole cohort, higher = better; shape (teams,).
     """
-    deviations = recall_deviations(metrics)
+    deviations = compute_recall_deviations(metrics)
     if deviations is None:
         return None
-    return _refer_to_t(gap(values[:, None], values), deviations.sd, deviations.df, deviations.df > 0, MIN_P)
+    return _apply_t_test(gap(values[:, None], values), deviations.sd, deviations.df, deviations.df > 0, MIN_P)
 
 
-def _refer_to_t(difference: Floats, sd: Floats, df: Floats, tested: Booleans, min_p: float) -> PairedGains:
-    """Compute p and interval by Student's t where `tested` is true."""
+def _apply_t_test(difference: Floats, sd: Floats, df: Floats, is_tested: Booleans, min_p: float) -> PairedGains:
+    """Compute p, which is at least `min_p`, and the interval by Student's t where `is_tested` is true."""
     from scipy.special import stdtr, stdtrit
 
-    freedom, scale = np.where(tested, df, np.nan), np.where(tested, sd, np.nan)
-    # Both teams of a pair have the same degrees of freedom.
-    different, places = np.unique(freedom, return_inverse=True)
-    half = stdtrit(different, 1 - ALPHA)[places].reshape(freedom.shape) * scale
-    p = np.maximum(stdtr(freedom, -difference / scale), max(min_p, MIN_P))
+    tested_df, tested_sd = np.where(is_tested, df, np.nan), np.where(is_tested, sd, np.nan)
+    # Both teams of a pair have the same degrees of freedom, so each quantile is computed once.
+    distinct_df, indices = np.unique(tested_df, return_inverse=True)
+    half = stdtrit(distinct_df, 1 - ALPHA)[indices].reshape(tested_df.shape) * tested_sd
+    p = np.maximum(stdtr(tested_df, -difference / tested_sd), max(min_p, MIN_P))
     return PairedGains(difference, sd, df, difference - half, difference + half, p)
 
 
@@ -109,15 +109,19 @@ class DifferenceInterval:
     p: float
 
 
-def interval_of_difference(
+def difference_interval(
     metric: Difference, difference: float, replicates: Floats, left_out: Floats
 ) -> DifferenceInterval | None:
     """Return the 95% interval and p of the difference of two metrics of the same cases; None if too few cases differ.
 
-    `replicates` has shape (replicates,) and `left_out` (cases,), as in `compute_gains`.
+    Args:
+        metric: The two metrics.
+        difference: Their difference in the whole cohort.
+        replicates: The difference in each bootstrap replicate, NaN if undefined; shape (replicates,).
+        left_out: The difference with each case left out in turn, NaN if undefined; shape (cases,).
     """
     values = np.array([difference, 0.0])
-    gains = recall_gains((metric.first, metric.second), values)
+    gains = compute_recall_gains((metric.first, metric.second), values)
     if gains is None:
         drawn = np.stack([replicates, np.zeros(replicates.size)])
         gains = compute_gains(values, drawn, np.stack([left_out, np.zeros(left_out.size)]))
@@ -168,8 +172,8 @@ def gap(first: Floats, second: Floats) -> Floats:
     return gap + 0.0
 
 
-def _deviation(ordered: Floats) -> Floats:
-    """Compute the standard deviation of each rising row, in which NaN do not count.
+def _standard_deviation(ordered: Floats) -> Floats:
+    """Compute the standard deviation of each sorted row, in which NaN do not count.
 
     It is NaN for a row with fewer than two values or with an infinite value.
     """

@@ -25,18 +25,18 @@ def quantiles(ordered: Floats, tail: float) -> Floats:
     """Return a quantile of each row, by linear interpolation; next to an infinite value it is the infinite value.
 
     Args:
-        ordered: Rising rows of shape (rows, values). NaN come last and do not count.
+        ordered: Sorted rows, shape (rows, values). NaN come last and do not count.
         tail: Fraction of the values below the quantile.
     """
     last = np.maximum((~np.isnan(ordered)).sum(axis=1) - 1, 0)
-    place = tail * last
-    lower = place.astype(np.intp)
+    position = tail * last
+    lower = position.astype(np.intp)
     rows = np.arange(len(ordered))
     below, above = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, last)]
-    share = place - lower
+    fraction = position - lower
     is_finite = np.isfinite(below) & np.isfinite(above)
     step = np.subtract(above, below, out=np.zeros(len(ordered)), where=is_finite)
-    return np.asarray(np.where((share > 0) & np.isinf(above), above, below + share * step))
+    return np.asarray(np.where((fraction > 0) & np.isinf(above), above, below + fraction * step))
 
 
 def quartiles(values: Sequence[float] | Floats) -> tuple[float, float, float]:
@@ -57,7 +57,7 @@ def wilson_interval(successes: float, cases: float) -> tuple[float, float]:
     return 0.0 if successes == 0 else middle - half, 1.0 if successes == cases else middle + half
 
 
-def interval_of_recalls(metric: MeanRecall) -> tuple[float, float]:
+def mean_recall_interval(metric: MeanRecall) -> tuple[float, float]:
     """Return the 95% interval of a mean of k recalls p of separate classes: Wilson's intervals, joined by MOVER.
 
     If l are the lower ends of Wilson's intervals of the recalls, the lower end for their mean is the mean minus

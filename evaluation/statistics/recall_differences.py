@@ -27,7 +27,7 @@ class RecallDeviations:
     df: Floats
 
 
-def recall_deviations(metrics: Sequence[WeightedMetric]) -> RecallDeviations | None:
+def compute_recall_deviations(metrics: Sequence[WeightedMetric]) -> RecallDeviations | None:
     """Compute the uncertainty of the difference between each two teams.
 
     Let b patients of a class of n be right only for the first team, and c only for the second. Half a patient is added

@@ -71,12 +71,12 @@ def rank_values(values: Floats, ties: str) -> Floats:
 
 @dataclass(frozen=True)
 class _TieGroups:
-    """Groups of equal values along the last axis of rising values; all arrays have the shape of the values.
+    """Groups of equal values along the last axis of sorted values; all arrays have the shape of the values.
 
     Attributes:
         starts: Whether the value is the first of its group.
-        first: Place of the first value of the group.
-        last: Place of the last value of the group.
+        first: Index of the first value of the group.
+        last: Index of the last value of the group.
     """
 
     starts: Booleans
@@ -84,14 +84,14 @@ class _TieGroups:
     last: Integers
 
 
-def _group_ties(rising: Floats) -> _TieGroups:
-    starts = np.ones(rising.shape, dtype=np.bool_)
-    starts[..., 1:] = rising[..., 1:] != rising[..., :-1]
-    places = np.arange(rising.shape[-1])
-    first = np.maximum.accumulate(np.where(starts, places, 0), axis=-1)
-    ends = np.ones(rising.shape, dtype=np.bool_)
+def _group_ties(ordered: Floats) -> _TieGroups:
+    starts = np.ones(ordered.shape, dtype=np.bool_)
+    starts[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    indices = np.arange(ordered.shape[-1])
+    first = np.maximum.accumulate(np.where(starts, indices, 0), axis=-1)
+    ends = np.ones(ordered.shape, dtype=np.bool_)
     ends[..., :-1] = starts[..., 1:]
-    last = np.where(ends, places, places.size)[..., ::-1]
+    last = np.where(ends, indices, indices.size)[..., ::-1]
     return _TieGroups(starts, first, np.minimum.accumulate(last, axis=-1)[..., ::-1])
 
 

@@ -23,7 +23,7 @@ from reporting.analyses.masks import LABELS
 from reporting.analyses.tables import AnswerRows, collect_rows, get_answer_title, round_figure
 
 CHALLENGE_R: Final = "Wiesenfarth et al. 2021 (challengeR)"
-# A podium of more teams cannot be read; these are the teams with a colour of their own.
+# A podium of more teams cannot be read, and only these teams have different colours.
 MAX_PODIUM_TEAMS: Final = 10
 _HD95_WORST: Final = np.inf
 
@@ -49,13 +49,13 @@ class CaseScores:
     about: str
 
     @property
-    def merits(self) -> Floats:
-        """Return the values with the sign that makes higher values better."""
+    def goodness(self) -> Floats:
+        """The values, negated if lower is better."""
         return self.values if self.higher_is_better else -self.values
 
 
 def compute_case_scores(results: TaskResults) -> list[CaseScores]:
-    """Compute the values of single cases: DSC and HD95 of masks, correct classes, and concordant pairs of risks."""
+    """Compute the values of individual cases: DSC and HD95 of masks, correct classes, and concordant pairs of risks."""
     scores: list[CaseScores] = []
     for answer in results.task.answers:
         table = collect_rows(results, answer)
@@ -125,7 +125,7 @@ def _compute_concordance(table: AnswerRows) -> Floats:
 
 
 def analyse_case_ranks(results: TaskResults, *, with_cases: bool = True) -> list[Analysis]:
-    """Count the ranks over the cases and, with single cases, list the values of each case for a podium plot.
+    """Count the ranks over the cases and, if cases may be shown, list the values of each case for a podium plot.
 
     A single team has no such analysis.
     """
@@ -139,7 +139,7 @@ def analyse_case_ranks(results: TaskResults, *, with_cases: bool = True) -> list
 def _count_ranks(scores: Sequence[CaseScores]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for score in scores:
-        for team, ranks in zip(score.table.names, rank_within_cases(score.merits), strict=True):
+        for team, ranks in zip(score.table.names, rank_within_cases(score.goodness), strict=True):
             count = int((~np.isnan(ranks)).sum())
             for rank in range(1, len(score.table.names) + 1):
                 cases = int((ranks == rank).sum())
@@ -169,7 +169,7 @@ def _list_podium_ranks(scores: CaseScores) -> Analysis:
     table = scores.table
     count = min(len(table.names), MAX_PODIUM_TEAMS)
     values = scores.values[:count]
-    ranks = rank_within_cases(scores.merits[:count])
+    ranks = rank_within_cases(scores.goodness[:count])
     rows = [
         {**table.make_case_cells(case), "team": team, "rank": int(rank), "value": round_figure(float(value))}
         for case, case_ranks, case_values in zip(table.cases, ranks.T, values.T, strict=True)
@@ -181,10 +181,10 @@ def _list_podium_ranks(scores: CaseScores) -> Analysis:
         name=f"{scores.name}-podium" if not table.heading else table.make_name(f"{scores.name}-podium"),
         title=f"Podium of the {scores.title}",
         caption=(
-            f"The ranks{first} within each case, tied teams at the better one: a dot for each team and case, and a "
+            f"The ranks{first} within each case; tied teams share the better rank. A dot for each team and case, and a "
             f"grey line for each case. {scores.about}"
         ),
-        columns={**table.case_heads, "team": "Team", "rank": "Rank within the case", "value": scores.title},
+        columns={**table.case_headings, "team": "Team", "rank": "Rank within the case", "value": scores.title},
         rows=rows,
         chart={
             "kind": "podium",
@@ -271,11 +271,11 @@ def _compare_cases(score: CaseScores, first: str, second: str) -> list[dict[str,
     table = score.table
     team_indices = [table.names.index(team) for team in (first, second)]
     first_values, second_values = score.values[team_indices]
-    first_merits, second_merits = score.merits[team_indices]
+    first_goodness, second_goodness = score.goodness[team_indices]
     advantages = np.zeros(len(table.cases))
-    is_unequal = first_merits != second_merits  # the difference of two infinite distances is not defined
-    advantages[is_unequal] = first_merits[is_unequal] - second_merits[is_unequal]
-    known = np.flatnonzero(~np.isnan(first_merits) & ~np.isnan(second_merits))
+    is_unequal = first_goodness != second_goodness  # the difference of two infinite distances is not defined
+    advantages[is_unequal] = first_goodness[is_unequal] - second_goodness[is_unequal]
+    known = np.flatnonzero(~np.isnan(first_goodness) & ~np.isnan(second_goodness))
     return [
         {
             "value": score.title,

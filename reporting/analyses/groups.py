@@ -96,7 +96,14 @@ def _check_unique_names(columns: Sequence[str]) -> None:
 
 
 def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
-    """Read the group of each case by a column or, if the table lacks it, by the columns that commas join."""
+    """Read the group of each case from the columns that `column` names.
+
+    Args:
+        path: The table.
+        column: Name of a column or, if the table has no such column, several names separated by commas. Each
+            combination of the columns' values is a group.
+        cases: The scored cases; other patients of the table are left out.
+    """
     parts = [part.strip() for part in column.split(",")]
     table = read_table_with(path, dict.fromkeys((column, *parts), ()), HecktorError)
     columns = [column] if column in table.header else parts
@@ -145,7 +152,9 @@ def analyse_groups(results: TaskResults) -> list[Analysis]:
 
     Distances have separate analyses. A grouping without a group of at least two cases is left out.
     """
-    by_centre = Grouping(CENTRE, results.centres, {team: metrics.centres for team, metrics in results.all.items()})
+    by_centre = Grouping(
+        CENTRE, results.centres, {team: metrics.centres for team, metrics in results.all_results.items()}
+    )
     groupings = [by_centre, *(create_grouping(results, column, groups) for column, groups in results.groups.items())]
     return [analysis for grouping in groupings for analysis in _analyse_grouping(results, grouping)]
 

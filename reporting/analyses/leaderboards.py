@@ -34,7 +34,7 @@ def analyse_unranked_metrics(results: TaskResults) -> list[Analysis]:
     unranked = {name: title for name, title in titles.items() if name not in results.board.metrics}
     headings = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
     return _separate_distances(
-        results, unranked, headings, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC"
+        results, unranked, headings, "HECKTOR 2020 overview, Table 4, with precision and recall next to the DSC"
     )
 
 
@@ -226,7 +226,7 @@ def _list_taus(results: TaskResults, stability: RankStability) -> Analysis:
 
 def _select_other_metrics(results: TaskResults, stability: RankStability) -> dict[str, str]:
     """Select the ranked metrics whose ranking differs from every ranking scheme, with their titles."""
-    deciding = results.deciding
+    deciding = results.deciding_metrics
     official = results.profile.ranking.schemes.get(results.board.official)
     needs_rows = official is not None and bool(list_row_schemes(official))
     schemes = {*stability.rankings, *(deciding if len(deciding) == 1 and not needs_rows else ())}
@@ -304,7 +304,7 @@ def _describe_tests(comparisons: Mapping[str, MetricTests]) -> list[str]:
     by_test: dict[str, list[str]] = {}
     for title, tests in comparisons.items():
         first, *second = [TESTS.get(test, test) for test in (tests.test, *tests.other_tests)]
-        suffix = f", with {' and '.join(second)} beside it" if second else ""
+        suffix = f", with {' and '.join(second)} as a second test" if second else ""
         by_test.setdefault(first + suffix, []).append(title)
     notes = [f"{', '.join(titles)}: {names}." for names, titles in by_test.items()]
     without = {title: sum(bool(pair.without_p) for pair in tests.pairs) for title, tests in comparisons.items()}

@@ -32,7 +32,7 @@ _COUNT_HEADS: Final = {"detected": "Detected", "false": "False", "missed": "Miss
 
 @dataclass(frozen=True)
 class TeamLesions:
-    """All GTVn lesions of a team's cases, numbered from 0 through all cases.
+    """All GTVn lesions of a team's cases, numbered consecutively from 0 over all cases.
 
     Attributes:
         pairs: Every pair of a reference and a predicted lesion that overlap, with its IoU.
@@ -152,7 +152,7 @@ def _compute_f1_by_iou(table: AnswerRows, lesions: dict[str, TeamLesions], rules
         name=table.make_name("gtvn-f1-by-iou"),
         title=table.make_title("F1 of GTVn lesions by IoU threshold"),
         caption=(
-            f"Aggregated F1 if lesions match at an IoU {above} each threshold. The lesions are matched anew at each "
+            f"Aggregated F1 if lesions match at an IoU {above} each threshold. The lesions are matched again at each "
             f"threshold ({MATCHINGS[rules.matching]}). The rules of these results have the threshold "
             f"{rules.iou_threshold:g}."
         ),
@@ -203,8 +203,11 @@ def _make_count_cells(counts: LesionCounts) -> dict[str, Any]:
     }
 
 
-def find_primaries(table: AnswerRows) -> list[Analysis]:
-    """Count the cases where a team's GTVp and the reference's GTVp share a voxel."""
+def count_primaries_found(table: AnswerRows) -> list[Analysis]:
+    """Count the cases in which a team finds the primary tumour: its GTVp and the reference's share a voxel.
+
+    There is no analysis if neither the reference nor a team has a GTVp.
+    """
     reference = table.get_numbers("gtvp_reference_voxels")
     predicted = table.get_numbers("gtvp_predicted_voxels")
     shared = table.get_numbers("gtvp_intersection_voxels")

@@ -15,7 +15,7 @@ from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats
 from evaluation.metrics.surface import LOST
 from evaluation.statistics.tests import rank_values
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, round_figure, summarise_box
+from reporting.analyses.tables import BOX_CHART, BOX_HEADINGS, AnswerRows, round_figure, summarise_box
 
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
 FAILED_BELOW: Final = 0.5
@@ -47,7 +47,7 @@ def summarise_teams(table: AnswerRows) -> list[Analysis]:
                 name=table.make_name(f"{measure}-by-team"),
                 title=table.make_title(f"{title} by team"),
                 caption=f"{title} of all cases; the teams are in ranking order. {_ABOUT_BOXES}{_UNITS[measure]}",
-                columns={"label": "Structure", "team": "Team", **_get_heads(measure)},
+                columns={"label": "Structure", "team": "Team", **_get_headings(measure)},
                 rows=[row for row in rows if row["values"]],
                 chart={**BOX_CHART, "category": "team", "facet": "label", **_get_domain(measure)},
                 source="HECKTOR 2021 overview, Fig. 2",
@@ -57,7 +57,7 @@ def summarise_teams(table: AnswerRows) -> list[Analysis]:
 
 
 def summarise_cases(table: AnswerRows) -> list[Analysis]:
-    """Summarise the DSC of all teams in each case, from the hardest case on, in an analysis for each structure."""
+    """Summarise the DSC of all teams in each case, the hardest case first, in one analysis for each structure."""
     return [
         _summarise_label(table, label, values)
         for label, values in _select_values(table, "dsc").items()
@@ -80,7 +80,7 @@ def _summarise_label(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
             f"DSC of all teams in each case with a {LABELS[label]}, from the hardest case to the easiest by the median "
             f"over teams. {_ABOUT_BOXES}"
         ),
-        columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_get_heads("dsc")},
+        columns={**table.case_headings, "volume_ml": "Reference volume (ml)", **_get_headings("dsc")},
         rows=sorted((row for row in rows if row["values"]), key=lambda row: (row["median"], row["case"])),
         chart={**BOX_CHART, "category": "case", "orientation": "vertical", **_get_domain("dsc")},
         source="HECKTOR 2021 overview, Fig. 3",
@@ -109,7 +109,7 @@ def find_failed_cases(table: AnswerRows) -> list[Analysis]:
             "that marks one fails, and the other teams have no DSC."
         ),
         columns={
-            **table.case_heads,
+            **table.case_headings,
             "label": "Structure",
             "volume_ml": "Reference volume (ml)",
             "failed": "Teams that fail",
@@ -160,10 +160,10 @@ def _count_extremes(measure: str, values: Floats) -> dict[str, int]:
     return {"zeros": int((values == 0).sum())}
 
 
-def _get_heads(measure: str) -> dict[str, str]:
+def _get_headings(measure: str) -> dict[str, str]:
     if measure == "dsc":
-        return {**BOX_HEADS, "zeros": "Values of 0"}
-    in_mm = {name: f"{head} (mm)" if name != "values" else head for name, head in BOX_HEADS.items()}
+        return {**BOX_HEADINGS, "zeros": "Values of 0"}
+    in_mm = {name: f"{head} (mm)" if name != "values" else head for name, head in BOX_HEADINGS.items()}
     return {**in_mm, "infinite": "Infinite values"}
 
 
@@ -257,7 +257,7 @@ def compute_binned_dsc(table: AnswerRows, influence: Influence) -> Analysis:
 
 
 def _lower_title(title: str) -> str:
-    """Write the title of a property as in the middle of a sentence, without its unit."""
+    """Write the title of a property for the middle of a sentence, without its unit."""
     name = title.partition(" (")[0]
     return name if name[:2].isupper() else name[0].lower() + name[1:]
 
@@ -282,7 +282,7 @@ def compute_case_medians(table: AnswerRows, influence: Influence) -> Analysis:
         title=table.make_title(f"DSC of the {label} of each case and its {_lower_title(influence.title)}"),
         caption=f"Median of the teams' DSCs for each case with a {label}.",
         columns={
-            **table.case_heads,
+            **table.case_headings,
             influence.column: influence.title,
             "dsc_median": "Median DSC over teams",
             "teams": "Teams",

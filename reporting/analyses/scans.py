@@ -47,21 +47,21 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     if (cohort / GROUND_TRUTH).is_dir():
         references = read_mask_folder(cohort / GROUND_TRUTH).targets
         return [_find_platform_files(cohort / case / "input", case, path, edition) for case, path in references.items()]
-    return [_find_release_files(folder) for folder in require_cohort(cohort)]
+    return [_find_release_files(folder) for folder in list_release_cases(cohort)]
 
 
-def require_cohort(cohort: Path) -> list[Path]:
-    """List the folders of a release's cases; the list is empty in the platform's layout.
+def list_release_cases(cohort: Path) -> list[Path]:
+    """List the folders of the cases of a cohort in the release's layout; the list is empty in the platform's layout.
 
     Raises:
-        GroundTruthError: The folder has neither layout.
+        GroundTruthError: The cohort has neither of the two layouts.
     """
     if (cohort / GROUND_TRUTH).is_dir():
         return []
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
     cases = [folder for folder in folders if not is_system_name(folder.name) and _find_release_images(folder)]
     if not cases:
-        wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
+        wanted = f"{GROUND_TRUTH}/<case>.mha next to <case>/input, or <case>/<case>__CT, __PT and mask"
         nearby = suggest_folder(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
         raise GroundTruthError(cohort.absolute().name, f"no case found{nearby}", wanted)
     return cases

@@ -142,7 +142,7 @@ def _read_task(folder: Path, number: int | None, profile: EvaluationProfile, sam
         ranked = {name: figures.figure() for name, figures in entry.metrics.items()}
         stored = {name: loaded.value(entry.team, name) for name in loaded.teams[entry.team].aggregates}
         # Different figures may belong to another team.
-        check_figures(ranked, stored, where, f"{sources[entry.team]} gives", of=f" of {entry.team}")
+        check_figures(ranked, stored, where, f"{sources[entry.team]} gives", owner=f" of {entry.team}")
     board = board.model_copy(update={"identical_answers": find_identical_answers(loaded.answers)})
     return replace(
         loaded,
@@ -217,6 +217,7 @@ def find_masks(
         for team in teams
         if team in folders
     }
+    # A folder that the user named is kept even if it has no mask, so that the caller can report it.
     return {team: by_case for team, by_case in masks.items() if by_case or team in mask_folders}
 
 
@@ -288,7 +289,7 @@ def collect_scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
         return {}
     name = results.task.mask_spec.name
     by_case: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for team in results.all:
+    for team in results.all_results:
         for row in results.rows_of(team, name):
             by_case.setdefault(row["case"], {})[team] = row
     geometry = results.options_of(next(iter(results.teams)), name).get("geometry", "exact")

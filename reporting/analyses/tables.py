@@ -19,7 +19,7 @@ from evaluation.results.board import Leaderboard
 from evaluation.results.task import TaskResults
 from evaluation.statistics.intervals import quartiles
 
-# An abbreviation that another one contains comes after it.
+# "dsc agg" comes before "dsc", which it contains, so that it is replaced first.
 _ABBREVIATIONS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 
 
@@ -86,7 +86,7 @@ def _list_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
 
 
 Row: TypeAlias = Mapping[str, Any]
-BOX_HEADS: Final = {
+BOX_HEADINGS: Final = {
     "values": "Values",
     "low": "Lower whisker",
     "q1": "Lower quartile",
@@ -96,7 +96,7 @@ BOX_HEADS: Final = {
     "mean": "Mean",
     "outliers": "Outliers",
 }
-BOX_CHART: Final = {"kind": "boxes", **{name: name for name in BOX_HEADS if name != "values"}}
+BOX_CHART: Final = {"kind": "boxes", **{name: name for name in BOX_HEADINGS if name != "values"}}
 _DIGITS: Final = 4
 _WHISKER: Final = 1.5
 
@@ -128,7 +128,7 @@ class AnswerRows:
         return {"case": case, **({"centre": self.centres.get(case)} if self.centres else {})}
 
     @property
-    def case_heads(self) -> dict[str, str]:
+    def case_headings(self) -> dict[str, str]:
         """Headings of the cells that `make_case_cells` makes."""
         return {"case": "Case", **({"centre": "Centre"} if self.centres else {})}
 
@@ -204,7 +204,7 @@ def summarise_box(values: Iterable[float]) -> dict[str, Any]:
     """
     ordered = sorted(float(value) for value in values if not math.isnan(value))
     if not ordered:
-        return {**dict.fromkeys(BOX_HEADS), "values": 0, "outliers": []}
+        return {**dict.fromkeys(BOX_HEADINGS), "values": 0, "outliers": []}
     q1, median, q3 = quartiles(ordered)
     max_distance = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
     low = ordered[0] if math.isinf(max_distance) else next(value for value in ordered if value >= q1 - max_distance)

@@ -12,7 +12,7 @@ import numpy as np
 from evaluation.metrics.overlap import Floats
 from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.tables import BOX_CHART, BOX_HEADS, round_figure, summarise_box
+from reporting.analyses.tables import BOX_CHART, BOX_HEADINGS, round_figure, summarise_box
 
 MIN_TEAMS: Final = 3
 OFFICIAL: Final = "Official rank"
@@ -115,12 +115,12 @@ def _summarise_metrics(results: Sequence[TaskResults]) -> list[Analysis]:
         title="Results of all teams by task",
         caption=(
             "Values of all ranked teams for each metric that several tasks share; entries out of competition are shown "
-            "beside them."
+            "next to them."
         ),
         columns={
             "metric": "Metric",
             "task": "Task",
-            **BOX_HEADS,
+            **BOX_HEADINGS,
             "values": "Teams",
             **({"team": "Out of competition", "value": "Its value"} if any("team" in row for row in rows) else {}),
         },

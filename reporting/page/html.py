@@ -93,11 +93,11 @@ def _format_class(name: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a table's column.
+    """The header of a table's column.
 
     Attributes:
-        title: The text of the head.
-        highest_first: Whether the first click on the head sorts in descending order.
+        title: The text of the header.
+        highest_first: Whether the first click on the header sorts in descending order.
     """
 
     title: str
@@ -140,17 +140,17 @@ def render_table(
 
     Args:
         caption: The caption above the table.
-        columns: The heads; a text is the head of a column without a direction.
+        columns: The headers; a text is the header of a column that the first click sorts in ascending order.
         rows: The rows.
         header_column: The position of the cell that names its row.
         css_class: Further classes of the table.
     """
-    heads = "".join(_render_head(column) for column in columns)
+    headers = "".join(_render_header(column) for column in columns)
     classes = " ".join(filter(None, [css_class, "wide" if len(columns) > _MAX_COLUMNS else ""]))
     body = "\n".join(_render_row(row, header_column) for row in rows)
     return (
         f'<div class="scroll"><table{_format_class(classes)}><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+        f"<thead><tr>{headers}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
 
 
@@ -162,10 +162,10 @@ def make_value_cell(value: float | None, low: float | None, high: float | None, 
     return Cell(f'<span class="value{" best" if best else ""}">{value:z.3f}</span>{interval}', value)
 
 
-def _render_head(column: Column | str) -> str:
-    head = Column(column) if isinstance(column, str) else column
-    first_order = ' data-first="descending"' if head.highest_first else ""
-    return f'<th scope="col"{first_order}>{escape(head.title)}</th>'
+def _render_header(column: Column | str) -> str:
+    header = Column(column) if isinstance(column, str) else column
+    first_order = ' data-first="descending"' if header.highest_first else ""
+    return f'<th scope="col"{first_order}>{escape(header.title)}</th>'
 
 
 def _render_row(row: Row, header_column: int) -> str:

@@ -310,8 +310,8 @@ def _render_case_table(table: CaseTable, centres: Mapping[str, str | None], pict
         return ""
     summarised = [column for column in table.columns if column.summary]
     has_centres = any(centres.values())
-    heads = ["Case", *(["Centre"] if has_centres else []), *table.facts]
-    heads += [*(column.summary for column in summarised), "Details"]
+    headers = ["Case", *(["Centre"] if has_centres else []), *table.facts]
+    headers += [*(column.summary for column in summarised), "Details"]
     rows = []
     for index, case in enumerate(table.cases):
         centre = centres[case]
@@ -322,7 +322,7 @@ def _render_case_table(table: CaseTable, centres: Mapping[str, str | None], pict
         cells += [_make_summary_cell(column, index) for column in summarised]
         link = f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'
         rows.append(Row([*cells, Cell(link)], _list_keys(case, centre)))
-    return render_table("Cases, with the reference and a summary of all teams", heads, rows)
+    return render_table("Cases, with the reference and a summary of all teams", headers, rows)
 
 
 def _make_summary_cell(column: AnswerColumn, index: int) -> Cell:

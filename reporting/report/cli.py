@@ -134,7 +134,11 @@ def _plan_pictures(
     results: Sequence[TaskResults],
     masks: Mapping[str, Path],
 ) -> tuple[list[PictureRequest], list[str]]:
-    """Plan the pictures of the cohort's cases, and list what they lack. Without a cohort there are no pictures."""
+    """Plan the pictures of the cohort's cases. Without a cohort there are no pictures.
+
+    Returns:
+        The patients to draw, and notes about missing pictures and masks.
+    """
     if options.cohort is None:
         return [], []
     from reporting.analyses.scans import find_scans

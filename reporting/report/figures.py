@@ -275,13 +275,13 @@ def _draw_intervals(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
     _label_categories(axes, categories)
     axes.set_xlabel(chart.get_title("x"))
     domain = chart.analysis.chart.get("domain")
-    # Small differences are drawn large, as on the page.
+    # Values that fill less than half of the domain get a narrower axis, as on the page.
     if domain and shown and max(shown) - min(shown) >= (domain[1] - domain[0]) / 2:
         _set_domain(axes, chart, "x")
 
 
 def _draw_bars(axes: Axes, rows: Sequence[Row], chart: Chart) -> None:
-    """Draw a bar for each row. The bars of a category share its line."""
+    """Draw a bar for each row. The bars of a category are below each other on the category's line."""
     categories, series = chart.list_categories("y"), chart.series
     height = 0.8 / len(series)
     for row in rows:

@@ -59,7 +59,7 @@ class SignificantWins:
     def from_results(cls, results: TaskResults) -> SignificantWins:
         """Collect the pairs from the tests of a leaderboard. There are no pairs if it has no tests."""
         tests = results.board.comparisons or {}
-        pairs_by_metric = [tests[metric].pairs if metric in tests else [] for metric in results.deciding]
+        pairs_by_metric = [tests[metric].pairs if metric in tests else [] for metric in results.deciding_metrics]
         return cls(
             tuple(
                 frozenset(
@@ -89,7 +89,7 @@ class SignificantWins:
 
 def describe_winner(results: TaskResults) -> str:
     """Name the winner, its value of the first deciding metric, and the teams that are not separable from it."""
-    board, deciding = results.board, results.deciding
+    board, deciding = results.board, results.deciding_metrics
     winner = board.teams[0]
     winners = [entry for entry in board.teams if entry.rank == winner.rank]
     if len(winners) > 1:
@@ -107,7 +107,7 @@ def describe_winner(results: TaskResults) -> str:
 
 
 def _describe_shared_win(results: TaskResults, winners: Sequence[RankedEntry]) -> str:
-    metric = results.deciding[0]
+    metric = results.deciding_metrics[0]
     title = lower_title(results.board.metrics[metric])
     sentences = [f"{_join([entry.team for entry in winners])} share first place."]
     for entry in winners:
@@ -127,7 +127,7 @@ def _describe_value(results: TaskResults, entry: RankedEntry) -> str:
         if name == "significant_wins":
             return f"with {figure:g} significant win{'s' * (figure != 1)}"
         return f"with {lower_title(_SCHEME_FIGURES[name])} {figure:.4g}"
-    metric = results.deciding[0]
+    metric = results.deciding_metrics[0]
     value, low, high = entry.metrics[metric].figures
     if value is None:
         return ""
@@ -270,7 +270,7 @@ class _BoardTable:
         columns += [Column(title, _is_best_high(board, metric)) for metric, title in board.metrics.items()]
         columns += [Column(name) for name in self.descriptors]
         if self.wins is not None:
-            by_metric = ", by metric" if len(self.results.deciding) > 1 else ""
+            by_metric = ", by metric" if len(self.results.deciding_metrics) > 1 else ""
             columns.append(Column(f"Better than (of {len(board.teams) - 1}{by_metric})", highest_first=True))
             columns.append(Column("Not separable from"))
         columns += [Column(_SCHEME_FIGURES[name], name == "significant_wins") for name in self.scheme_figures]

@@ -154,7 +154,7 @@ def _render_ranking(results: TaskResults, content: PageContent) -> str:
 
 
 def _render_answers(results: TaskResults, content: PageContent) -> str:
-    """Render a task's analyses by answer, except analyses of the ranking and of single cases."""
+    """Render a task's analyses by answer, except analyses of the ranking and of individual cases."""
     analyses = [
         analysis
         for analysis in content.select_analyses(results.key)
@@ -231,7 +231,7 @@ def _describe_lost_cases(cases: CaseCounts) -> list[str]:
 def _collect_patients(results: TaskResults) -> frozenset[str]:
     """Collect all names of cases in the results, including names that teams made up."""
     names: set[str] = set()
-    for metrics in results.all.values():
+    for metrics in results.all_results.values():
         cases = metrics.cases
         names.update(row["case"] for row in metrics.results)
         names.update(fault.case for fault in cases.failed)

@@ -54,7 +54,7 @@ def run_boards(_: argparse.ArgumentParser, options: argparse.Namespace) -> Study
 
 
 def compare_rules(boards: Mapping[str, Leaderboard]) -> list[str]:
-    """Return the differences in how two boards rank, and warn of each.
+    """Find the differences in how two boards rank, and print a warning about each of them.
 
     Printed boards, and boards of earlier versions, do not state every rule; only rules that both state are compared.
 
@@ -99,7 +99,10 @@ def _list_entries(board: Leaderboard) -> dict[str, Entry]:
 
 
 def _build_line(team: str, entry_of: Mapping[str, Entry], metrics: Mapping[str, str]) -> dict[str, Any]:
-    """Return a team's ranks and values on both boards, and second minus first; null if either is absent."""
+    """Build the line of a team: its ranks and values on both boards, and the second minus the first.
+
+    A difference is null if one of its two values is absent or infinite.
+    """
     figures: dict[str, list[float | None]] = {
         "rank": [entry.rank if isinstance(entry, RankedEntry) else None for entry in entry_of.values()]
     }

@@ -72,7 +72,7 @@ def run_cohort(_: argparse.ArgumentParser, options: argparse.Namespace) -> Study
     if repeated is not None:
         raise HecktorError(repeated, "in two splits", "each patient in one")
     work = partial(measure_patient, connectivity=load_profile(options.edition).mask_rules.connectivity)
-    measured = dict(zip(cases, measure_cases(work, scans, options.workers, "read it"), strict=True))
+    measured = dict(zip(cases, measure_cases(work, scans, options.workers, action="read it"), strict=True))
     tables = options.table or _find_tables(folders.values(), edition)
     table_rows = _read_tables(tables, edition, cases)
     if options.table and not table_rows:

@@ -149,25 +149,31 @@ def run_ensemble(parser: argparse.ArgumentParser, options: argparse.Namespace) -
 
 
 def _select_teams(teams: Mapping[str, Path], options: argparse.Namespace) -> Selections:
-    """Return all teams, and the first teams of the leaderboard if there is a leaderboard."""
+    """Return all teams and, if there is a leaderboard, its best teams."""
     selections = {ALL: tuple(teams)}
     if options.leaderboard is None:
         return selections
     best = read_board(options.leaderboard).order[: options.top]
     absent = [team for team in best if team not in teams]
     if absent:
-        raise HecktorError(options.leaderboard.name, f"no answers of {absent[0]!r} given, which is among its first")
+        raise HecktorError(
+            options.leaderboard.name, f"its best teams include {absent[0]!r}, whose answers are missing"
+        )
     if len(best) < max(options.top, 2):
-        raise HecktorError(f"--top {options.top}", f"{len(best)} teams taken of the leaderboard", "at least two")
+        raise HecktorError(f"--top {options.top}", f"found {len(best)} teams in the leaderboard", "at least two")
     return {**selections, f"top{options.top}": best}
 
 
 def _combine_masks(
     teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace
 ) -> tuple[dict[str, Any], Table]:
-    """Write the masks of every ensemble; return the content of the JSON file and the table."""
+    """Write the masks of every ensemble.
+
+    Returns:
+        The content of ensemble.json, and the table with a line for each written mask.
+    """
     cases = find_cases(teams, options.ground_truth, selections, options.output)
-    rows = measure_cases(combine_case, cases, options.workers, "combined it")
+    rows = measure_cases(combine_case, cases, options.workers, action="combined its masks")
     content = {
         "methods": list(METHODS),
         "ensembles": _name_ensembles(selections, METHODS),
@@ -222,6 +228,11 @@ def add_ensemble_options(parser: argparse.ArgumentParser) -> None:
     add("teams", type=parse_name_path, nargs="+", metavar="TEAM=PATH", help=teams)
     truth = "folder of reference masks, which define the cases and grids (task 1)"
     add("--ground-truth", type=Path, help=truth)
-    add("--leaderboard", type=Path, help="leaderboard.json; its first teams are also combined separately")
-    add("--top", type=whole_number(2), default=5, help="number of first teams (default: %(default)s)")
+    add("--leaderboard", type=Path, help="leaderboard.json; its best teams are also combined separately")
+    add(
+        "--top",
+        type=whole_number(2),
+        default=5,
+        help="number of best teams to combine separately (default: %(default)s)",
+    )
     add_workers_option(parser)

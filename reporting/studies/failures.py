@@ -15,7 +15,7 @@ from contract.errors import HecktorError, PredictionError
 from contract.io.files import list_folder, read_json
 from contract.options import add_edition_option, number_within
 from contract.platform import is_system_name
-from evaluation.inputs.plain_files import read_share_table
+from evaluation.inputs.plain_files import read_fraction_table
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import auc_metric
@@ -33,17 +33,20 @@ COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
 _UNMATCHED_REASONS: Final = {
     "unknown": "not a case of the metrics.json",
-    "duplicate": "appears twice, neither line counts",
-    "missing": "no line in the table, no record",
+    "duplicate": "appears twice, so that neither row counts",
+    "missing": "no row in the table, no record",
 }
 
 
 @dataclass(frozen=True)
 class ExpectedDsc:
-    """Expected DSC of each case by label, and the names of cases that do not match the metrics.json.
+    """Expected DSC of each case by label, and the names that do not match the cases of the metrics.json.
 
-    `answers` has only labels with a column in the table. `unknown` are names that are no case, `duplicate` cases with
-    two lines (neither counts), `missing` cases without a line or record.
+    Attributes:
+        answers: The expected DSC of each case by label, only for labels with a column in the table.
+        unknown: Names that match no case.
+        duplicate: Cases with two rows, neither of which counts.
+        missing: Cases without a row or record.
     """
 
     answers: Mapping[str, Sequence[SubmittedAnswer]]
@@ -54,9 +57,15 @@ class ExpectedDsc:
 
 @dataclass(frozen=True)
 class LabelConfidence:
-    """Expected and true DSC of one label: the cases with both, in one order, and the names of the others.
+    """Expected and true DSC of one label.
 
-    `unwarned` counts the failed cases without an expected DSC.
+    Attributes:
+        expected: Expected DSC of the cases with both values, shape (cases,).
+        true_dsc: True DSC of the same cases, in the same order.
+        failed_below: A mask failed if its true DSC is lower.
+        without_expected: Cases without an expected DSC, and the reason.
+        without_dsc: Names of the cases without a true DSC.
+        unwarned: Number of failed cases without an expected DSC.
     """
 
     expected: Floats
@@ -137,9 +146,7 @@ def find_mask_rows(results: TaskResults) -> tuple[tuple[str, ...], RowTable]:
 
 
 def read_expected(path: Path, cases: Sequence[str]) -> ExpectedDsc:
-    """Read the expected DSC of each case.
-
-    A value that cannot be used becomes the problem of its case.
+    """Read the expected DSC of each case. A value that cannot be used leaves only its own case without one.
 
     Args:
         path: A table, a `rehearsal.json`, or a folder with a record of the run for each case.
@@ -161,7 +168,7 @@ def _read_expected_table(path: Path, cases: Sequence[str]) -> ExpectedDsc:
     if ID_COLUMN not in table.header or not columns:
         expected = f"{ID_COLUMN} and {' or '.join(COLUMNS.values())}"
         raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {expected}")
-    submissions = {label: read_share_table(path, column, cases) for label, column in columns.items()}
+    submissions = {label: read_fraction_table(path, column, cases) for label, column in columns.items()}
     # All columns have the same patients.
     submission = next(iter(submissions.values()))
     missing = sorted(set(cases) - {row[ID_COLUMN].strip() for row in table.rows})
@@ -213,7 +220,7 @@ def _read_rehearsal(path: Path) -> dict[str, dict[str, float | None]]:
 
 
 def _parse_record(record: Any, name: str, expected: str) -> dict[str, float | None]:
-    """Return the expected DSC by label of one record; raise `PredictionError` for anything else than 0 to 1."""
+    """Return the expected DSC by label of one record; raise `PredictionError` for a value outside 0 to 1."""
     values = record.get("expected_dsc") if isinstance(record, dict) else None
     if not isinstance(values, dict) or not all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
@@ -290,8 +297,9 @@ def _summarise_labels(by_label: Mapping[str, Mapping[str, Any]]) -> str:
     for label, results in by_label.items():
         lines += [f"{label} {name:<20} {format_interval(figures)}\n" for name, figures in results["aggregates"].items()]
         lines.append(
-            f"{label}: {results['cases']} cases, {results['failed']} failed; without an expected DSC "
-            f"{len(results['without_expected'])}, of which failed {results['failed_without_expected']}\n"
+            f"{label}: {results['cases']} cases, {results['failed']} failed; "
+            f"{len(results['without_expected'])} without an expected DSC, of which "
+            f"{results['failed_without_expected']} failed\n"
         )
     return "".join(lines)
 

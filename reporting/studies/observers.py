@@ -183,7 +183,9 @@ def run_observers(_: argparse.ArgumentParser, options: argparse.Namespace) -> St
     rule_values = load_profile().mask_rules.model_dump() | changed_rules
     rules = parse_document(rule_values, MaskRules, "options", error=HecktorError)
     items, cases_of_one_observer = find_observed_cases(folders)
-    rows_of_cases = measure_cases(partial(compare_case, rules=rules), items, options.workers, "compared its masks")
+    rows_of_cases = measure_cases(
+        partial(compare_case, rules=rules), items, options.workers, action="compared its masks"
+    )
     rows = [row for case_rows in rows_of_cases for row in case_rows]
     cases = [item.case for item in items]
     estimates = estimate_unranked(build_agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)

@@ -107,7 +107,7 @@ def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: i
         work: Measures one case.
         items: The cases.
         workers: Number of processes.
-        action: Completes the message "the process that ...", such as "measured it".
+        action: What the work does to a case, for the message "the process that ACTION ended", such as "measured it".
 
     Raises:
         GroundTruthError: The process of a case died. No other row can replace the row of a reference.

@@ -115,7 +115,7 @@ def measure_burden(scans: PatientFiles) -> dict[str, Any]:
 
 def run_baselines(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Write one table of risks for each measure, for `hecktor evaluate` to score."""
-    lines = measure_cohort(measure_burden, options, "measured it")
+    lines = measure_cohort(measure_burden, options, action="measured it")
     tables = [f"{risk}.csv" for risk in RISKS]
     for risk, table in zip(RISKS, tables, strict=True):
         write_table(options.output / table, [{"PatientID": line["case"], "risk": line[risk]} for line in lines])
@@ -209,7 +209,7 @@ def find_box(scans: PatientFiles) -> dict[str, Any]:
 
 def run_boxes(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Write boxes.csv, a line for each case with a box, in the format of `--bounding-boxes`."""
-    measured = measure_cohort(find_box, options, "looked for its box")
+    measured = measure_cohort(find_box, options, action="looked for its box")
     lines = [line for line in measured if "gtvp_inside" in line]
     if not lines:
         expected = f"a PET that shows {MIN_BRAIN_ML:g} ml above SUV {BRAIN_SUV[-1]:g} in its upper third"

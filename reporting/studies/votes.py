@@ -205,7 +205,7 @@ def find_cases(
 
 
 def combine_case(item: EnsembleCase) -> EnsembleRow:
-    """Combine one case's masks and write the mask of every ensemble.
+    """Combine the teams' masks of one case and write the mask of every ensemble.
 
     A team whose mask is absent, unreadable or on another grid has no vote. The grid is the reference's grid, or
     without a reference the first usable mask's grid. An ensemble without votes is not written.
@@ -229,7 +229,7 @@ def combine_case(item: EnsembleCase) -> EnsembleRow:
             ensemble = f"{selection}_{method}"
             target = item.output / ensemble / f"{item.case}.mha"
             if grid is None or not votes:
-                # The mask of an earlier run must not pass for a result of this one.
+                # A mask of an earlier run must not be mistaken for a result of this run.
                 target.unlink(missing_ok=True)
                 not_written.append(ensemble)
             else:

@@ -227,6 +227,7 @@ def _encode_pet(pet: ShownPet, grid: Geometry) -> Json:
 def _encode_mask(mask: NamedMask, grid: Geometry) -> Json:
     """Encode a mask. Its volume covers only its labels and a margin of one voxel."""
     array = resample_for_display(mask.voxels, grid)
+    # Without labels, a corner of the grid is encoded, because a volume needs voxels.
     box = foreground_box(array) if array.any() else (slice(1, 2),) * 3
     z, y, x = (
         slice(max(part.start - 1, 0), min(part.stop + 1, size)) for part, size in zip(box, array.shape, strict=True)

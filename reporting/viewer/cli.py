@@ -21,9 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_folders(options, "--cohort", "--results", "--masks")
     print("Reading cohort and results ...", file=sys.stderr, flush=True)
     # Imported late, so that --help does not wait for NumPy.
-    from reporting.analyses.scans import require_cohort
+    from reporting.analyses.scans import list_release_cases
 
-    require_cohort(options.cohort)
+    list_release_cases(options.cohort)  # Raises an error for a folder without cases.
     # Imported late, so that the message on a wrong folder does not wait for SimpleITK and SciPy.
     from reporting.viewer.cohort import ViewerRequest, find_cohort
     from reporting.viewer.server import serve_viewer

@@ -99,7 +99,7 @@ def _build_entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list
 
 
 def to_json_value(row: Row, key: str) -> float | str | None:
-    """Return a team's value with four decimals, `inf` for a lost distance, or None if there is no value.
+    """Return a team's value with four decimals, `inf` for an infinite distance, or None if there is no value.
 
     A metric has no value, for example, if both masks are empty.
     """

@@ -18,7 +18,7 @@ from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
-from evaluation.metrics.surface import MEASURED, SurfaceValues, make_empty_row, make_missing_row
+from evaluation.metrics.surface import MEASURED, SurfaceValues, make_missing_values, make_values_of_empty_masks
 from evaluation.options import EvaluationRequest
 from evaluation.pipeline import build_report, score_answer
 from evaluation.ranking.cli import main as rank
@@ -221,7 +221,7 @@ def _mask_row(
         sum(one.predicted for one in nodes) + sum(false),
     )
     surfaces = {
-        label: make_missing_row() if without else _surface(overlap, rng)
+        label: make_missing_values() if without else _surface(overlap, rng)
         for label, overlap in (("gtvp", primary), ("gtvn", gtvn))
         if label in SURFACES_OF[rules.surfaces]
     }
@@ -283,6 +283,6 @@ def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceValues:
     """Distances that fall with the DSC."""
     sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
     if not all(sides.values()):
-        return make_empty_row(**sides)
+        return make_values_of_empty_masks(**sides)
     asd = float(0.2 + 4.0 * (1 - _dsc(overlap)) * rng.lognormal(0, 0.3))
     return SurfaceValues(MEASURED, {"hd95_mm": 3.2 * asd, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})

@@ -224,7 +224,7 @@ def test_an_absent_path_is_named_whole_with_its_option(
 # In place of a folder a file, of a file a folder, and folders without what a command reads.
 A_FILE = "a file: HERE/table.csv, expected a folder"
 A_FOLDER = "a folder: HERE/empty, expected a file"
-NO_CASES = "empty: no case found, expected ground_truth/<case>.mha beside <case>/input"
+NO_CASES = "empty: no case found, expected ground_truth/<case>.mha next to <case>/input"
 NO_NNUNET = "empty: no plans.json, expected nnU-Net's results"
 NO_RELEASE = "empty: found nothing, expected Task 1, Task 2, Task 3 or any of them"
 NO_BOARD = "empty: found no leaderboard.json, expected the results of `rank`"

@@ -82,7 +82,7 @@ def test_a_resampled_mask_is_said(tmp_path, blank, grid):
         (np.zeros((2, 2)), np.zeros((2, 2)), (1.0, 1.0, 1.0), GroundTruthError, r"array of axes \(z, y, x\)"),
         (np.zeros((2, 2, 2)), np.full((2, 2, 2), 3), (1.0, 1.0, 1.0), PredictionError, "other labels"),
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), None, HecktorError, "spacing_mm: found None"),
-        (np.zeros((2, 2, 2)), "mask.mha", None, HecktorError, "an array beside a path"),
+        (np.zeros((2, 2, 2)), "mask.mha", None, HecktorError, "found an array and a path"),
         ("a.mha", "b.mha", (1.0, 1.0, 1.0), HecktorError, "given with paths"),
         ("a.mha", "b.mha", None, GroundTruthError, "a.mha"),
     ],

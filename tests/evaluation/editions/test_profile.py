@@ -16,7 +16,7 @@ from contract.editions import list_editions, load_edition, parse_edition
 from contract.errors import HecktorError
 from evaluation.editions.document import Borda, Lexicographic
 from evaluation.editions.profile import build_profile, load_profile, with_options
-from evaluation.metrics.classification import BINARY_METRICS, MANY_CLASSES_METRICS
+from evaluation.metrics.classification import BINARY_METRICS, MULTICLASS_METRICS
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.metrics.survival import RISK_METRICS
@@ -131,7 +131,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
             WEIGHTED,
             {"borda": ["gtvn_f1_agg", {"mean_case_rank": "gtvn_dsc_agg"}]},
             (
-                "flat_borda: mean_case_rank of 'gtvn_dsc_agg', which is not a mean or median of values of single cases, "
+                "flat_borda: mean_case_rank of 'gtvn_dsc_agg', which is not a mean or median of values of individual cases, "
                 "expected one of gtvp_dsc_mean"
             ),
         ),
@@ -139,7 +139,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
             ("scoring", "rfs", "ranking", "schemes", "c_index"),
             {"median_case_rank": "c_index"},
             (
-                "c_index: median_case_rank of 'c_index', which is not a mean or median of values of single cases, expected "
+                "c_index: median_case_rank of 'c_index', which is not a mean or median of values of individual cases, expected "
                 "a metric such as a mean DSC"
             ),
         ),
@@ -187,7 +187,7 @@ def test_no_code_asks_for_an_edition_by_name():
 def test_every_rule_and_metric_is_documented():
     rules = (DOCS / "editions.md").read_text()
     pages = (DOCS / "metrics.md").read_text()
-    for metric in (*mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *MANY_CLASSES_METRICS):
+    for metric in (*mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *MULTICLASS_METRICS):
         assert f"`{metric.name}`" in pages
     for kind in RULES_OF_KIND.values():
         properties = build_json_schema(kind)["properties"]

@@ -15,10 +15,10 @@ from contract.editions import parse_edition
 from contract.errors import HecktorError
 from evaluation.editions.document import MeasuredMetric, RankedMetric, resolve_metrics
 from evaluation.editions.profile import build_profile, with_options
-from evaluation.metrics.classification import BINARY_METRICS, MANY_CLASSES_METRICS
+from evaluation.metrics.classification import BINARY_METRICS, MULTICLASS_METRICS
 from evaluation.metrics.overlap import WeightedSum
 
-KNOWN = {metric.name: MeasuredMetric("answer", metric) for metric in (*MANY_CLASSES_METRICS, *BINARY_METRICS)}
+KNOWN = {metric.name: MeasuredMetric("answer", metric) for metric in (*MULTICLASS_METRICS, *BINARY_METRICS)}
 
 
 def entry(parts, weights, **more):

@@ -79,7 +79,7 @@ def test_all_faulty_references_come_together(double):
 
 def test_processes_that_cannot_begin_are_an_error(monkeypatch):
     """Each case would count as one that killed its process."""
-    monkeypatch.setattr("evaluation.execution._begin", os.abort)
+    monkeypatch.setattr("evaluation.execution._prepare_process", os.abort)
     with pytest.raises(HecktorError, match="each process ends while it starts"):
         map_cases(abs, [1, 2], 1, on_death=lambda _: None)
 

@@ -155,7 +155,10 @@ def test_boxes_and_the_whole_image_are_a_contradiction(masks):
     ("text", "message"),
     [
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,0,1,0,1,0,1\n", "no bounding box of B"),
-        ("PatientID,x1,x2,y1,y2,z1,z2\na,0,1,0,1,0,1\n", "box of A, B, expected one a case; a differs from A in upper"),
+        (
+            "PatientID,x1,x2,y1,y2,z1,z2\na,0,1,0,1,0,1\n",
+            "box of A, B, expected one per case; a differs from A in upper",
+        ),
         ("PatientID,x1,x2\nA,0,1\n", "expected the columns"),
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,1,0,0,1,0,1\nB,0,1,0,1,0,1\n", "first corner below"),
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,,1,0,1,0,1\n", "no x1"),
@@ -174,7 +177,7 @@ def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks, blank, gri
     boxes = masks.root / "boxes.csv"
     boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,40,50\n")
     write_mask(masks.folder / "A.mha", blank(), grid)
-    with pytest.raises(GroundTruthError, match="bounding box of B: lies beside the image"):
+    with pytest.raises(GroundTruthError, match="bounding box of B: lies outside the image"):
         masks.run(predictions=masks.folder, bounding_boxes=boxes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.classification import binary_metrics, class_codes, confusion_matrix, many_classes_metrics
+from evaluation.metrics.classification import binary_metrics, class_codes, confusion_matrix, multiclass_metrics
 
 
 def values(positive, correct):
@@ -31,7 +31,7 @@ def test_many_classes_by_hand():
     """T1 1 of 2, T2 2 of 2, T4 0 of 1 right, no T3: mean recall (1/2 + 1 + 0) / 3, accuracy 3/5."""
     actual = class_codes(["T1", "T1", "T2", "T2", "T4"], CLASSES)
     predicted = class_codes(["T1", "T3", "T2", "T2", None], CLASSES)
-    metrics = many_classes_metrics(actual, predicted, 4)
+    metrics = multiclass_metrics(actual, predicted, 4)
     found = {name: metric(np.ones((1, 5)))[0] for name, metric in metrics.items()}
     assert found["balanced_accuracy"] == pytest.approx(0.5)
     assert found["accuracy"] == pytest.approx(0.6)
@@ -47,6 +47,6 @@ def test_many_classes_by_hand():
 
 def test_a_sample_with_one_class_has_no_balanced_accuracy():
     """The second sample holds T1 twice and T2 never; the third T1 once wrong and T2 right."""
-    metrics = many_classes_metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), 4)
+    metrics = multiclass_metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), 4)
     found = metrics["balanced_accuracy"](np.array([[1.0, 1, 1], [1, 1, 0], [0, 1, 1]]))
     assert found == pytest.approx([0.75, np.nan, 0.5], nan_ok=True)

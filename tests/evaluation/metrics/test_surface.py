@@ -14,7 +14,7 @@ from evaluation.metrics.surface import (
     ONE_EMPTY,
     SurfaceValues,
     compare_surfaces,
-    make_missing_row,
+    make_missing_values,
     surface_distances,
     surface_voxels,
 )
@@ -109,7 +109,7 @@ def test_empty_masks(rules):
 def test_a_case_without_a_prediction_has_the_worst_values() -> None:
     """Nothing of the reference's surface is found: a surface DSC of exactly 0, infinite distances."""
     worst = {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
-    assert make_missing_row() == SurfaceValues(NO_PREDICTION, worst)
+    assert make_missing_values() == SurfaceValues(NO_PREDICTION, worst)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_own_weights_give_what_an_evaluation_by_them_gives(answers, mine: Path, 
     assert abs(value - before["score"]["value"]) > 0.01
     # The report reads the same results again, and shows deciding metrics in the order of the edition's.
     (task,) = find_results(tmp_path, load_results_profile(tmp_path, None))
-    assert task.deciding == ["score", "own_score"]
+    assert task.deciding_metrics == ["score", "own_score"]
     assert task.teams["team"].aggregates["own_score"].value == entry["metrics"]["own_score"]["value"]
 
 

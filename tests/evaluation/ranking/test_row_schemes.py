@@ -29,7 +29,7 @@ from evaluation.results.documents import MetricFigures
 from evaluation.results.scored import measure_answer
 from evaluation.results.task import TaskResults
 from evaluation.rows.mask import ComparedLabel, make_mask_row
-from evaluation.statistics.gains import compute_gains, recall_gains
+from evaluation.statistics.gains import compute_gains, compute_recall_gains
 from evaluation.statistics.tests import holm, signed_rank_statistic, signed_rank_test
 from reporting.report.cli import main as report
 from tests.evaluation.built import metrics_of
@@ -262,7 +262,9 @@ def test_equal_teams_claim_a_win_in_at_most_five_percent_of_rankings():
         claims["t of means"] += (holm(p) < ALPHA).any()
         recalls = [MeanRecall((rng.random(60) < 0.7).astype(float), classes, 2) for _ in range(5)]
         accuracies = np.array([recall(np.ones((1, 60)))[0] for recall in recalls])
-        claims["t of balanced accuracies"] += (holm(recall_gains(recalls, accuracies).p[off_diagonal]) < ALPHA).any()
+        claims["t of balanced accuracies"] += (
+            holm(compute_recall_gains(recalls, accuracies).p[off_diagonal]) < ALPHA
+        ).any()
     assert max(claims.values()) <= 25, claims
 
 

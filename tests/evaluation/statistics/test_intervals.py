@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from evaluation.metrics.classification import NO_CLASS, binary_metrics, many_classes_metrics
+from evaluation.metrics.classification import NO_CLASS, binary_metrics, multiclass_metrics
 from evaluation.metrics.overlap import WeightedSum, extend_to_cohort, mean_metric, split_into_recalls
-from evaluation.statistics.intervals import interval_of_recalls, wilson_interval
+from evaluation.statistics.intervals import mean_recall_interval, wilson_interval
 
 
 def recalls(sizes, right):
     """The balanced accuracy of classes of these sizes, of which so many patients are right."""
     actual = np.repeat(np.arange(len(sizes)), sizes)
     correct = np.concatenate([np.arange(size) < count for size, count in zip(sizes, right, strict=True)])
-    return many_classes_metrics(actual, np.where(correct, actual, NO_CLASS), len(sizes))["balanced_accuracy"]
+    return multiclass_metrics(actual, np.where(correct, actual, NO_CLASS), len(sizes))["balanced_accuracy"]
 
 
 def test_wilson_s_interval_is_that_of_scipy():
@@ -36,7 +36,7 @@ def test_two_classes_by_hand():
     MOVER: 0.75 - sqrt(0.6576^2 + 0.1246^2) / 2 = 0.4153 and 0.75 + 0.1246 / 2 = 0.8123. A bootstrap sample always has
     all of the small class right, so that its percentile interval would begin near 0.69.
     """
-    assert interval_of_recalls(recalls([2, 58], [2, 29])) == pytest.approx((0.4153, 0.8123), abs=5e-5)
+    assert mean_recall_interval(recalls([2, 58], [2, 29])) == pytest.approx((0.4153, 0.8123), abs=5e-5)
 
 
 @pytest.mark.parametrize("n", [50, 100, 400])
@@ -47,7 +47,7 @@ def test_coverage_of_a_balanced_accuracy(n):
     covered = 0.0
     for one in range(sizes[0] + 1):
         for two in np.flatnonzero(second > 1e-6):
-            low, high = interval_of_recalls(recalls(sizes, (one, two)))
+            low, high = mean_recall_interval(recalls(sizes, (one, two)))
             covered += first[one] * second[two] * (low <= np.mean(truth) <= high)
     assert 0.935 < covered < 0.97
 
@@ -56,7 +56,7 @@ def test_coverage_of_a_balanced_accuracy(n):
 def test_intervals_lie_around_the_value_and_in_the_range(classes):
     sizes = [size for size, _ in classes]
     metric = recalls(sizes, [round(size * share) for size, share in classes])
-    low, high = interval_of_recalls(metric)
+    low, high = mean_recall_interval(metric)
     value = float(metric(np.ones((1, sum(sizes))))[0])
     assert -1e-12 <= low <= value + 1e-12
     assert value - 1e-12 <= high <= 1 + 1e-12
@@ -64,7 +64,7 @@ def test_intervals_lie_around_the_value_and_in_the_range(classes):
 
 def test_a_class_without_patients_is_left_out():
     """Of classes of 2, 0 and 58 patients the interval is that of the two."""
-    assert interval_of_recalls(recalls([2, 0, 58], [2, 0, 29])) == interval_of_recalls(recalls([2, 58], [2, 29]))
+    assert mean_recall_interval(recalls([2, 0, 58], [2, 0, 29])) == mean_recall_interval(recalls([2, 58], [2, 29]))
 
 
 def test_recalls_on_a_larger_cohort_and_in_a_sum():
@@ -75,7 +75,7 @@ def test_recalls_on_a_larger_cohort_and_in_a_sum():
     for metric in metrics.values():
         larger = extend_to_cohort(metric, places, 11)
         np.testing.assert_allclose(larger(weights), metric(weights[:, places]))
-        assert interval_of_recalls(larger) == interval_of_recalls(metric)
+        assert mean_recall_interval(larger) == mean_recall_interval(metric)
     mean, recall = mean_metric(np.array([0.5])), metrics["sensitivity"]
     inner = WeightedSum([(0.4, recall), (0.6, metrics["specificity"])])
     recalls = split_into_recalls(WeightedSum([(0.5, inner), (0.5, recall)]))

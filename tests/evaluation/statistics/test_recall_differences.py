@@ -8,21 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from evaluation.metrics.classification import binary_metrics, many_classes_metrics
+from evaluation.metrics.classification import binary_metrics, multiclass_metrics
 from evaluation.metrics.overlap import WeightedSum, extend_to_cohort, mean_metric
-from evaluation.statistics.gains import recall_gains
-from evaluation.statistics.recall_differences import recall_deviations
+from evaluation.statistics.gains import compute_recall_gains
+from evaluation.statistics.recall_differences import compute_recall_deviations
 
 
 def compare(metrics, n_cases):
     """The gains of teams by one metric."""
     values = np.array([metric(np.ones((1, n_cases)))[0] for metric in metrics])
-    return recall_gains(metrics, values)
+    return compute_recall_gains(metrics, values)
 
 
 def compare_classes(reference, right, n_classes, name="balanced_accuracy"):
     """The gains of teams that are right in these patients; `right` has shape (teams, patients)."""
-    metrics = [many_classes_metrics(reference, np.where(one, reference, -1), n_classes)[name] for one in right]
+    metrics = [multiclass_metrics(reference, np.where(one, reference, -1), n_classes)[name] for one in right]
     return compare(metrics, reference.size)
 
 
@@ -79,11 +79,11 @@ def test_a_class_without_patients_has_no_weight():
 def test_other_metrics_keep_the_bootstrap():
     positive = np.arange(20) < 5
     recall, mean = binary_metrics(positive, positive)["balanced_accuracy"], mean_metric(np.linspace(0, 1, 20))
-    assert recall_deviations([mean, mean]) is None
-    assert recall_deviations([WeightedSum([(0.5, recall), (0.5, mean)])] * 2) is None
-    halves = recall_deviations([WeightedSum([(0.5, recall), (0.5, WeightedSum([(1.0, recall)]))])] * 2)
+    assert compute_recall_deviations([mean, mean]) is None
+    assert compute_recall_deviations([WeightedSum([(0.5, recall), (0.5, mean)])] * 2) is None
+    halves = compute_recall_deviations([WeightedSum([(0.5, recall), (0.5, WeightedSum([(1.0, recall)]))])] * 2)
     assert halves is not None
-    np.testing.assert_allclose(halves.sd, recall_deviations([recall] * 2).sd)
+    np.testing.assert_allclose(halves.sd, compute_recall_deviations([recall] * 2).sd)
 
 
 def test_teams_that_do_not_count_the_same_patients():

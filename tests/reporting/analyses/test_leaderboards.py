@@ -91,7 +91,7 @@ def test_the_second_test_stands_beside(two_teams) -> None:
     assert [row["p_holm"] for row in tests.rows][:2] == [None, None]
     assert list(tests.columns)[-1] == "p_second"
     assert tests.notes == (
-        "M: Student's t of the difference over its bootstrap deviation, with Kang's test beside it.",
+        "M: Student's t of the difference over its bootstrap deviation, with Kang's test as a second test.",
         "D (mm): Wilcoxon's signed-rank test.",
         (
             "Too few patients differ to test M in 1 of 1 pairs of teams: a class has only one patient, or the bootstrap "

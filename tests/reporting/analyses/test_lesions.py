@@ -14,7 +14,7 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.rows.mask import ComparedLabel, MaskRow, flatten_row, make_columns, make_mask_row
 from evaluation.rows.scorer import make_table
 from reporting.analyses.analysis import Analysis
-from reporting.analyses.lesions import IOU_THRESHOLDS, analyse_lesions, count_lesions, find_primaries
+from reporting.analyses.lesions import IOU_THRESHOLDS, analyse_lesions, count_lesions, count_primaries_found
 from reporting.analyses.tables import AnswerRows, collect_rows
 from tests.evaluation.tasks import MASK
 
@@ -26,7 +26,7 @@ def primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
 def test_primary_found_of_all_and_of_those_answered(table) -> None:
     """A found, B marked beside it, C not marked, D marked without a tumour: 1 of 3 cases, and 1 of 3 marked."""
     rows = [primary(5, 4, 1), primary(5, 4, 0), primary(5, 0, 0), primary(0, 2, 0)]
-    (found,) = find_primaries(table({"ann": rows, "bea": [*rows[:1], *rows[2:3]]}))
+    (found,) = count_primaries_found(table({"ann": rows, "bea": [*rows[:1], *rows[2:3]]}))
     counts = [(row["of"], row["team"], row["found"], row["cases"]) for row in found.rows]
     assert counts == [
         ("cases with a GTVp", "ann", 1, 3),

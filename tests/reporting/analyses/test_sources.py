@@ -280,7 +280,7 @@ def test_metrics_that_decide_a_ranking():
         profile = load_profile(edition).task(task)
         named = {"official": profile.ranking.official, **board}
         leaderboard = board_of({name: one.title for name, one in profile.metrics.items()}, [{"team": "a"}], **named)
-        return TaskResults(profile, {}, leaderboard=leaderboard).deciding
+        return TaskResults(profile, {}, leaderboard=leaderboard).deciding_metrics
 
     assert deciding("hecktor2021", "segmentation") == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
     assert deciding("hecktor2025", "hpv") == ["balanced_accuracy"]

@@ -94,4 +94,4 @@ def test_cases_have_their_centres_if_the_files_tell_them() -> None:
         {"case": "B", "centre": "CHUP"},
     ]
     table = collect_rows(results_of({"one": metrics_of(rows=rows)}), MASK)
-    assert (table.make_case_cells("A"), table.case_heads) == ({"case": "A"}, {"case": "Case"})
+    assert (table.make_case_cells("A"), table.case_headings) == ({"case": "A"}, {"case": "Case"})

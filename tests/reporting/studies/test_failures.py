@@ -174,8 +174,8 @@ def test_end_to_end(metrics, tmp_path, capsys):
             ("gtvn", "1"),
         ]
     said = capsys.readouterr()
-    assert said.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no line in the table, no record\n"
-    assert "gtvp: 2 cases, 0 failed; without an expected DSC 2, of which failed 2" in said.out
+    assert said.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no row in the table, no record\n"
+    assert "gtvp: 2 cases, 0 failed; 2 without an expected DSC, of which 2 failed" in said.out
 
 
 def test_one_column_is_enough_and_a_bad_line_fails_its_case_alone(metrics, tmp_path):
