@@ -165,8 +165,8 @@ def parse_centre(patient_id: str) -> str:
 def find_centres(patient_ids: Iterable[str], code_of: Mapping[str, str]) -> dict[str, str]:
     """Find the centre of each patient from a table or from the ID.
 
-    The code of the table comes first. If all patients of one centre by ID have the same code in the table, a patient
-    without a code gets this code, too.
+    A code in the table takes precedence. If all patients whose IDs name the same centre have the same code in the
+    table, a patient of this centre without a code gets this code, too.
 
     Args:
         patient_ids: The patients.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evaluation.editions.profile import EvaluationProfile, TaskProfile
     from evaluation.execution import Workers
 
-# The file of boxes in a ground truth that a phase packs: the platform passes no options.
+# The file of boxes in a ground truth that was packed for a phase, because the platform passes no options.
 BOUNDING_BOXES: Final = "bounding_boxes.csv"
 
 

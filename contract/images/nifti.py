@@ -1,6 +1,6 @@
 """Read NIfTI-1 files: check the header, and read the voxels and check their data in the same pass.
 
-ITK reads NaN and infinities as 0, takes one of two contradictory placements without a warning, needs minutes for many
+ITK reads NaN and infinities as 0, uses one of two contradictory placements without a warning, needs minutes for many
 extensions, and refuses axes that are almost perpendicular.
 """
 

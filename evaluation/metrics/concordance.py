@@ -4,9 +4,10 @@ Patients are sorted by time, a recurrence before a censoring at the same time, a
 numbered from 0. Patient j is comparable with a recurrence i if the number of j is greater. So the patients who are
 comparable with a recurrence are the last patients of this order.
 
-The sum over pairs of w_i c_ij w_j for many rows of weights w is a product of matrices, w times the transposed scores c,
-whose column of each recurrence i is multiplied by w_i and added up. What does not depend on risks is computed once for
-all metrics and all teams that have the same follow-up and the same draws (`SharedFollowUp.weigh`).
+For many rows of weights w, the sum over pairs of w_i c_ij w_j follows from a product of matrices, w times the
+transposed scores c. Its column of each recurrence i is multiplied by w_i, and the columns are added up. Sums that do
+not depend on risks are computed once for all metrics and all teams that have the same follow-up and the same draws
+(`SharedFollowUp.weigh`).
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class SharedFollowUp:
 
 
 class WeightedFollowUp:
-    """Case weights, shape (replicates, patients), and what follows from them without risks; computed when needed."""
+    """Case weights, shape (replicates, patients), and sums of them without risks, which are computed when needed."""
 
     def __init__(self, follow_up: SharedFollowUp, weights: Floats) -> None:
         self.weights = weights

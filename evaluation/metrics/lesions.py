@@ -14,8 +14,8 @@ from evaluation.metrics.rules import MaskRules
 
 _Numbers: TypeAlias = npt.NDArray[np.int32]
 
-# SciPy's name of a neighbourhood: how many coordinates of two neighbours may differ.
-_RANKS: Final = {6: 1, 18: 2, 26: 3}
+# SciPy's connectivity by the number of neighbours of a voxel: in how many coordinates neighbours may differ.
+_SCIPY_CONNECTIVITY: Final = {6: 1, 18: 2, 26: 3}
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def label_components(mask: Booleans, connectivity: int) -> tuple[_Numbers, int]:
     from scipy import ndimage
 
     numbers = np.zeros(mask.shape, dtype=np.int32)
-    structure = ndimage.generate_binary_structure(3, _RANKS[connectivity])
+    structure = ndimage.generate_binary_structure(3, _SCIPY_CONNECTIVITY[connectivity])
     return numbers, int(ndimage.label(mask, structure, output=numbers))
 
 

@@ -192,7 +192,7 @@ def surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) ->
 def _measure_by_transform(surface: Booleans, target: Booleans, spacing_mm: Spacing) -> Floats:
     from scipy import ndimage
 
-    # edt is 5 times faster, but its single precision moves the last digits and pieces at the tolerance.
+    # edt is 5 times faster, but in single precision, which changes the last digits and what lies within the tolerance.
     distances: Floats = ndimage.distance_transform_edt(~target, sampling=spacing_mm)
     return distances[surface]
 

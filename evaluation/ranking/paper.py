@@ -23,7 +23,10 @@ _LATEX: Final = str.maketrans(
 
 
 def choose_decimals(board: Leaderboard, metric: str) -> int | None:
-    """Return the number of decimals that gives half the metric's median interval two digits; None without intervals."""
+    """Return the number of decimals with which half of a metric's median interval has two significant digits.
+
+    The result is None without intervals.
+    """
     widths = [half_width(*entry.metrics[metric].figures[1:]) for entry in board.ordered_entries]
     known = [width for width in widths if width]
     return min(_MAX_DECIMALS, max(0, 1 - math.floor(math.log10(median(known))))) if known else None

@@ -35,7 +35,7 @@ from evaluation.results.scored import ScoredAnswer, ScoredCohort, collect_sum_we
 from evaluation.statistics.bootstrap import Estimate
 
 _NO_DATA: Final = "undefined: the cohort holds no data for it"
-_AS_MISSING: Final = "each counts as a missing one"
+_AS_MISSING: Final = "each case counts as missing"
 _INFINITE: Final = "infinite: in at least half of the cases one mask is empty or there is no prediction"
 
 
@@ -116,10 +116,10 @@ def _list_answer_warnings(answer: ScoredAnswer, estimates: Mapping[str, Estimate
 
 
 def list_findings(cohort: ScoredCohort) -> list[Finding]:
-    """List what organisers should look at.
+    """List the findings that organisers should look at.
 
-    The findings are answers that no case has, probable mistakes such as masks on other grids, incomplete references,
-    and cases without a centre.
+    These are answers that no case has, probable mistakes such as masks on other grids, incomplete references, and cases
+    without a centre.
     """
     lines = [
         Finding(answer.profile.answer.name, f"no usable answer to any of {len(answer.rows)} cases", action=_AS_MISSING)
@@ -141,12 +141,12 @@ def list_findings(cohort: ScoredCohort) -> list[Finding]:
 
 def _describe_incomplete(answer: ScoredAnswer) -> list[Finding]:
     """Return a finding for each kind of incomplete target in the reference, such as RFS without Relapse."""
-    list_counted_cases: dict[str, list[str]] = {}
+    cases_of: dict[str, list[str]] = {}
     for case, what in sorted(answer.reference.incomplete.items()):
-        list_counted_cases.setdefault(what, []).append(case)
+        cases_of.setdefault(what, []).append(case)
     return [
         Finding(f"reference of {answer.profile.answer.name}", f"{what} for {format_names(cases)}", "both", "not scored")
-        for what, cases in list_counted_cases.items()
+        for what, cases in cases_of.items()
     ]
 
 

@@ -204,9 +204,9 @@ def _find_cases_without_dsc(columns: MaskColumns) -> dict[str, tuple[str, ...]]:
 
 
 def _compare_after_death(workers: Workers, pairs: Sequence[MaskPair]) -> list[MaskRow]:
-    """Compare the masks of a case each in its own task, after a worker died in the common one.
+    """Compare the masks of one case in separate processes, after the process that compared all of them died.
 
-    A mask of one team that ends its process then fails no other team's mask.
+    A mask that ends its process then fails only for its own team.
     """
     if len(pairs) > 1:
         return map_cases(compare_pair, pairs, workers, _make_row_after_death)

@@ -111,7 +111,7 @@ class RiskScorer:
         """Return a warning if the C-index and its interval lie below 0.5."""
         if (c_index if upper is None else upper) >= 0.5:
             return None
-        hint = f"expected: {DIRECTIONS[self.rules.direction]}; negating a risk gives a time and the reverse"
+        hint = f"expected: {DIRECTIONS[self.rules.direction]}; negating a risk gives a time, and vice versa"
         return f"the C-index is {c_index:.3f}, below 0.5: the sign may be flipped ({hint})"
 
     def find_problems(self, _rows: Sequence[RiskRow]) -> tuple[Finding, ...]:

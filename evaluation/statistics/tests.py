@@ -17,7 +17,7 @@ from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetri
 DECIMALS: Final = 12
 # The signed-rank test is exact up to this number of differing pairs.
 _MAX_EXACT_PAIRS: Final = 50
-# Numbers of each temporary array of the signed-rank statistic; larger arrays leave the processor's cache.
+# Size of each temporary array of the signed-rank statistic; larger arrays do not fit the processor's cache.
 _NUMBERS_IN_CACHE: Final = 32_768
 # Replaces a p that is too small for a floating-point number.
 MIN_P: Final = float(np.finfo(np.float64).tiny)

@@ -58,7 +58,7 @@ _SETTINGS: Final[Any] = {
 _PAGE_INCHES: Final = 10.5
 _MIN_INCHES: Final = 5.0
 _LEGEND_COLUMNS: Final = 4
-# For wide letters of 8 points.
+# Number of wide letters of 8 points in an inch.
 _LETTERS_PER_INCH: Final = 14
 _MAX_LABEL_LENGTH: Final = 32
 _MAX_FLAT_LABELS: Final = 3

@@ -156,9 +156,7 @@ def _select_teams(teams: Mapping[str, Path], options: argparse.Namespace) -> Sel
     best = read_board(options.leaderboard).order[: options.top]
     absent = [team for team in best if team not in teams]
     if absent:
-        raise HecktorError(
-            options.leaderboard.name, f"its best teams include {absent[0]!r}, whose answers are missing"
-        )
+        raise HecktorError(options.leaderboard.name, f"its best teams include {absent[0]!r}, whose answers are missing")
     if len(best) < max(options.top, 2):
         raise HecktorError(f"--top {options.top}", f"found {len(best)} teams in the leaderboard", "at least two")
     return {**selections, f"top{options.top}": best}

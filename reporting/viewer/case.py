@@ -33,11 +33,11 @@ from reporting.viewer.region import find_display_grid, resample_volume, to_index
 REFERENCE: Final = "reference"
 # 16 litres of voxels of 1 mm.
 MAX_LABELLED_VOXELS: Final = 2**24
-# Of each mask: a poor network predicts thousands of specks.
+# Lesions that are listed for each mask; a poor network predicts thousands of specks.
 MAX_LESIONS: Final = 200
 
 SUV_WINDOW: Final = (0.0, 10.0)
-# The hottest bladder stays below; activity concentrations in Bq/ml start in the thousands.
+# Higher than SUVs of any organ, even the bladder; activity concentrations in Bq/ml are in the thousands.
 _MAX_SUV: Final = 500.0
 _WINDOW_PERCENTILE: Final = 99.5
 # Finer steps hold only noise, which does not compress.
@@ -55,7 +55,7 @@ _SLOPE_OFFSET: Final = 112
 # The fastest level: noise hardly compresses, and masks compress well at any level.
 _COMPRESSION_LEVEL: Final = 1
 
-# Of a lesion in the reference by team, or of a team's lesion.
+# The status of a reference lesion by team, or the status of a team's lesion.
 Status = str | dict[str, str]
 Json = dict[str, Any]
 

@@ -83,7 +83,7 @@ def _format_clinical_value(variable: ClinicalVariable, value: ClinicalValue) -> 
 
 
 def _find_word(words: Mapping[str, Any], value: Any) -> str:
-    """Return the first spelling of a value with more than one letter, or an empty text if no spelling is longer."""
+    """Return the first spelling of a value with more than one letter, or an empty text if there is no such spelling."""
     return next((word for word, meaning in words.items() if meaning == value and len(word) > 1), "")
 
 

@@ -185,7 +185,7 @@ class _Handler(RequestHandler):
                 self._send(HTTPStatus.OK, content_type, content)
 
     def do_HEAD(self) -> None:  # noqa: N802  the name of the base class
-        """Answer as to GET, without the content."""
+        """Answer as for GET, without the content."""
         self.do_GET()
 
     def _find_address(self, path: str) -> str | None:

@@ -136,7 +136,7 @@ def test_a_low_c_index_names_the_direction(truth, plain):
     (warning,) = run(truth, predictions=plain, bootstraps=0)["warnings"]
     assert warning == (
         "the C-index is 0.375, below 0.5: the sign may be flipped (expected: a time, higher = later recurrence; negating "
-        "a risk gives a time and the reverse)"
+        "a risk gives a time, and vice versa)"
     )
 
 

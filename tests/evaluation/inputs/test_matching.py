@@ -98,7 +98,7 @@ def test_jobs_without_an_output_are_the_lowest_score_and_a_warning(phase_of):
     report = phase.run()
     assert report["aggregates"]["c_index"]["value"] == 0.0
     assert len(report["cases"]["missing"]) == 4
-    assert "rfs: no usable answer to any of 4 cases; each counts as a missing one" in report["warnings"]
+    assert "rfs: no usable answer to any of 4 cases; each case counts as missing" in report["warnings"]
     assert not [line for line in report["warnings"] if "sign" in line]
 
 

@@ -196,7 +196,7 @@ def test_bad_usage_is_named(tmp_path, monkeypatch, arguments, message):
 @pytest.mark.parametrize(
     ("board", "message"),
     [
-        (board_of("four", "one"), "no answers of 'four'"),
+        (board_of("four", "one"), "best teams include 'four'"),
         (board_of("one"), "expected at least two"),
         ([], r"leaderboard\.json: found \[\]"),
     ],
