@@ -25,8 +25,15 @@ from evaluation.ranking.out_of_competition import (
     make_observers_entry,
 )
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
-from evaluation.ranking.stored_rows import WITHOUT_CASES, leave_out_cases
-from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns
+from evaluation.ranking.stored_rows import leave_out_cases
+from evaluation.results.board import (
+    BEST_MEDIAN_WORST,
+    WITHOUT_CASES,
+    BestMedianWorst,
+    Leaderboard,
+    RunFigures,
+    TeamRuns,
+)
 from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures
 from evaluation.results.metrics_json import describe_source, parse_metrics
 from evaluation.results.task import TaskResults

@@ -27,7 +27,6 @@ from evaluation.results.teams import find_profile
 from evaluation.rows.mask import flatten_row
 from evaluation.statistics.bootstrap import Estimate, estimate
 
-WITHOUT_CASES: Final = "without_cases"
 # Values of a mask that tell no volume of the reference: overlaps and distances, and the prediction's own volume.
 _MASK_VALUES: Final = ("dsc", "predicted_voxels", "predicted_mm3", *(metric.key for metric in SURFACE_METRICS))
 

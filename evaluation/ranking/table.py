@@ -41,6 +41,8 @@ def format_board(board: Leaderboard) -> str:
         aligned = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         lines.append(f"{_get_rank(entry) or '-':>4}  {entry.team:<{team_width}}  {aligned}{note}")
     lines += [f"   -  {team.team:<{team_width}}  no {', '.join(team.without)}" for team in board.incomplete]
+    if board.left_out_cases:
+        lines.append(f"without the cases {', '.join(board.left_out_cases)}")
     return "\n".join([*lines, *_format_stability(board, team_width), *format_identical_answers(board)]) + "\n"
 
 

@@ -17,6 +17,8 @@ from contract.io.files import read_json, suggest_folder
 from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures, check_document
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
+# Key of the provenance.
+WITHOUT_CASES: Final = "without_cases"
 _TASK: Final = "task"
 _MAX_NAME_LETTERS: Final = 200
 
@@ -276,6 +278,12 @@ class Leaderboard(Document):
     def names(self) -> list[str]:
         """The ranked teams, the incomplete teams and the entries out of competition."""
         return [entry.team for entries in (self.teams, self.incomplete, self.out_of_competition) for entry in entries]
+
+    @property
+    def left_out_cases(self) -> tuple[str, ...]:
+        """The cases that `rank --without-case` left out."""
+        cases = self.provenance.get(WITHOUT_CASES)
+        return tuple(map(str, cases)) if isinstance(cases, list) else ()
 
     @property
     def official_stability(self) -> SchemeStability | None:

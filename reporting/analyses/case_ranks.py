@@ -236,7 +236,9 @@ def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> li
             case_rows = _compare_cases(score, first, second)
             wins, losses = (sum(row["team"] == team for row in case_rows) for team in teams)
             ties = len(case_rows) - wins - losses
-            counts.append(f"{score.title}: {first} wins {wins} cases, {second} {losses}, {ties} equal. {score.about}")
+            counts.append(
+                f"{score.title}: cases won by {first} {wins}, by {second} {losses}, equal {ties}. {score.about}"
+            )
             rows += case_rows
     if not rows:
         return []

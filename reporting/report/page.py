@@ -213,6 +213,8 @@ def _list_warnings(results: TaskResults, *, with_cases: bool) -> list[str]:
     warnings = {team: _hide_names(metrics.warnings, pattern) for team, metrics in results.teams.items()}
     shared = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()
     lines = [NOT_CHECKED] if results.is_unchecked else []
+    if results.board.left_out_cases:
+        lines.append(f"ranked without {_count_cases(len(results.board.left_out_cases))} of the results")
     lines += [f"all teams: {text}" for text in sorted(shared)]
     for team, metrics in results.teams.items():
         lines += [f"{team}: {text}" for text in warnings[team] if text not in shared]
@@ -224,8 +226,12 @@ def _describe_lost_cases(cases: CaseCounts) -> list[str]:
     """Count the cases without a usable prediction in one line. The list is empty if all cases have one."""
     failed = {fault.case for fault in cases.failed}  # a case with several failed answers has several entries
     numbers = {"without a prediction": len(cases.missing), "with an unusable prediction": len(failed)}
-    parts = [f"{number} {'case' if number == 1 else 'cases'} {text}" for text, number in numbers.items() if number]
+    parts = [f"{_count_cases(number)} {text}" for text, number in numbers.items() if number]
     return [", ".join(parts)] if parts else []
+
+
+def _count_cases(number: int) -> str:
+    return f"{number} {'case' if number == 1 else 'cases'}"
 
 
 def _collect_patients(results: TaskResults) -> frozenset[str]:

@@ -37,13 +37,15 @@ def rank(results, output, *options):
     return json.loads((output / "leaderboard.json").read_text())
 
 
-def test_a_board_without_cases_equals_that_of_a_smaller_cohort(tmp_path):
+def test_a_board_without_cases_equals_that_of_a_smaller_cohort(tmp_path, capsys):
     whole, smaller = (
         write_results(tmp_path / "whole", TRUTH),
         write_results(tmp_path / "smaller", ["P1", "P3", "P4", "P6"]),
     )
     found = rank(whole, tmp_path / "found", "--without-case", "P5", "--without-case", "P2")
+    assert "\nwithout the cases P2, P5\n" in capsys.readouterr().out
     expected = rank(smaller, tmp_path / "expected")
+    assert "without the cases" not in capsys.readouterr().out
     assert found["provenance"].pop("without_cases") == ["P2", "P5"]
     assert {**found, "files": {}} == {**expected, "files": {}}
     assert found["files"] == {}

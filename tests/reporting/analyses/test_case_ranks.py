@@ -67,7 +67,7 @@ def test_two_teams_case_by_case():
     one, two, three, _ = sorted(cases(4))
     assert rows == [(three, -0.1, TEAMS[1]), (one, 0.0, None), (two, 0.1, TEAMS[0])]
     assert duel.shows_patients
-    assert duel.notes[0].startswith(f"GTVp DSC: {TEAMS[0]} wins 1 cases, {TEAMS[1]} 1, 1 equal.")
+    assert duel.notes[0].startswith(f"GTVp DSC: cases won by {TEAMS[0]} 1, by {TEAMS[1]} 1, equal 1.")
     # The board's neighbours differ by 0.01 +- 0.015 and have p 0.9.
     assert f"GTVp mean DSC: {TEAMS[0]} minus {TEAMS[1]} is 0.0100 (95% interval -0.0050 to 0.0250)" in duel.notes[2]
     (duel,) = compare_two(task, (TEAMS[2], TEAMS[0]))

@@ -136,6 +136,15 @@ def test_pictures_of_patients_need_the_flag(results, tmp_path: Path, option: str
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_page_counts_the_cases_that_the_ranking_left_out(results, tmp_path: Path) -> None:
+    teams = [str(results["masks"] / team / "metrics.json") for team in ("Ahead", "Behind")]
+    options = ["--without-case", CASES[0], "--bootstraps", "20", "--output", str(tmp_path / "board")]
+    rank([*teams, "--task", "1", *options])
+    text = page_of(tmp_path / "board", tmp_path / "page.html")
+    assert told_by(text) == set()
+    assert "ranked without 1 case of the results" in text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_leaderboard_alone_makes_a_page(results, tmp_path: Path, kind: str) -> None:
     shutil.copy(results[kind] / "leaderboard.json", tmp_path)
