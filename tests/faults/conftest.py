@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import pytest
 from contract.editions import Algorithm, AnswerSpec
 from rehearsal.platform.outputs import check_outputs
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
+from tests.faults.fake_card import FakeCard, fake_card
 from tests.faults.forked import Forks
 from tests.signals import reset_signals
 
@@ -155,6 +156,13 @@ class Run:
 
     def whole(self) -> Ended:
         return self.begin().end()
+
+
+@pytest.fixture
+def card() -> Iterator[FakeCard]:
+    """A card on a machine without one."""
+    with fake_card() as one:
+        yield one
 
 
 @pytest.fixture

@@ -38,20 +38,6 @@ Runs = Callable[..., Any]
             id="all out of memory in a later pass",
         ),
         pytest.param(
-            SEGMENTATION,
-            ["raise algorithm.network.passes:backends 1 lost"],
-            [("*** FALLBACK *** RuntimeError: no pass has been made yet", 1)],
-            "no pass, by PET threshold",
-            id="lost between loading and the first pass",
-        ),
-        pytest.param(
-            SEGMENTATION,
-            ["raise algorithm.network.preprocessing:normalise 0 no-memory"],
-            [("*** FALLBACK *** no pass of the network (cpu", 1)],
-            "no pass, by PET threshold",
-            id="no memory outside the network",
-        ),
-        pytest.param(
             HPV,
             [f"raise {TILE} 11 bug"],
             [("*** EARLY END *** ZeroDivisionError: the best answer so far", 1), ("Traceback", 1)],

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,9 @@ from contract.errors import run_main
 from contract.images.volumes import read_volume
 from tests.baseline.network.test_out_of_fold import CT, FOLD_OF, alone, cohort  # noqa: F401 - a fixture
 from tests.conftest import write_tiny_package
-from tests.faults.fake_card import NAME, FakeCard, fake_card
+from tests.faults.fake_card import NAME, FakeCard
 
 pytestmark = pytest.mark.usefixtures("root_logger")
-NO_ENGINE = "GET was unable to find an engine to execute this computation"  # of cuDNN without `benchmark`, as here
 ON_CARD, SPARED = f"{NAME} (float16, sums on cuda)", f"{NAME} (float16, sums on cpu)"
 
 
@@ -39,12 +38,6 @@ class Outcome:
     record: dict[str, Any]
     mask: np.ndarray
     log: str
-
-
-@pytest.fixture
-def card() -> Iterator[FakeCard]:
-    with fake_card() as one:
-        yield one
 
 
 @pytest.fixture
@@ -91,20 +84,6 @@ def test_a_card_that_stays_full_leaves_the_case_to_the_cpu(card: FakeCard, predi
     found = predicted("cuda")
     assert found.record["device"].startswith("cpu (")
     assert (found.record["passes_done"], card.images) == (4, 2)
-    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
-
-
-def test_a_card_without_memory_for_any_convolution_is_full(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
-    """cuDNN finds no engine for the second tile: the pass begins anew with its sums in RAM."""
-
-    def no_engine(number: int) -> None:
-        if number == 2:
-            raise RuntimeError(NO_ENGINE)
-
-    card.on_image = no_engine
-    found = predicted("cuda")
-    assert (found.record["device"], found.record["passes_done"]) == (SPARED, 4)
-    assert f"{ON_CARD}: failed ({NO_ENGINE})" in found.log
     np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
 
 

@@ -6,7 +6,7 @@ import gc
 import itertools
 import json
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from algorithm.network.passes import Passes
 from algorithm.network.tiles import NetworkImage, Pass, list_mirrored_passes
 from contract.errors import run_main
 from tests.conftest import but_of_toys, write_tiny_package
-from tests.faults.fake_card import NAME, FakeCard, fake_card
+from tests.faults.fake_card import NAME, FakeCard
 
 pytestmark = pytest.mark.usefixtures("root_logger")
 CPU, CARD = torch.device("cpu"), torch.device("cuda", 0)
@@ -46,12 +46,6 @@ FULL = {
 NOT_SUPPORTED = RuntimeError(
     "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input."
 )
-
-
-@pytest.fixture
-def card() -> Iterator[FakeCard]:
-    with fake_card() as one:
-        yield one
 
 
 @pytest.fixture
@@ -312,24 +306,6 @@ def test_auto_without_a_card_says_so(record: Callable[..., dict[str, Any]], monk
     assert but_of_toys(record("--task", "1", "--device", "cpu")["notices"]) == []
     (notice,) = but_of_toys(record("--task", "1", "--device", "auto")["notices"])
     assert (notice["what"], notice["action"]) == ("device auto", "the CPU computes")
-
-
-def test_a_card_that_is_lost_is_in_the_record(card: FakeCard, record: Callable[..., dict[str, Any]]) -> None:
-    card.lost_at(3)
-    found = record("--task", "1", "--device", "cuda")
-    assert found["passes_done"] == 4
-    assert [notice["what"] for notice in but_of_toys(found["notices"])] == [
-        f"{NAME} (float16, sums on cuda)",
-        f"{NAME} (float16, sums on cpu)",
-    ]
-
-
-def test_a_card_that_is_lost_while_loading_is_in_the_record(
-    card: FakeCard, record: Callable[..., dict[str, Any]]
-) -> None:
-    card.lost = True
-    (notice,) = but_of_toys(record("--task", "1", "--device", "cuda")["notices"])
-    assert notice["action"] == "going on with the CPU"
 
 
 def test_rfs_by_the_pet_threshold_is_a_fallback(

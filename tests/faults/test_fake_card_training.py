@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,10 @@ from contract.errors import HecktorError, run_main
 from contract.io.files import read_json, write_json
 from contract.patient import Patient
 from tests.baseline.network.conftest import PATIENTS, PLAN, planned  # noqa: F401 - a fixture
-from tests.faults.fake_card import FULL, FakeCard, fake_card
+from tests.faults.fake_card import FULL, FakeCard
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 EPOCHS = 3
-
-
-@pytest.fixture
-def card() -> Iterator[FakeCard]:
-    with fake_card() as one:
-        yield one
 
 
 @pytest.fixture

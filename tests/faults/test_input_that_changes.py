@@ -20,9 +20,11 @@ CHANGES: Final = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("call", "name"), [(1, "0a1b2c3d-ct.mha"), (2, "4e5f6a7b-pet.mha")], ids=["CT", "PET"])
-def test_a_compressed_image(run: Runs, change: str, call: int, name: str) -> None:
+CT, PET = (1, "0a1b2c3d-ct.mha"), (2, "4e5f6a7b-pet.mha")
+
+
+@pytest.mark.parametrize(("call", "name", "change"), [*((*CT, change) for change in CHANGES), (*PET, "truncated")])
+def test_a_compressed_image(run: Runs, call: int, name: str, change: str) -> None:
     """When its header is read and the file is open."""
     fault = f"run contract.images.metaimage:_inflate_into {call} {CHANGES[change].format('arguments[1].name')}"
     ended = run(SEGMENTATION, fault, options=THRESHOLD).whole()
@@ -68,12 +70,7 @@ def test_an_image_that_is_replaced_between_its_header_and_its_pixels(run: Runs) 
     assert ended.last.startswith("error: 0a1b2c3d-ct.mha: changed while it was being read")
 
 
-CT, PET = (1, "0a1b2c3d-ct.mha"), (2, "4e5f6a7b-pet.mha")
-
-
-@pytest.mark.parametrize(
-    ("call", "name", "change"), [(*CT, "truncated"), (*CT, "gone"), (*PET, "replaced"), (*PET, "gone")]
-)
+@pytest.mark.parametrize(("call", "name", "change"), [(*CT, "truncated"), (*PET, "gone")])
 def test_an_image_of_four_answers(run: Runs, call: int, name: str, change: str) -> None:
     """A changed PET is left out. Of a changed CT the grid is known from its header, for fallbacks."""
     fault = f"run contract.images.metaimage:_inflate_into {call} {CHANGES[change].format('arguments[1].name')}"
@@ -86,9 +83,8 @@ def test_an_image_of_four_answers(run: Runs, call: int, name: str, change: str) 
     assert f"; {written}" in ended.said
 
 
-@pytest.mark.parametrize("change", ["os.truncate(arguments[0], 20)", "os.unlink(arguments[0])"])
-def test_the_clinical_record_of_four_answers(run: Runs, change: str) -> None:
-    ended = run(COMBINED, f"run contract.patient:read_text 1 {change}", options=("--passes", "1")).whole()
+def test_the_clinical_record_of_four_answers(run: Runs) -> None:
+    ended = run(COMBINED, "run contract.patient:read_text 1 os.unlink(arguments[0])", options=("--passes", "1")).whole()
     assert ended.status == 0, ended.said
     assert "; going on without clinical variables" in ended.said
 

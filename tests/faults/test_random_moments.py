@@ -22,9 +22,9 @@ from tests.faults.forked import Forks
 
 pytestmark = pytest.mark.slow
 
-# Each is random within its share of the stage: no gap between two of them is longer than a sixth of it.
-MOMENTS: Final = 12
-MOMENTS_OF_FOUR_ANSWERS: Final = 4
+# Each is random within its share of the stage: no gap between two of them is longer than a quarter of it.
+MOMENTS: Final = 8
+MOMENTS_OF_FOUR_ANSWERS: Final = 3
 # A call of each stage, in the order of a run; a pass over the small case has 8 tiles. The later stages are those of the
 # last answers of a task, after those of the threshold and of the first pass.
 BEGINNINGS: Final = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.cli import main as predict
-from contract.errors import GroundTruthError, HecktorError
+from contract.errors import GroundTruthError
 from contract.io.files import read_json, write_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main, parse_memory_bytes
@@ -149,18 +149,6 @@ def test_memory_is_that_of_the_platform_unless_more_is_given(
 
 def test_a_process_with_1_gib_has_no_limit_of_its_own() -> None:
     assert Limits(GIB, 600).data_segment_bytes is None
-
-
-@pytest.mark.parametrize("is_file", [False, True], ids=["absent", "a file"])
-def test_cases_that_are_no_folder_are_one_line(tmp_path: Path, is_file: bool) -> None:
-    cases = tmp_path / "cases"
-    if is_file:
-        cases.touch()
-    found = (
-        "--cases: a file: /.*/cases, expected a folder" if is_file else "--cases: no such file or folder: /.*/cases "
-    )
-    with pytest.raises(HecktorError, match=f"^{found}"):
-        main(["--task", "3", "--cases", str(cases), "--output", str(tmp_path / "out"), "--process"])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from contract.archives import pack
 from contract.errors import Finding, ModelPackageError
 from contract.io.files import read_json
 from rehearsal.cli import main
-from rehearsal.records import RecordedRun, format_cases, format_notices, summarise_answers, warn_without_passes
+from rehearsal.records import RecordedRun, format_notices, summarise_answers, warn_without_passes
 from tests.rehearsal.conftest import HERE, Rehearse
 
 TOY = HERE / "toy_algorithm.py"
@@ -38,8 +38,7 @@ def recorded(record: Any) -> tuple[str, ...]:
     return ("--recorded", json.dumps(record))
 
 
-@pytest.mark.parametrize("api_method", ["exec", "invoke"])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("api_method", "packed"), [("exec", False), ("invoke", True)])
 def test_the_given_package_answers(
     rehearse_toy: Rehearse, model: Path, tmp_path: Path, api_method: str, packed: bool
 ) -> None:
@@ -55,8 +54,10 @@ def test_the_given_package_answers(
     assert not any("package" in warning for warning in result.warnings)
 
 
-@pytest.mark.parametrize("api_method", ["exec", "invoke"])
-@pytest.mark.parametrize(("package", "found"), [(OTHER, "other, manifest sha256 000000000000"), (None, "no package")])
+@pytest.mark.parametrize(
+    ("api_method", "package", "found"),
+    [("exec", OTHER, "other, manifest sha256 000000000000"), ("invoke", None, "no package")],
+)
 def test_another_package_fails_the_rehearsal(
     rehearse_toy: Rehearse, model: Path, api_method: str, package: Any, found: str
 ) -> None:
@@ -66,12 +67,6 @@ def test_another_package_fails_the_rehearsal(
     (problem,) = result.problems
     expected = f"mine, manifest sha256 {SHA256[:12]}"
     assert problem == f"model package: {found} in the run record of A-1, B-2, expected {expected}"
-
-
-def test_a_package_of_the_same_name_is_another_one(rehearse_toy: Rehearse, model: Path) -> None:
-    same_name = {"name": "mine", "manifest_sha256": "1" * 64}
-    result = rehearse_toy(model=model, arguments=recorded({"package": same_name}))
-    assert result.problems[0].startswith("model package: mine, manifest sha256 111111111111 in the run record of")
 
 
 def test_without_a_record_the_package_is_unknown(rehearse_toy: Rehearse, model: Path) -> None:
@@ -162,11 +157,6 @@ def test_a_program_without_run_records_is_not_said_to_have_no_fallbacks() -> Non
     """A container of one's own writes none, so nothing is known of fallbacks and notices."""
     (answer,) = summarise_answers(["rfs"], {"a": None, "b": None})
     assert str(answer) == "rfs: 2 answered; no run records, so fallbacks and notices are unknown"
-
-
-def test_a_message_names_five_cases() -> None:
-    assert format_cases(["a", "b"]) == "a, b"
-    assert format_cases([*"abcdefg"]) == "a, b, c, d, e and 2 more"
 
 
 def test_missing_values_are_one_notice_that_counts_each() -> None:

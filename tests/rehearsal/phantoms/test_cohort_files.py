@@ -211,12 +211,6 @@ def test_command_refuses_an_unknown_centre(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith("error: --centres: found 'NOWHERE'")
 
 
-def test_command_refuses_no_patients(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["--patients", "0", "--seed", "1", "--layout", "release", "--output", str(tmp_path)])
-    assert stop.value.code == 2
-
-
 def test_release_of_2026(tmp_path: Path) -> None:
     """Of the first three patients of this seed one has a PET in Bq/ml."""
     seed = next(

@@ -161,19 +161,9 @@ def test_one_image_for_the_four_answers_of_2026(combined_package: Path, tmp_path
     assert "- `rfs.json` is a time in days: a higher value means later recurrence." in text
 
 
-@pytest.mark.parametrize(
-    ("behave", "says"),
-    [
-        ("T2a", r't-stage\.json: found "T2a", expected one of "T1", "T2", "T3", "T4"'),
-        (
-            "stale",
-            r"images/tumor-lymph-node-segmentation/.*: no output of this task",
-        ),
-    ],
-)
-def test_one_bad_answer_of_four_leaves_no_files(combined_package: Path, tmp_path: Path, behave: str, says: str) -> None:
-    images = StubImages({"combined": behave}, options=("--four-answers",))
-    with pytest.raises(HecktorError, match=says):
+def test_one_bad_answer_of_four_leaves_no_files(combined_package: Path, tmp_path: Path) -> None:
+    images = StubImages({"combined": "T2a"}, options=("--four-answers",))
+    with pytest.raises(HecktorError, match=r't-stage\.json: found "T2a", expected one of "T1", "T2", "T3", "T4"'):
         make_submission(request(combined_package, tmp_path / "submission", edition=NEWEST), images, ignore)
     assert names(tmp_path / "submission") == ["failed"]
 
@@ -194,9 +184,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
             StubImages({"rfs": "exit-3"}),
             r"^rfs: phantom \w+-\d+ \(head_and_neck\): exit status 3.*the scanner was off; no file",
         ),
-        (StubImages({"segmentation": "label-3"}), r"^segmentation: .*label 3, expected only 0, 1, 2"),
         (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*its grid is not the CT's \(origin"),
-        (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
         (StubImages(record=RECORD | {"passes_done": 0}), r"the PET threshold answered, expected an answer of the net"),
         (
             StubImages(record=RECORD | {"segmented_by": None, "region": UNSURE}),
@@ -209,7 +197,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
         (StubImages(record=RECORD | {"fallbacks": ["rfs"]}), r"fallbacks answered for rfs, expected answers of the mo"),
         (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file was replaced"),
     ],
-    ids=["exit status", "label", "geometry", "no output", "no pass", "empty scan", "package", "fallback", "refused"],
+    ids=["exit status", "geometry", "no pass", "empty scan", "package", "fallback", "refused"],
 )
 def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
     """Nor do the files that had passed before it; the logs stay."""
@@ -255,36 +243,12 @@ def test_a_folder_with_other_content_is_refused(tiny_package: Path, tmp_path: Pa
     assert names(tmp_path) == ["README.md"]
 
 
-def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    make_submission(request(tiny_package, tmp_path / "out", tasks=(RFS,)), StubImages(), lines.append)
-    shown = [re.sub(r"\d+\.\d+ (s|GB)", r"N \1", line) for line in lines]
-    assert shown[:5] == [
-        "model.tar.gz: packing",
-        f"model.tar.gz: packed, unpacked as the platform does: {read_identity(tiny_package)}",
-        "phantoms: making head_and_neck",
-        "images: building toy-hecktor-rfs:cpu",
-        "hecktor-rfs.tar.gz: saving and loading",
-    ]
-    assert shown[6] == "rfs: rehearsing 1 phantoms"
-    assert re.fullmatch(r"rfs: phantom \S+ \(head_and_neck\) N s", shown[7])
-    assert re.fullmatch(r"rfs: warning: \S+: hpv-status\.json, .*: no output of this task; .*", shown[8])
-    assert shown[9] == "rfs: 1 phantoms, N s the longest (limit 900 s)"
-
-
 def test_a_packed_package_gives_the_same_model(tiny_package: Path, tmp_path: Path) -> None:
     pack(tiny_package, tmp_path / "packed.tar.gz")
     for package, name in ((tiny_package, "first"), (tmp_path / "packed.tar.gz", "second")):
         make_submission(request(package, tmp_path / name, tasks=(SEGMENTATION,)), StubImages(), ignore)
     first, second = (tmp_path / name / "model.tar.gz" for name in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    with pytest.raises(HecktorError, match=r"^package: no manifest\.json"):
-        make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), ignore)
-    assert names(tmp_path) == ["package"]
 
 
 def test_a_package_of_another_edition_is_refused_before_images_are_built(
