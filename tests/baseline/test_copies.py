@@ -11,7 +11,6 @@ from baseline import make_report
 from baseline.cli import main
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
-from contract.errors import HecktorError
 from contract.io.files import read_json
 
 # What each `prepare` writes: where the release is, and when it was prepared.
@@ -68,13 +67,3 @@ def test_the_list_of_cases_has_relative_paths(prepared: tuple[WorkFolders, Path]
     assert '"ct": "Task 1/' in text
     assert str(first.release) not in text
     assert first.ct.is_file()
-
-
-def test_a_release_that_is_gone_is_asked_for(prepared: tuple[WorkFolders, Path], once_prepared: Path) -> None:
-    """By a step that reads images."""
-    work, masks = prepared
-    text = work.prepare_json.read_text()
-    work.prepare_json.write_text(text.replace(str(once_prepared / "release"), "/gone/release"))
-    ask = r"where the release is now: `hecktor train prepare --release DIR`$"
-    with pytest.raises(HecktorError, match=r"__CT\.nii\.gz: No such file or directory, expected it in /gone/.*" + ask):
-        main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1"])

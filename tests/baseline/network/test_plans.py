@@ -21,16 +21,11 @@ from baseline.steps import make_plan, make_prepare_options
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.io.files import PHANTOM_MARKER, write_json
+from tests.baseline.package import nnunet_results
+from tests.baseline.package.nnunet_results import CHANNEL
 
-DATASET = {
-    "channel_names": {"0": "CT", "1": "PET"},
-    "labels": {"background": 0, "GTVp": 1, "GTVn": 2},
-    "numTraining": 100,
-    "file_ending": ".nii.gz",
-    "overwrite_image_reader_writer": "SimpleITKIO",
-}
+DATASET = nnunet_results.DATASET | {"numTraining": 100}
 BOTH = NetworkPlan(backbones=("unet", "segresnet"))
-CHANNEL = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0}
 
 
 @pytest.fixture

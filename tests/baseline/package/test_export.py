@@ -10,7 +10,7 @@ import torch
 
 from algorithm.heads.documents import Head
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.networks import Networks, build_network, load_weights
+from algorithm.network.networks import build_network, load_weights
 from algorithm.network.package import CARD, load_package
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.export import EnsembleMember, PackageContents, export_contents
@@ -72,25 +72,6 @@ def test_round_trip(plans: dict[str, Any], tmp_path: Path) -> None:
         assert torch.allclose(found, expected, atol=0.01, rtol=0.01)
         for name, tensor in network.named_parameters():
             assert torch.equal(tensor, dict(trained.named_parameters())[name].half().float())
-
-
-def test_two_configurations_of_one_plan(plans: dict[str, Any], segresnet: dict[str, Any], tmp_path: Path) -> None:
-    """Fold k of configuration c is fold 2 k + c of the package; what SegResNet's inherits is filled in."""
-    both = plans["configurations"] | {"3d_segresnet": {"inherits_from": "3d_fullres", "architecture": segresnet}}
-    plans = plans | {"configurations": both}
-    full = plans["configurations"]["3d_fullres"]
-    for name, used in (("3d_fullres", full), ("3d_segresnet", full | {"architecture": segresnet})):
-        for fold in (0, 1):
-            checkpoint({"configurations": {"3d_fullres": used}}, tmp_path / f"{name}_{fold}.pth", fold)
-    paths = {name: [tmp_path / f"{name}_{fold}.pth" for fold in (0, 1)] for name in ("3d_fullres", "3d_segresnet")}
-    package = load_package(export_package(tmp_path / "package", plans, paths, {}, DESCRIPTION))
-    assert package.manifest.configurations == ("3d_fullres", "3d_segresnet") * 2
-    assert package.configuration_of(3)["spacing"] == [9.0, 9.0, 9.0]
-    for place, (fold, name) in enumerate((fold, name) for fold in (0, 1) for name in paths):
-        found = Networks(package).get(place, torch.device("cpu"))
-        trained = torch.load(paths[name][fold], weights_only=True)["network_weights"]
-        for key, tensor in found.named_parameters():
-            assert torch.equal(tensor, trained[key].half().float())
 
 
 def test_only_plain_data_and_only_what_inference_reads(plans: dict[str, Any], tmp_path: Path) -> None:

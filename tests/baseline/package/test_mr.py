@@ -105,14 +105,6 @@ UNKNOWN: dict[str, tuple[dict[str, str], str, str]] = {
             "or --channels NAME=0,NAME=1,NAME=2 with such names"
         ),
     ),
-    "names of the option": (
-        CHANNELS,
-        "T2=2,mr_registered=1,mask_registered GTVp=0",
-        (
-            "--channels: found T2=2,mr_registered=1,mask_registered GTVp=0, "
-            f"expected one of {NAMES} for each of {TRAINED} of dataset.json"
-        ),
-    ),
     "too many": (
         dict.fromkeys("01234", "T2"),
         "",

@@ -20,7 +20,7 @@ from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json
 from tests.baseline.package.nnunet_results import edit_dataset, edit_training, our_logits, package
 
-PRESETS = ["plain", "resenc_m", "resenc_l", "segresnet"]
+PRESETS = ["plain", "segresnet"]
 CHANNELS, LABELS = ("--channels", "CT=1,PET=0"), ("--labels", "GTVp=2,GTVn=1")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ import torch
 from algorithm import Predictor
 from algorithm.cli import main as predict_main
 from algorithm.network import tiles
-from algorithm.network.package import INTENSITIES, ONE_IMAGE, load_package
+from algorithm.network.package import ONE_IMAGE
 from algorithm.network.preprocessing import normalise
 from baseline.package.cli import main as package_main
-from contract.archives import unpack
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import ModelPackageError, run_main
@@ -46,16 +44,6 @@ def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
     assert (configuration["spacing"], configuration["patch_size"]) == ([4.0, 3.0, 3.0], [16, 16, 24])
     assert configuration["normalization_schemes"] == [[-160, 240], "Own"]
     assert loaded(package, code).spacing_mm == (3.0, 3.0, 4.0)
-
-
-def test_an_archive_for_upload_is_the_folder(tmp_path: Path) -> None:
-    code, weights = write_model(tmp_path)
-    folder = packaged(tmp_path, code, weights)
-    options = ["--code", str(code), "--weights", str(weights), "--without-heads"]
-    assert package_main([*options, "--output", str(tmp_path / "model.tar.gz")]) == 0
-    unpack(tmp_path / "model.tar.gz", tmp_path / "unpacked")
-    for path in (one for one in folder.rglob("*") if one.is_file()):
-        assert (tmp_path / "unpacked" / path.relative_to(folder)).read_bytes() == path.read_bytes()
 
 
 def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
@@ -87,12 +75,6 @@ def test_channels_are_normalised_as_declared(tmp_path: Path) -> None:
     package = loaded(packaged(tmp_path, code, weights), code)
     ct, pet = (np.array(values, np.float32).reshape(1, 1, 4) for values in ([-160, 40, 240, 1000], [4, 9, 25, 36]))
     np.testing.assert_allclose(normalise((ct, pet), package)[:, 0, 0], [[0, 0.5, 1, 1], [2, 3, 5, 5]], rtol=1e-6)
-
-
-def test_a_window_keeps_all_digits(tmp_path: Path) -> None:
-    code, weights = write_model(tmp_path, change=('"CT", (-160, 240)', '"CT", (-1000.125, 1234567)'))
-    package = loaded(packaged(tmp_path, code, weights), code)
-    assert package.configuration["normalization_schemes"] == [[-1000.125, 1234567], "Own"]
 
 
 def test_a_network_that_changes_its_patch_changes_no_image(tmp_path: Path) -> None:
@@ -168,26 +150,6 @@ def test_logits_are_those_of_monais_sliding_window(
     else:
         single = 12  # voxels along x that one tile alone covers
         np.testing.assert_allclose(found.softmax(0)[..., :single], expected.softmax(0)[..., :single], atol=1e-5)
-
-
-def test_beside_nnunets_the_logits_are_averaged(tmp_path: Path, pair_package: Path) -> None:
-    """One pass each over one image: the mean of both members' own logits."""
-    code, weights = write_model(tmp_path, change=('("PET", root_of_suv)', '("PET", (0, 25))'))
-    own = loaded(packaged(tmp_path, code, weights), code)
-    theirs = load_package(pair_package)
-    image = {"normalization_schemes": theirs.configuration["normalization_schemes"], INTENSITIES: theirs.intensities}
-    configurations = {**theirs.plans["configurations"], "my_model:Network": {**own.configuration, **image}}
-    names = ["3d_fullres", "my_model:Network"]
-    manifest = theirs.manifest.model_copy(
-        update={"fold_configurations": names, "folds": ["a", "b"], "average": "logits", "mirror_axes": []}
-    )
-    files = (theirs.fold_files[0], own.fold_files[0])
-    plans = {**theirs.plans, "configurations": configurations}
-    both = replace(theirs, manifest=manifest, fold_files=files, plans=plans, code=own.code)
-    data = np.random.default_rng(5).normal(0, 1, (2, 16, 16, 24)).astype(np.float32)
-    alone = [run(replace(both, manifest=manifest.model_copy(update={"fold_configurations": [name], "folds": ["a"]}),
-                         fold_files=(file,)), data) for name, file in zip(names, files, strict=True)]  # fmt: skip
-    np.testing.assert_allclose(run(both, data), (alone[0] + alone[1]) / 2, rtol=1e-6)
 
 
 def test_packed_beside_an_nnunet_training_all_folds_answer(

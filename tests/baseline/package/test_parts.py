@@ -92,13 +92,6 @@ def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
     return head(threshold=None, classes=names, intercepts=several, terms=[TERM | {"weights": several}]) | changes
 
 
-def test_heads_of_several_classes(tmp_path: Path) -> None:
-    path = tmp_path / "heads.json"
-    path.write_text(json.dumps({"n_stage": n_stages(0, 1, 2, 3), "n_stage_clinical": record(n_stages(0, 1, 2, 3))}))
-    heads, _ = pack_heads(path, load_edition("hecktor2026"))
-    assert {name: one.as_json() for name, one in heads.items()} == dict.fromkeys(heads, n_stages(0, 1, 2, 3))
-
-
 def test_fallbacks_of_the_heads(tmp_path: Path) -> None:
     """Records of a training hold them; a plain head has none, and 2025 declares none."""
     path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
@@ -121,12 +114,6 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
     assert entry(hpv=head()) == {}
     with pytest.raises(ModelPackageError, match=r"smallest_lesions gtvp_ml=0\.2 .* and gtvp_ml=0\.1 .*"):
         entry(hpv=one, hpv_clinical=other)
-
-
-def test_the_manifest_names_the_masks_of_the_heads(tmp_path: Path) -> None:
-    path = tmp_path / "heads.json"
-    path.write_text(json.dumps({"hpv": record(head(), masks="reference masks")}))
-    assert pack_heads(path, EDITION)[1]["training"] == {"heads_fitted_on": "reference masks"}
 
 
 @pytest.mark.parametrize(
@@ -193,10 +180,6 @@ def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
     assert (checkpoint.configuration, checkpoint.trainer) == ("3d_fullres", "MyTrainer")
     assert checkpoint.mirror_axes == (0, 2)
     assert checkpoint.plans == {"a": 1}
-
-
-def test_no_mirror_axes_mean_no_mirroring(tmp_path: Path) -> None:
-    assert read_checkpoint(saved(tmp_path, content(inference_allowed_mirroring_axes=None))).mirror_axes == ()
 
 
 def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:

@@ -81,7 +81,6 @@ def cut_off(results: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no plans": (lambda r: (r / "plans.json").unlink(), r"no plans\.json, expected nnU-Net's results"),
     "no dataset": (lambda r: (r / "dataset.json").unlink(), r"^error: dataset\.json: not found"),
-    "plans of another kind": (lambda r: (r / "plans.json").write_text("[]"), r"plans\.json: found a list"),
     "broken plans": (lambda r: (r / "plans.json").write_text("{"), r"plans\.json: not valid JSON"),
     "no folds": (lambda r: [shutil.rmtree(r / f"fold_{k}") for k in (0, 1)], "no fold_<number>"),
     "an unfinished fold": (
@@ -113,10 +112,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_dataset(channel_names={"0": "noNorm", "1": "PET"}),
         r"channels 0 'noNorm', 1 'PET', expected names among CT, PET, or --channels NAME=0,NAME=1 with",
     ),
-    "one name for both channels": (
-        edit_dataset(channel_names={"0": "PET", "1": "PET"}),
-        r"channels 0 'PET', 1 'PET', expected names among CT, PET, or --channels NAME=0,NAME=1 with",
-    ),
     "a label of another name": (
         edit_dataset(labels={"background": 0, "node": 1, "gtvp": 2, "ignore": 3}),
         r"labels 1 'node', 2 'gtvp', expected names among GTVp, GTVn, or --labels NAME=1,NAME=2 with",
@@ -124,14 +119,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "one label": (
         edit_dataset(labels={"background": 0, "GTVp": 1}),
         r"dataset\.json: labels \{'background': 0, 'GTVp': 1\}, expected \{'background': 0, 'GTVp': 1, 'GTVn': 2\}",
-    ),
-    "a background that is none": (
-        edit_dataset(labels={"air": 0, "GTVp": 1, "GTVn": 2}),
-        r"dataset\.json: labels \{'air",
-    ),
-    "an organ": (
-        edit_dataset(labels={"background": 0, "GTVp": 1, "GTVn": 2, "parotid": 3}),
-        r"dataset\.json: labels .*'parotid': 3\}, expected \{'background': 0, 'GTVp': 1, 'GTVn': 2\}$",
     ),
     "regions": (
         edit_dataset(labels={"background": 0, "GTVp": [1, 2], "GTVn": 2}),
@@ -190,10 +177,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_checkpoint(lambda c: c["network_weights"].popitem()),
         r"fold_0/checkpoint_final\.pth: decoder\..* is only in the network of plans\.json",
     ),
-    "a tensor too many": (
-        edit_checkpoint(lambda c: c["network_weights"].update(extra=torch.zeros(1))),
-        r"fold_0/checkpoint_final\.pth: extra is only in the weights",
-    ),
     "a tensor of another shape": (
         edit_checkpoint(lambda c: c["network_weights"].update({next(iter(c["network_weights"])): torch.zeros(7)})),
         r"fold_0/checkpoint_final\.pth: encoder\..* of shape \(7,\), expected",
@@ -210,15 +193,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         replace_member("data.pkl", pickle.dumps(_Hostile())),
         r"^error: fold_0/checkpoint_final\.pth: damaged \(Unsupported operand 149\), expected a checkpoint as nnU-Net wrote it",
     ),
-    "a pickle that is cut off": (
-        replace_member("data.pkl", b"\x80\x02}q"),
-        r"^error: fold_0/checkpoint_final\.pth: damaged \(",
-    ),
-    "text in place of a pickle": (
-        replace_member("data.pkl", b"\x80\x02X\x02\x00\x00\x00\xff\xff."),
-        r"^error: fold_0/checkpoint_final\.pth: damaged \('utf-8' codec can't decode",
-    ),
-    "another version": (replace_member("version", b"x"), r"^error: fold_0/checkpoint_final\.pth: damaged \("),
     "another byte order": (
         replace_member("byteorder", b"l"),
         r"^error: fold_0/checkpoint_final\.pth: damaged \(Unknown endianness type: l\)",

@@ -77,15 +77,6 @@ def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Direct
     assert [len(of_split) for of_split in record.cross_fitted.values()] == [4, 4]  # the score and three metrics
 
 
-def test_the_report_shows_rules_and_gains(filtered: tuple[Directory, dict[str, Features]]) -> None:
-    (_, work, _), _ = filtered
-    record = read_record(work.postprocessing_json)
-    html = format_postprocessing(record)
-    assert "Rules on 26-connected lesions" in html
-    for heading in ("Rules of the package", "Filtered"):
-        assert heading in html
-
-
 def test_the_step_is_skipped_when_nothing_changed(filtered: tuple[Directory, dict[str, Features]]) -> None:
     (_, work, measured), features = filtered
     stamp = work.postprocessing_json.stat().st_mtime_ns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -194,14 +193,3 @@ def test_the_rows_a_table_holds(tmp_path: Path) -> None:
     read = read_table(path, "t.csv", EDITION)
     assert read.rows == {"A-1": {"Age": "60.5", "Gender": "1"}, "B-2": {}}
     assert read.problems == []
-
-
-@pytest.mark.parametrize("content", [None, "folder", "task"])
-def test_no_release_at_all(tmp_path: Path, content: Any) -> None:
-    root = tmp_path / "nowhere"
-    if content:
-        (root / ("Task 1" if content == "task" else content)).mkdir(parents=True)
-    with pytest.raises(
-        InputError, match=r"^nowhere: (found (no such folder|folder), expected Task 1|no patient folder)"
-    ):
-        read_release(root, EDITION)

@@ -113,7 +113,6 @@ def test_without_a_common_cross_validation_automatic_masks_have_no_cost() -> Non
 
 
 NETWORKS = "the networks behind the masks may have seen other patients of the centre"
-ONE_CENTRE = {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}
 
 
 def estimated(*targets: tuple[Target, dict[str, Any]]) -> list[TargetEstimates]:
@@ -150,21 +149,6 @@ def test_new_centres_with_every_target() -> None:
     assert describe_targets_at_new_centres(everything) == text.format(
         "the number of new centres in the test set is unknown"
     )
-
-
-def test_new_centres_without_figures() -> None:
-    single = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": ONE_CENTRE}
-    why = "No estimate for recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
-    assert describe_targets_at_new_centres(estimated((RFS, single))) == why
-    both = describe_targets_at_new_centres(estimated((RFS, single), (HPV, hpv_record())))
-    assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
-    assert both.endswith(why)
-    undefined = rfs_record(PERFECT, PERFECT)
-    undefined["leave_one_centre_out"]["by_centre"] = {"A": None, "B": None}
-    assert describe_targets_at_new_centres(estimated((RFS, undefined))) == (
-        "No estimate for recurrence-free survival at new centres: the metric is undefined."
-    )
-    assert describe_targets_at_new_centres([]) == f"No estimate for new centres: {NETWORKS}."
 
 
 @pytest.mark.parametrize(
@@ -239,18 +223,3 @@ def test_images_against_both_comparators_and_undefined_differences() -> None:
         compared(clinical=Estimate(None, None, None))
     )
     assert describe_benefit_of_images(compared(suv_max=clinical)) == describe_benefit_of_images([]) == ""
-
-
-def test_images_by_the_records_of_a_cross_validation() -> None:
-    """The perfect risk has a C-index of 1 for every draw, a constant volume 0.5: no draw changes the difference."""
-    record = rfs_record(PERFECT, PERFECT)
-    found = describe_benefit_of_images(estimated((RFS, record), (HPV, hpv_record())))
-    assert found == (
-        "In nested cross-validation, heads that use images are not comparable with tumour volume alone "
-        "(too few patients differ) for recurrence-free survival."
-    )
-    without = {"why_not": "rfs: 1 training patients with a relapse, expected at least 3"}
-    assert describe_benefit_of_images(estimated((RFS, record | {"nested": without}))) == (
-        "In nested cross-validation, heads that use images are not compared for recurrence-free survival "
-        "(1 training patients with a relapse, expected at least 3)."
-    )

@@ -16,7 +16,6 @@ from baseline.report.masks import WorstCase
 from baseline.report.page import (
     analyse_losses,
     collect_facts,
-    describe_preset,
     format_segmentation,
     format_training,
     format_worst_cases,
@@ -143,9 +142,3 @@ def test_a_training_without_a_log_has_its_facts(work: WorkFolders) -> None:
         torch.save({"network_weights": {"a": torch.ones(2)}, "logging": {}}, work.final(fold))
     assert read_training_logs(work) == {}
     assert "Trained until" not in collect_facts(work, {})
-
-
-def test_the_closest_preset() -> None:
-    assert describe_preset(NetworkPlan()) == "preset short"
-    larger = NetworkPlan(**{**dict(NetworkPlan()), "backbones": ("unet", "swin")})
-    assert describe_preset(larger) == "preset short, changed: backbones"

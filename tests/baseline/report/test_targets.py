@@ -87,12 +87,6 @@ def test_the_section_of_a_class_with_four_values() -> None:
     assert "random answers reach 0.25." in content
 
 
-def test_a_kind_of_cross_validation_that_was_not_possible_is_named() -> None:
-    record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
-    content, _ = format_target(estimate_target(RFS, parsed(record), 10, 0), None, bootstraps=10, seed=0)
-    assert "No leave one centre out: rfs: 1 centre." in content
-
-
 def test_a_target_without_results_still_has_its_section() -> None:
     why = {"why_not": "rfs: 1 training patients with a relapse, expected at least 2"}
     record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
@@ -153,21 +147,3 @@ def test_confusion_of_many_classes() -> None:
     (analysis,) = analyse_answer(target.answer, outcomes, nested(**{"class": ["T1", "T1", "T1", "T3"]}))
     assert column(analysis.rows, "patients", actual="T1") == [3, 0, 1, 0]
     assert column(analysis.rows, "fraction", actual="T2") == [None] * 4
-
-
-def test_no_figure_speaks_of_teams() -> None:
-    """Every text of every figure of a risk, of two and of more classes."""
-    stage = make_targets(load_edition("hecktor2026"))[0].answer
-    two, four = (
-        Outcomes(np.repeat([0, 1], 2), classes=names) for names in (("False", "True"), ("T1", "T2", "T3", "T4"))
-    )
-    figures = [
-        *analyse_answer(RFS.answer, OUTCOMES, KINDS),
-        *analyse_answer(HPV.answer, two, nested(probability=[0.1, 0.2, 0.8, 0.9])),
-        *analyse_answer(stage, four, nested(**{"class": ["T1", "T1", "T2", "T3"]})),
-    ]
-    texts = [
-        text for one in figures for text in (one.title, one.caption, one.source, *one.notes, *one.columns.values())
-    ]
-    assert len(figures) == 4
-    assert not [text for text in texts if "team" in text.lower()]

@@ -11,7 +11,6 @@ from pydicom import Dataset, dcmread
 from pydicom.uid import generate_uid
 
 from contract.errors import InputError
-from contract.images.volumes import Volume
 from convert.cli import _format_structures
 from convert.dicom.structures import RoiNames
 from tests.convert.conftest import Convert, refuse
@@ -187,24 +186,6 @@ def test_two_structure_sets_of_the_ct(study: StudyFolder, convert: Convert) -> N
     refuse(convert, r"found 2 structure sets of the CT: .*IM0022.dcm \(old\), .* \(new\)")
 
 
-def test_mask_is_read_by_the_evaluation(study: StudyFolder, convert: Convert) -> None:
-    from evaluation.inputs.ground_truth import read_mask_folder
-
-    paths = study.ct_and_pet()
-    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
-    reference = read_mask_folder(convert().folder / "ground_truth")
-    assert list(reference.targets) == ["CHUM-001"]
-    assert isinstance(reference.targets["CHUM-001"], type(study.root))
-
-
-def test_volume_of_contours_equals_that_of_the_drawn_box(study: StudyFolder, convert: Convert) -> None:
-    """10 x 12 mm on two slices of 4 mm: 960 mm3."""
-    paths = study.ct_and_pet()
-    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), z) for z in (3, 4)]})
-    mask: Volume = convert().mask()
-    assert mask.array.sum() * mask.geometry.voxel_volume_mm3 == 960.0
-
-
 def edited(path: Path, edit: Callable[[Dataset], None]) -> None:
     dataset = dcmread(path)
     edit(dataset)
@@ -276,12 +257,6 @@ def test_an_empty_structure_gives_one_line(study: StudyFolder, convert: Convert)
     assert _format_structures(structures) == ["mask GTVp: GTVp, 40 voxels", "mask GTVn: GTVn without a closed contour"]
 
 
-def edit_set(path: Path, edit: Callable[[Dataset], None]) -> None:
-    dataset = dcmread(path)
-    edit(dataset)
-    dataset.save_as(path)
-
-
 def three_structures(study: StudyFolder) -> Path:
     """GTVp of 5 x 4, GTVn of 3 x 3 and a parotid of 2 x 2 voxels, on slice 3, with the numbers 1, 2 and 3."""
     contours = {"GTVp": [rectangle((4, 8), (5, 8), 3)], "GTVn": [rectangle((12, 14), (2, 4), 3)]}
@@ -317,7 +292,7 @@ def renumber(names: list[int | None], contours: list[int | None]) -> Callable[[D
 def test_a_tumour_without_its_own_number_is_refused(
     study: StudyFolder, convert: Convert, names: list[int | None], contours: list[int | None], message: str
 ) -> None:
-    edit_set(three_structures(study), renumber(names, contours))
+    edited(three_structures(study), renumber(names, contours))
     refuse(convert, message)
 
 
@@ -326,7 +301,7 @@ def test_numbers_of_other_structures_may_repeat(study: StudyFolder, convert: Con
     contours = {"GTVp": [rectangle((4, 8), (5, 8), 3)], "GTVn": [rectangle((12, 14), (2, 4), 3)]}
     others = {name: [rectangle((1, 2), (11, 12), 3)] for name in ("Parotid L", "Parotid R", "Eye")}
     path = study.structures(study.ct_and_pet(), contours | others)
-    edit_set(path, renumber([1, 2, 3, 3, 5], [1, 2, 3, 3, 9]))
+    edited(path, renumber([1, 2, 3, 3, 5], [1, 2, 3, 3, 9]))
     converted = convert()
     assert [(converted.mask().array == label).sum() for label in (1, 2)] == [20, 9]
     (finding,) = converted.case.findings
@@ -350,7 +325,7 @@ def move_to_frame(frame: str, *names: str, also_set: bool = False) -> Callable[[
 
 
 def test_a_structure_of_another_frame_of_reference_is_left_out(study: StudyFolder, convert: Convert) -> None:
-    edit_set(three_structures(study), move_to_frame(generate_uid(), "GTVn"))
+    edited(three_structures(study), move_to_frame(generate_uid(), "GTVn"))
     converted = convert()
     assert [(converted.mask().array == label).sum() for label in (1, 2)] == [20, 0]
     (finding,) = converted.case.findings
@@ -361,12 +336,12 @@ def test_a_structure_of_another_frame_of_reference_is_left_out(study: StudyFolde
 
 
 def test_structures_of_another_frame_alone_are_refused(study: StudyFolder, convert: Convert) -> None:
-    edit_set(three_structures(study), move_to_frame(generate_uid(), "GTVp", "GTVn"))
+    edited(three_structures(study), move_to_frame(generate_uid(), "GTVp", "GTVn"))
     refuse(convert, r"no voxel in GTVp, GTVn \(found ReferencedFrameOfReferenceUID")
 
 
 def test_a_set_that_gives_the_ct_another_frame_is_drawn_with_a_warning(study: StudyFolder, convert: Convert) -> None:
-    edit_set(three_structures(study), move_to_frame(generate_uid(), "GTVp", "GTVn", also_set=True))
+    edited(three_structures(study), move_to_frame(generate_uid(), "GTVp", "GTVn", also_set=True))
     converted = convert()
     assert [(converted.mask().array == label).sum() for label in (1, 2)] == [20, 9]
     assert [finding.action for finding in converted.case.findings] == ["taken as aligned"] * 2
@@ -377,7 +352,7 @@ def test_a_set_of_another_series_of_the_frame_is_said(study: StudyFolder, conver
         (frame,) = dataset.ReferencedFrameOfReferenceSequence
         frame.RTReferencedStudySequence[0].RTReferencedSeriesSequence[0].SeriesInstanceUID = generate_uid()
 
-    edit_set(three_structures(study), edit)
+    edited(three_structures(study), edit)
     converted = convert()
     assert (converted.mask().array == 1).sum() == 20
     (finding,) = converted.case.findings

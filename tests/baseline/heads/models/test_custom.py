@@ -14,7 +14,7 @@ from algorithm.heads.documents import NEVER, CustomHead, EnsembleHead, read_head
 from algorithm.heads.head_hook import bind_code, custom_heads, disable_user_code
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validate
-from baseline.heads.fitting import FittedHead, fit_target, fit_targets
+from baseline.heads.fitting import fit_target, fit_targets
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import with_families
 from baseline.heads.models.risk import fit_cox
@@ -224,15 +224,3 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
         score(disable_user_code(failing), {"x": 1.0})
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(failing, {"x": 1.0})
-
-
-def test_the_forest_of_the_examples(tmp_path: Path) -> None:
-    """It learns that large |x| relapse early, saved and loaded it predicts the same, and knows classes not at all."""
-    own, cohort = heads_in(FOREST), symmetric(40)
-    target = with_custom_heads(RFS_DAYS, own)
-    assert [family.name for family in target.families][-1] == "survival_forest:Head"
-    fitted = fit_target(with_families(RFS_DAYS, target.families[-1:]), cohort, np.random.default_rng(0))
-    assert isinstance(fitted, FittedHead)
-    assert fitted.out_of_fold > 0.8
-    head = own.save_heads(fitted.head, cohort, tmp_path)
-    assert bind_code(head, own.code, tmp_path).scores(cohort) == pytest.approx(fitted.head.scores(cohort))

@@ -137,13 +137,6 @@ def test_times_that_differ_by_rounding_are_one_time() -> None:
     assert survival.cumulative_hazard[1:] == pytest.approx([math.log(2), math.log(2)])
 
 
-def test_sixty_times_that_differ_by_rounding() -> None:
-    """Years from 1 to nearly 4 in pairs of equal distance to 4, of which rounding makes some unequal."""
-    years = 4 - np.abs(np.linspace(-3, 3, 60))
-    survival = estimate_baseline_survival(Outcomes(np.ones(60, dtype=np.int64), years), np.zeros(60))
-    assert survival.restricted_mean(0) == pytest.approx(years.mean(), abs=0.01)
-
-
 @pytest.mark.parametrize(("horizon", "first"), [(2000.0, 1.0), (9.0, 0.009)])
 def test_an_event_on_day_zero_counts_on_the_first_day(horizon: float, first: float) -> None:
     """Day 1, or a thousandth of a shorter follow-up."""
