@@ -56,10 +56,7 @@ def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> 
     np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, mask)
     assert make_report(work, 1).is_file()
     write_json(work.features_json, {"key": "of other masks", "result": rows})
-    with pytest.raises(
-        HecktorError,
-        match=r"^heads\.json: fitted by another version, or before masks.*",
-    ):
+    with pytest.raises(HecktorError, match=r"^heads\.json: fitted by another version, or before masks.*"):
         make_report(work, 1)
     with pytest.raises(HecktorError, match="plan"):
         main(["heads", "--work", str(work.root)])

@@ -128,16 +128,8 @@ def test_other_code_measures_again(prepared: tuple[WorkFolders, Path], code: Pat
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (
-            "return {",
-            "1 / 0\n        return {",
-            "patient {}, features my_code:Features: measure: ZeroDivisionError",
-        ),
-        (
-            "float(",
-            "float('nan') * float(",
-            "patient {}, features my_code:Features: density is nan, expected a finite",
-        ),
+        ("return {", "1 / 0\n        return {", "patient {}, features my_code:Features: measure: ZeroDivisionError"),
+        ("float(", "float('nan') * float(", "patient {}, features my_code:Features: density is nan, expected a finite"),
         ('return {"density"', 'return {"x"', "patient {}, features my_code:Features: measure returns \\['x'\\]"),
         (
             "float(",

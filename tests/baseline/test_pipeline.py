@@ -127,10 +127,7 @@ def test_missing_out_of_fold_files_are_made_again(
     assert measure_out_of_fold(work) == rows
     assert path.is_file()
     assert len(calls) == 2
-    assert (features.stat().st_mtime_ns, read_json(features)["result"]) == (
-        before,
-        rows,
-    )
+    assert (features.stat().st_mtime_ns, read_json(features)["result"]) == (before, rows)
     write_text(work.final(1), "another network")
     assert measure_out_of_fold(work) == rows
     assert len(calls) == 3

@@ -278,10 +278,7 @@ def test_the_script_saves(images: ContainerEngine, toy_image: str, tmp_path: Pat
     assert missing.stderr.strip().splitlines()[-1] == "error: no image hecktor-no-such:latest: run scripts/build"
     dist = tmp_path / "dist"
     saved = subprocess.run(
-        [ROOT / "scripts" / "save", toy_image, "--output", dist],
-        check=False,
-        capture_output=True,
-        text=True,
+        [ROOT / "scripts" / "save", toy_image, "--output", dist], check=False, capture_output=True, text=True
     )
     assert saved.returncode == 0, saved.stderr
     (archive,) = dist.iterdir()

@@ -256,10 +256,7 @@ def test_wheels_of_a_layer_are_warnings(engine, rehearse_image, base_image, tmp_
     warnings = rehearse_image(image, task="rfs").warnings
     assert [
         line.split(": ")[1].split(", ")[0] for line in warnings if "expected CUDA 12" in line or "nnU-Net" in line
-    ] == [
-        "PyTorch 2.9.1",
-        "CUDA cu130",
-    ]
+    ] == ["PyTorch 2.9.1", "CUDA cu130"]
 
 
 def test_a_missing_image_is_an_error(engine: ContainerEngine):

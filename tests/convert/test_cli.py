@@ -75,10 +75,7 @@ def test_options(study: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     ("modules", "found"),
-    [
-        ("pydicom,gdcm", "pydicom and python-gdcm are not installed"),
-        ("gdcm", "python-gdcm is not installed"),
-    ],
+    [("pydicom,gdcm", "pydicom and python-gdcm are not installed"), ("gdcm", "python-gdcm is not installed")],
 )
 def test_without_the_extra(modules: str, found: str) -> None:
     done = subprocess.run(

@@ -82,12 +82,7 @@ class Forks:
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
     # Two threads: libraries with threads of their own crash in Python's shutdown.
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "2",
-        "OMP_WAIT_POLICY": "passive",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(FORKS)]
     with subprocess.Popen(
         reset_signals(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -81,10 +81,7 @@ def test_the_seed_reproduces_a_training_with_workers(
 
 @pytest.mark.slow
 def test_a_network_is_compiled_only_if_asked(
-    card: FakeCard,
-    work: WorkFolders,
-    train: Callable[..., tuple[int, list[str]]],
-    monkeypatch: pytest.MonkeyPatch,
+    card: FakeCard, work: WorkFolders, train: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole training through `torch.compile`, whose graphs the CPU runs one operation at a time. Checkpoints hold
     the network's own names.
@@ -109,10 +106,7 @@ def test_a_network_is_compiled_only_if_asked(
 
 @pytest.mark.slow
 def test_a_full_card_ends_a_training_in_one_line(
-    card: FakeCard,
-    work: WorkFolders,
-    train: Callable[..., tuple[int, list[str]]],
-    monkeypatch: pytest.MonkeyPatch,
+    card: FakeCard, work: WorkFolders, train: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch brings one image for training and one for validation. The third does not
     fit, and the checkpoint of the first epoch stays; nor does that fit when the training resumes. With more room, on a

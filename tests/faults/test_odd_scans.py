@@ -76,19 +76,14 @@ EXPECTED: dict[str, Expected] = {
     "PET in kBq/ml": Expected(CASE, True, (f"{PET}: {IN_KBQ_PER_ML}",)),
     "PET in Bq/ml, 16 bits": Expected(CASE, True, (f"{PET}: highest value 32767, {SCALED.format(1)}",)),
     "PET zero": Expected(
-        CASE,
-        False,
-        (f"{PET}: all voxels are zero; going on with the CT alone; expect an empty mask",),
-        "empty",
+        CASE, False, (f"{PET}: all voxels are zero; going on with the CT alone; expect an empty mask",), "empty"
     ),
     "CT padded with -2000 HU": SURE,
     "CT padded with -3024 HU": SURE,
     "CT from -1000 to 1000 HU": SURE,
     "CT from -160 to 240 HU": SURE,
     "CT without intercept": Expected(
-        OUTLINE,
-        False,
-        (f"{CT}: air near 19 HU, soft tissue near 1070 HU, fat in 1.8% of the voxels, {NO_INTERCEPT}",),
+        OUTLINE, False, (f"{CT}: air near 19 HU, soft tissue near 1070 HU, fat in 1.8% of the voxels, {NO_INTERCEPT}",)
     ),
 }
 

@@ -93,9 +93,7 @@ def test_sigkill(run: Runs, task: Algorithm, stage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "stage"),
-    [(RFS, "measure"), (COMBINED, "restore")],
-    ids=lambda value: getattr(value, "name", value),
+    ("task", "stage"), [(RFS, "measure"), (COMBINED, "restore")], ids=lambda value: getattr(value, "name", value)
 )
 def test_sigterm_while_a_step_never_ends(run: Runs, task: Algorithm, stage: str) -> None:
     """The answers of the first pass stand."""

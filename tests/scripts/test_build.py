@@ -181,10 +181,7 @@ def test_save_finds_an_image_without_the_prefix(script: Script, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("broken", "error: hecktor-broken:latest: the engine cannot run it (status 125): no daemon\n"),
-        ("unlisted", ""),
-    ],
+    [("broken", "error: hecktor-broken:latest: the engine cannot run it (status 125): no daemon\n"), ("unlisted", "")],
 )
 def test_a_save_that_fails_leaves_nothing(script: Script, tmp_path: Path, name: str, message: str) -> None:
     done = script("save", name, "--output", "here")

@@ -16,13 +16,7 @@ from baseline.heads.cross_validation import cross_validate_targets
 from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family
-from baseline.heads.record import (
-    KINDS,
-    CrossValidation,
-    load_cross_validation,
-    read_cross_validation,
-    summarise_heads,
-)
+from baseline.heads.record import KINDS, CrossValidation, load_cross_validation, read_cross_validation, summarise_heads
 from baseline.work import WorkFolders
 from contract.documents import parse_document
 from contract.errors import HecktorError

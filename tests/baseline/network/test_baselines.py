@@ -95,8 +95,7 @@ def test_slices_are_tiles_once_each() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"channels": "PET"}, {"channels": "mean"}, {"dimensions": 2, "trainer": "nnUNetTrainerNoDA"}],
+    "changes", [{"channels": "PET"}, {"channels": "mean"}, {"dimensions": 2, "trainer": "nnUNetTrainerNoDA"}]
 )
 def test_baselines_are_trained(make_trainer: MakeTrainer, planned: WorkFolders, changes: dict[str, Any]) -> None:
     """One step of each; the checkpoint fits the network that inference builds."""

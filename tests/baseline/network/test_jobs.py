@@ -249,8 +249,7 @@ def test_the_first_failure_ends_the_wait(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("gpus", "unfinished_jobs", "expected"),
-    [(4, 4, [1, 1, 1, 1]), (2, 4, [1, 1, 1, 1]), (3, 2, [1, 2]), (4, 1, [2])],
+    ("gpus", "unfinished_jobs", "expected"), [(4, 4, [1, 1, 1, 1]), (2, 4, [1, 1, 1, 1]), (3, 2, [1, 2]), (4, 1, [2])]
 )
 def test_each_network_has_a_card_first_and_the_last_ones_share_those_that_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, unfinished_jobs: int, expected: list[int]

@@ -237,10 +237,7 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
         work.prepare_json, read_json(work.prepare_json) | {"options": {"release": "r", "edition": "hecktor2026"}}
     )
     text = model_card(work, DESCRIPTION)
-    for line in (
-        "For HECKTOR 2026.",
-        "| T Stage, balanced accuracy | 4 | 0.833 | - |",
-    ):
+    for line in ("For HECKTOR 2026.", "| T Stage, balanced accuracy | 4 | 0.833 | - |"):
         assert line in text.splitlines(), line
     assert "\nModel: model, 1 feature. The answer is one of T1, T2, T3, T4. Leave one centre out: not computed" in text
     assert (

@@ -65,10 +65,7 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
     with pytest.raises(HecktorError, match=r"^prepare\.json: not found in work"):
         use_networks(work, tiny_package)
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [9.0, 9.0, 3.0]}})
-    with pytest.raises(
-        HecktorError,
-        match=r"^tiny: found networks of 9 x 9 x 9 mm",
-    ):
+    with pytest.raises(HecktorError, match=r"^tiny: found networks of 9 x 9 x 9 mm"):
         use_networks(work, tiny_package)
     with pytest.raises(HecktorError, match=r"^--spacing-mm: found 9 9 3"):
         use_networks(work, tiny_package, (9.0, 9.0, 3.0))
@@ -80,10 +77,7 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
 
 def test_networks_of_its_own_stay(work: WorkFolders, tiny_package: Path) -> None:
     write_json(work.plan_json, {})
-    with pytest.raises(
-        HecktorError,
-        match=r"^--networks: networks planned or trained in work",
-    ):
+    with pytest.raises(HecktorError, match=r"^--networks: networks planned or trained in work"):
         use_networks(work, tiny_package, SPACING)
 
 

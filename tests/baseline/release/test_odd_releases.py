@@ -140,11 +140,7 @@ TABLE = "Task 3/HECKTOR_2025_Training_Task_3.csv"
         ),
         (
             lambda text: text.replace("\n", ",7\n").replace(",7", "", 1),
-            (
-                "error",
-                "csv-unreadable",
-                "not a readable table (row 2 has 11 cells, the header 10",
-            ),
+            ("error", "csv-unreadable", "not a readable table (row 2 has 11 cells, the header 10"),
         ),
         (lambda text: text.replace("\n", ",7\n").replace(",7", ",", 1), ("warning", "csv-column", "unknown columns")),
     ],

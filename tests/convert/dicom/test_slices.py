@@ -90,15 +90,9 @@ def test_slices_that_form_no_grid(
     [
         ({"PixelSpacing": ["3", "2.5"]}, r"found PixelSpacing \(0028,0030\) .* as in CT/IM0001.dcm of the same series"),
         ({"ImageOrientationPatient": ["0", "1", "0", "0", "0", "-1"]}, r"found ImageOrientationPatient \(0020,0037\)"),
-        (
-            {"ImagePositionPatient": None},
-            r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\)",
-        ),
+        ({"ImagePositionPatient": None}, r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\)"),
         ({"PixelSpacing": ["0", "2"]}, r"found PixelSpacing \(0028,0030\) 0, 2"),
-        (
-            {"FrameOfReferenceUID": "1.2"},
-            r"CT/IM0004.dcm: found FrameOfReferenceUID \(0020,0052\) 1.2",
-        ),
+        ({"FrameOfReferenceUID": "1.2"}, r"CT/IM0004.dcm: found FrameOfReferenceUID \(0020,0052\) 1.2"),
         ({"Rows": None}, r"found no Rows \(0028,0010\)"),
     ],
 )

@@ -136,10 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"RadiopharmaceuticalInformationSequence": None},
         r"found no RadiopharmaceuticalInformationSequence \(0054,0016\)",
     ),
-    (
-        {"tracer": {**OTHER_TRACER, "RadionuclideHalfLife": None}},
-        rf"found no {HALF_LIFE}, expected the half-life",
-    ),
+    ({"tracer": {**OTHER_TRACER, "RadionuclideHalfLife": None}}, rf"found no {HALF_LIFE}, expected the half-life"),
     ({"tracer": {"RadionuclideHalfLife": "109.77"}}, rf"found {HALF_LIFE} 109.77, expected 6586.2 s"),  # minutes
     ({"CorrectedImage": ["DECY", "SCAT"]}, rf"{CORRECTED} DECY, SCAT, expected ATTN and DECY"),
     ({"CorrectedImage": ["ATTN", "SCAT"]}, rf"{CORRECTED} ATTN, SCAT, expected ATTN and DECY"),

@@ -293,10 +293,7 @@ def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inferenc
     """
     content = read_json(Path(FOUR_ANSWERS))
     weight = {"name": "weight_kg", "key": "Body weight", "type": "number", "unit": "kg", "range": [20, 300]}
-    write_json(
-        tmp_path / "edition.json",
-        {**content, "clinical": [weight, *content["clinical"]]},
-    )
+    write_json(tmp_path / "edition.json", {**content, "clinical": [weight, *content["clinical"]]})
     edition = load_edition(str(tmp_path / "edition.json"))
     (algorithm,) = edition.algorithms
     weights = []

@@ -27,8 +27,7 @@ elif sys.argv[1] == "run" and "--init" in sys.argv:
 
 
 @pytest.mark.parametrize(
-    ("api_method", "after_the_image"),
-    [("exec", ["--passes", "1"]), ("invoke", ["--passes", "1", "--no-serve"])],
+    ("api_method", "after_the_image"), [("exec", ["--passes", "1"]), ("invoke", ["--passes", "1", "--no-serve"])]
 )
 def test_mounts_and_arguments(tmp_path: Path, api_method: str, after_the_image: list[str]) -> None:
     """The run record goes to the container's /tmp, which is the call's folder."""

@@ -25,10 +25,7 @@ def served(process: subprocess.Popen[bytes], python: tuple[str, ...], folder: Pa
     return RunningServer(process, logs, python, 1, make_group_stopper(process.pid), lambda: None)
 
 
-@pytest.mark.parametrize(
-    "printed",
-    ["garbage", "[1]", '{"status": 201}', "[" * 100_000],
-)
+@pytest.mark.parametrize("printed", ["garbage", "[1]", '{"status": 201}', "[" * 100_000])
 def test_nonsense_is_no_answer(tmp_path: Path, process: subprocess.Popen[bytes], printed: str) -> None:
     python = (sys.executable, "-c", f"print({printed!r})")
     server = served(process, python, tmp_path)

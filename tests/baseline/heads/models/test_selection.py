@@ -14,12 +14,7 @@ from algorithm.heads.documents import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes, c_index
 from baseline.heads.models.classes import find_balanced_point, find_operating_point, find_stable_threshold, fit_platt
 from baseline.heads.models.risk import compute_bag_weights, fit_signs, univariate_concordance
-from baseline.heads.models.selection import (
-    Family,
-    make_centre_folds,
-    make_stratified_folds,
-    select_candidates,
-)
+from baseline.heads.models.selection import Family, make_centre_folds, make_stratified_folds, select_candidates
 from baseline.heads.models.terms import (
     choose_transforms,
     compute_spread,
