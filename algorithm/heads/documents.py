@@ -23,8 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from algorithm.heads.parts import Calibration, Number, PositiveNumber, Survival
-from algorithm.heads.trees import MAX_TREES, Forest, Tree
+from algorithm.heads.parts import MAX_TREES, Calibration, Forest, Number, PositiveNumber, Survival, Tree
 from contract.documents import Document, Text, check_texts, parse_document
 from contract.errors import ModelPackageError
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import ForestHead, LinearHead, ScaledFeature, Term
-from algorithm.heads.trees import LEAF, Tree
+from algorithm.heads.parts import LEAF, Tree
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
 from baseline.heads.models.terms import make_linear_head, make_matrix
 

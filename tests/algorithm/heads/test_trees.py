@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.documents import EnsembleHead, Expert, ForestHead, ScaledFeature, read_head
-from algorithm.heads.trees import Forest, Tree
+from algorithm.heads.parts import Forest, Tree
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import linear, score, term
 

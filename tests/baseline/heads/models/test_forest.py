@@ -10,7 +10,7 @@ from lifelines import NelsonAalenFitter
 from sklearn.ensemble import RandomForestRegressor
 
 from algorithm.heads.documents import ForestHead, read_head
-from algorithm.heads.trees import Forest
+from algorithm.heads.parts import Forest
 from baseline.heads.cohort import HeadCohort, Outcomes, area_under_curve, c_index
 from baseline.heads.models.forest import compute_martingale_residuals, convert_tree, fit_class_forest, fit_risk_forest
 from baseline.heads.models.selection import FOREST
