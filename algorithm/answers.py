@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import Case
-from algorithm.heads.cube import absent_cube
 from algorithm.heads.documents import Faults, Features, Head, SinglePatient
-from algorithm.heads.feature_hook import FeatureHook, FeatureImages
-from algorithm.heads.features.structure import components
+from algorithm.heads.feature_hook import FeatureHook, FeatureImages, absent_cube
 from algorithm.heads.head_hook import disable_user_code
 from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.structure import components
 from algorithm.heads.values import derive_stage, find_possible_classes, head_answer
 from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, MaskSource, Segmentation
 from algorithm.output import RunContext

@@ -13,7 +13,7 @@ from typing import Any, Final
 from scipy import ndimage
 
 from algorithm.destination import PROBABILITY_FILES
-from algorithm.heads.features.structure import components
+from algorithm.heads.structure import components
 from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc, write_probabilities
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord

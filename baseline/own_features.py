@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from algorithm.heads.cube import CHANNELS
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.feature_hook import FOLDER, FeatureHook, find_hooks, folds_in
+from algorithm.heads.feature_hook import CUBE_CHANNELS, FOLDER, FeatureHook, find_hooks, folds_in
 from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import Sources, compute_key, compute_keys, load_cached, map_items, store_cached
 from baseline.heads.cubes import PatientCubes, cut_cubes, read_feature_images
@@ -120,7 +119,7 @@ def _fit_fold(
     features = {}
     for number, case in enumerate(cases):
         if case.patient_id in held_out:
-            cube = cubes[number, :CHANNELS, inner, inner, inner].astype(np.float32)
+            cube = cubes[number, :CUBE_CHANNELS, inner, inner, inner].astype(np.float32)
             measure = partial(hook.measure_cube, model, cube, rows[number], device)
             features[case.patient_id] = _call_hook(hook, "measure", measure)
     return features

@@ -1,6 +1,6 @@
 """Named features with units from a mask, CT and PET on one grid, and from the clinical variables.
 
-docs/heads.md lists them; the definitions are in `algorithm.heads.features`.
+docs/heads.md lists them; `structure` and `location` define them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.documents import Features
-from algorithm.heads.features.intensity import (
+from algorithm.heads.location import distances, neighbours, nodal, spread_mm
+from algorithm.heads.structure import (
     THRESHOLD_NAMES,
+    Structure,
+    components,
     density,
     dose_on,
     dose_volume,
     glycolysis,
     measure_thresholds,
+    remove_specks,
+    shape,
     statistics,
+    structure_of,
 )
-from algorithm.heads.features.location import distances, neighbours, nodal, spread_mm
-from algorithm.heads.features.structure import Structure, components, remove_specks, shape, structure_of
 from algorithm.heads.values import stage_features
 from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.cube import CHANNELS as CUBE_CHANNELS
-from algorithm.heads.feature_hook import FeatureImages
+from algorithm.heads.feature_hook import CUBE_CHANNELS, FeatureImages
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
 from baseline.cache import map_items

@@ -101,8 +101,8 @@ def make_cohort(
 
     `rows` are image features by patient ID. Clinical variables are added.
     """
-    from algorithm.heads.features.intensity import DOSE  # loads SimpleITK, which a table does not need
     from algorithm.heads.measure import clinical_features
+    from algorithm.heads.structure import DOSE  # loads SimpleITK, which a table does not need
 
     dose_features = tuple(f"_{name}" for name in DOSE)
 

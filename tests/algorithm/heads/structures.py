@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.heads.features.structure import Structure, structure_of
+from algorithm.heads.structure import Structure, structure_of
 from contract.images.geometry import Geometry
 
 Array = np.ndarray[Any, np.dtype[Any]]

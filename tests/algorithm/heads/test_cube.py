@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.heads.cube import tumour_cube
+from algorithm.heads.feature_hook import tumour_cube
 from contract.images.geometry import Geometry
 
 GRID = Geometry((20, 20, 20), (2.0, 2.0, 2.0), (-100.0, 50.0, 0.0))

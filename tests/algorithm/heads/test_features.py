@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.features.intensity import dose_on, dose_volume, intensity_peak, measure_thresholds
-from algorithm.heads.features.location import neighbours
-from algorithm.heads.features.structure import components, shape, structure_of
+from algorithm.heads.location import neighbours
 from algorithm.heads.measure import image_features
+from algorithm.heads.structure import (
+    components,
+    dose_on,
+    dose_volume,
+    intensity_peak,
+    measure_thresholds,
+    shape,
+    structure_of,
+)
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.algorithm.heads.structures import WIDE, Array, ball, found, grid_of

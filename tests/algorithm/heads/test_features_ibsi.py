@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from algorithm.heads.features.structure import Structure, axis_lengths_mm, mesh, mesh_volume_mm3, structure_of
 from algorithm.heads.measure import image_features
+from algorithm.heads.structure import Structure, axis_lengths_mm, mesh, mesh_volume_mm3, structure_of
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 from tests.shared_data import shared

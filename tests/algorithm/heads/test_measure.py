@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.features.intensity import THRESHOLD_NAMES
 from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.structure import THRESHOLD_NAMES
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.patient import Patient, parse_ehr

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
-from algorithm.heads.features.structure import remove_specks
+from algorithm.heads.structure import remove_specks
 from algorithm.masks.postprocessing import apply_postprocessing, apply_rules, measure_lesions, pet_in_suv
 from algorithm.masks.segmentation import REMOVED, Postprocessed, Segmentation, argmax
 from contract.documents import parse_document

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import BODY_HU
-from algorithm.heads.features.structure import Feature, Structure, diameter_mm, mesh, shape
+from algorithm.heads.structure import Feature, Structure, diameter_mm, mesh, shape
 from contract.images.geometry import Geometry, is_below, is_within
 
 # Smaller parts of a mask may be noise; nodes of 10 mm can be predicted with 6 mm.

@@ -1,1 +1,0 @@
-"""Features of lesions: shape, uptake, density, location and dose."""
