@@ -2,10 +2,10 @@
 
 `Predictor` is the Python interface (docs/research.md). Importing this package does not import torch.
 
-The modules in the order of a case: `cli` and `arguments` read the options; `command` answers one case or serves,
-`batch` answers many cases, `predictor` answers in Python. `pipeline` runs the attempts, `segmenter` makes the mask of
-each attempt, `answers` its risks and classes, `output` and `destination` its files. `deadline` and `watchdog` keep the
-time, `conclude` writes log and record, and `prediction` holds the types that they share.
+The modules in the order of a case: `cli` and `arguments` read the options, `request` holds what is asked for.
+`command` answers one case or serves, `batch` answers many cases, `predictor` answers in Python. `pipeline` runs the
+attempts and watches the `deadline`. `segmenter` makes the mask of each attempt, `answers` its risks and classes,
+`output` its files. `prediction` writes log and record.
 """
 
 from __future__ import annotations

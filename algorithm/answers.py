@@ -20,8 +20,7 @@ from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.structure import components
 from algorithm.heads.values import derive_stage, find_possible_classes, head_answer
 from algorithm.masks.segmentation import FALLBACK_MASKS, CaseSegmentation, MaskSource, Segmentation
-from algorithm.output import RunContext
-from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
+from algorithm.output import CaseAnswers, Fallback, FallbackSource, HeadValue, RunContext
 from contract import labels
 from contract.documents import is_member, is_number
 from contract.editions import AnswerSpec

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from algorithm.case.inputs import LISTING, BatchCase, CaseFiles, find_cases, find_pet, make_case_files
-from algorithm.destination import (
-    PROBABILITY_FILES,
-    answer_paths,
-    check_outside,
-    is_mask_file,
-    remove_answers,
-    remove_earlier,
-)
+from algorithm.request import PROBABILITY_FILES, answer_paths, remove_answers, remove_earlier
 from contract import platform
 from contract.editions import Algorithm, Edition, list_editions, load_edition
 from contract.errors import HecktorError, InputError, OutputError
+from contract.images.volumes import find_image_suffix
 from contract.options import require_files, require_folders, require_paths, select_algorithm
 from contract.packages import chosen_edition, make_edition_hint
+from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 _IMAGES: Final = "images"
+_MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ def check_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespa
         arguments.output = _default_output(parser)
     if arguments.record is None and (path := os.environ.get(platform.RUN_RECORD_VARIABLE)):
         arguments.record = Path(path)
-    mask_path = arguments.output if is_mask_file(arguments.output) else None
+    mask_path = arguments.output if _is_mask_file(arguments.output) else None
     output_dir = arguments.output if mask_path is None else None
     _check_outputs(arguments, mask_path)
     edition = _find_edition(arguments)
@@ -68,14 +64,32 @@ def _default_output(parser: argparse.ArgumentParser) -> Path:
     return platform.OUTPUT_DIR
 
 
+def _is_mask_file(output: Path) -> bool:
+    """Return whether the output is an image, so that only the mask is written. Raises `OutputError`."""
+    suffix = None if output.is_dir() else find_image_suffix(output, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
+    if suffix is not None and suffix not in _MASK_SUFFIXES:
+        raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
+    return suffix is not None
+
+
 def _check_outputs(arguments: argparse.Namespace, mask_path: Path | None) -> None:
     """Refuse outputs that are inputs, and extra files that lie among the answers."""
     inputs = [*_list_inputs(arguments)]
     if mask_path is not None:
-        check_outside("--output", mask_path, inputs)
+        _check_outside("--output", mask_path, inputs)
     roots = (arguments.output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR)
     for option, path in _list_extra_files(arguments):
-        check_outside(option, path, roots)
+        _check_outside(option, path, roots)
+
+
+def _check_outside(option: str, path: Path, roots: Iterable[Path]) -> None:
+    """Raise `OutputError` if a path is one of the files, or lies in one of the folders, of the case."""
+    for root in roots:
+        if root.is_file() and path.resolve() == root.resolve():
+            raise OutputError(option, f"{path} is a file of the case", "another file")
+        if path.resolve().is_relative_to(root.resolve()):
+            fault = f"{path} lies within {root}, which may hold the platform's sockets only"
+            raise OutputError(option, fault, "a path outside")
 
 
 def _list_extra_files(arguments: argparse.Namespace) -> Iterator[tuple[str, Path]]:
@@ -108,7 +122,7 @@ def _remove_earlier(arguments: argparse.Namespace, edition: Edition | None) -> N
     """Remove the files that an earlier run of the task wrote; if the edition is unknown, the files of every edition."""
     for option, path in _list_extra_files(arguments):
         remove_earlier(option, path)
-    if is_mask_file(arguments.output):
+    if _is_mask_file(arguments.output):
         remove_answers([arguments.output])
         return
     paths: list[Path] = []
@@ -198,7 +212,7 @@ def _check_options_of_many(arguments: argparse.Namespace) -> None:
         raise HecktorError("--method", f"found {arguments.method!r} with many cases in --ct", "'baseline'")
     if arguments.output is None:
         raise OutputError("--output", "not given", "a folder for masks, records and the table of answers")
-    if arguments.output.is_file() or is_mask_file(arguments.output):
+    if arguments.output.is_file() or _is_mask_file(arguments.output):
         raise OutputError("--output", f"the file {arguments.output.name}", "a folder, since --ct has many cases")
     for option in ("ct", "pet", "ehr"):
         path = getattr(arguments, option)

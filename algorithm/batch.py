@@ -16,8 +16,8 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from algorithm.case.inputs import TABLE_COLUMNS, BatchCase
-from algorithm.destination import PROBABILITY_FILES
 from algorithm.predictor import Predictor
+from algorithm.request import PROBABILITY_FILES
 from contract import labels
 from contract.editions import Algorithm
 from contract.entry import log_to_stderr

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithm.deadline import process_age_s
-from algorithm.heads.methods import METHODS
+from algorithm.request import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.entry import read_image_arguments

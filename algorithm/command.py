@@ -15,12 +15,9 @@ from pathlib import Path
 from algorithm.arguments import PredictArguments
 from algorithm.case.inputs import CaseFiles
 from algorithm.deadline import Termination
-from algorithm.destination import remove_earlier
-from algorithm.heads.methods import method_for
 from algorithm.network.loaded_package import LoadedPackage, find_shipped_package, find_uploaded_package
-from algorithm.output import remove_earlier_answers
 from algorithm.pipeline import predict
-from algorithm.prediction import PredictRequest
+from algorithm.request import PredictRequest, method_for, remove_earlier, remove_earlier_answers
 from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.entry import log_to_stderr

@@ -27,7 +27,7 @@ class Termination:
 
 
 class StoppedError(Exception):
-    """The watchdog stopped the computation."""
+    """The thread that watches the time stopped the computation."""
 
 
 class NoPassFitsError(Exception):

@@ -1,29 +1,96 @@
-"""The state of one case, and its answers on disk, which are valid at every moment."""
+"""The state of one case, its answers, and their files, which are valid at every moment."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from algorithm.case.inputs import Notices
 from algorithm.deadline import Deadline, StoppedError
-from algorithm.destination import answer_paths, remove_answers
 from algorithm.heads.documents import Head
 from algorithm.heads.head_hook import custom_heads
 from algorithm.heads.values import check_head
+from algorithm.masks.segmentation import CaseSegmentation, MaskSource
 from algorithm.network.loaded_package import LoadedPackage
-from algorithm.prediction import CaseAnswers, PredictRequest, Stages
+from algorithm.request import PredictRequest, answer_paths, remove_earlier_answers
 from contract import platform
 from contract.editions import AnswerSpec
+from contract.editions.answers import ClassValue
 from contract.errors import ModelPackageError, OutputError
+from contract.images.geometry import Geometry
 from contract.images.metaimage import unpack_mask
 from contract.images.volumes import encode_mask, write_mask
 from contract.io.files import format_json, write_files
 from contract.packages import DEFAULT_MIN_LESION_SIZES, MinLesionSizes
 
 LOGGER = logging.getLogger("hecktor")
+HeadValue = float | ClassValue
+# Of a risk or class: from the mask by a rule, the training's value in the manifest, or the edition's declaration.
+FallbackSource = MaskSource | Literal["rule", "training", "declaration"]
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """The source of what replaced an answer, and the reason."""
+
+    by: FallbackSource
+    why: str
+
+
+@dataclass(frozen=True)
+class CaseAnswers:
+    """The answers of a case.
+
+    Attributes:
+        segmented: the case with the segmentation behind the answers, and what it comes from.
+        mask: labels on the CT's grid, None for an algorithm without a mask.
+        values: risks and classes by name.
+        fallbacks: the fallbacks by the name of the answer.
+        notes: lines for the log, such as features that are missing.
+        probabilities: of the second of two classes, by name, from a head with calibration.
+        are_declared: whether no feature was measured, so that the values come from the training or the declaration.
+    """
+
+    segmented: CaseSegmentation
+    mask: npt.NDArray[np.uint8] | None
+    values: Mapping[str, HeadValue]
+    fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    are_declared: bool = False
+
+    @property
+    def geometry(self) -> Geometry:
+        """Return the CT's grid."""
+        return self.segmented.case.scan.geometry
+
+
+class Stages:
+    """Seconds by stage, ordered by the end of the stages; a stage does not count the stages inside it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inner_s = 0.0
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the block as stage `name`."""
+        begun_s, outer_s = time.monotonic(), self._inner_s
+        self._inner_s = 0.0
+        try:
+            yield
+        finally:
+            spent_s = time.monotonic() - begun_s
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent_s - self._inner_s
+            self._inner_s = outer_s + spent_s
 
 
 class RunContext:
@@ -138,11 +205,3 @@ class AnswerFiles:
         # The platform expects nothing but the answers in their folders, so partial files are written elsewhere.
         write_files(contents, partials=request.output_dir)
         return packed
-
-
-def remove_earlier_answers(request: PredictRequest) -> None:
-    """Remove the files that the task of the request writes. Raises `OutputError`."""
-    paths = [] if request.mask_path is None else [request.mask_path]
-    if request.output_dir is not None:
-        paths += answer_paths(request.algorithm, request.output_dir).values()
-    remove_answers(paths, request.output_dir)

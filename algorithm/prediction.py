@@ -1,131 +1,34 @@
-"""The request for one case, its answers, and the record of the run that made them."""
+"""The end of a case: its prediction, the record of the run, and their lines in the log."""
 
 from __future__ import annotations
 
-import time
+import logging
+import resource
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
 
-from algorithm.case.read import CaseSource
-from algorithm.heads.methods import BASELINE, Method
-from algorithm.masks.segmentation import CaseSegmentation, MaskSource
-from contract.editions import Algorithm, Edition
+from algorithm.heads.structure import components
+from algorithm.masks.segmentation import FALLBACK_MASKS, MaskSource, Segmentation, expected_dsc, write_probabilities
+from algorithm.output import CaseAnswers, HeadValue, RunContext
+from algorithm.request import BASELINE, PROBABILITY_FILES
+from contract import labels
 from contract.editions.answers import ClassValue
-from contract.errors import Finding
+from contract.errors import Finding, OutputError
 from contract.images.geometry import Geometry
+from contract.io.files import write_json
 from contract.packages import PackageIdentity
 
+LOGGER = logging.getLogger("hecktor")
 RECORD_VERSION: Final = 3
-HeadValue = float | ClassValue
-# Of a risk or class: from the mask by a rule, the training's value in the manifest, or the edition's declaration.
-FallbackSource = MaskSource | Literal["rule", "training", "declaration"]
-
-
-@dataclass(frozen=True)
-class PredictRequest:
-    """One case to answer.
-
-    Attributes:
-        edition: gives the inputs and the clinical variables.
-        algorithm: gives the answers.
-        method: the baseline or a comparator.
-        source: the platform's `/input` folder, plain files, or scans in memory.
-        output_dir: the platform's `/output` folder; None writes no files there.
-        device: "auto", "cpu" or "cuda".
-        time_limit_s: seconds for the case, `spent_s` included; None sets no limit.
-        max_passes: limit on the passes of the network; None makes all that fit the time.
-        probabilities_dir: folder for the probabilities (`algorithm.masks.segmentation`); None writes none.
-        record_path: JSON file for the run record; None writes none.
-        mask_path: image file for the mask, for an algorithm that answers only a mask, without an `output_dir`.
-        is_shipped: no model package was given, so the shipped one answers.
-        code: folders of user code; the code of the image is used if there are no folders.
-        limits_card: take no more of a card than the platform's has, as the edition's limit demands.
-        contours_path: mask of the lesions in place of those that the network would find; None without one.
-    """
-
-    edition: Edition
-    algorithm: Algorithm
-    method: Method
-    source: CaseSource
-    output_dir: Path | None
-    device: str
-    time_limit_s: float | None
-    spent_s: float = 0.0
-    max_passes: int | None = None
-    probabilities_dir: Path | None = None
-    record_path: Path | None = None
-    mask_path: Path | None = None
-    is_shipped: bool = False
-    code: tuple[Path, ...] = ()
-    contours_path: Path | None = None
-    limits_card: bool = False
-
-    @property
-    def uses_package(self) -> bool:
-        """Return whether the method needs a model package for this algorithm."""
-        return self.method.segmenter == "network" or bool(self.algorithm.head_specs)
-
-
-@dataclass(frozen=True)
-class Fallback:
-    """The source of what replaced an answer, and the reason."""
-
-    by: FallbackSource
-    why: str
-
-
-@dataclass(frozen=True)
-class CaseAnswers:
-    """The answers of a case.
-
-    Attributes:
-        segmented: the case with the segmentation behind the answers, and what it comes from.
-        mask: labels on the CT's grid, None for an algorithm without a mask.
-        values: risks and classes by name.
-        fallbacks: the fallbacks by the name of the answer.
-        notes: lines for the log, such as features that are missing.
-        probabilities: of the second of two classes, by name, from a head with calibration.
-        are_declared: whether no feature was measured, so that the values come from the training or the declaration.
-    """
-
-    segmented: CaseSegmentation
-    mask: npt.NDArray[np.uint8] | None
-    values: Mapping[str, HeadValue]
-    fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    are_declared: bool = False
-
-    @property
-    def geometry(self) -> Geometry:
-        """Return the CT's grid."""
-        return self.segmented.case.scan.geometry
-
-
-class Stages:
-    """Seconds by stage, ordered by the end of the stages; a stage does not count the stages inside it."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._inner_s = 0.0
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Time the block as stage `name`."""
-        begun_s, outer_s = time.monotonic(), self._inner_s
-        self._inner_s = 0.0
-        try:
-            yield
-        finally:
-            spent_s = time.monotonic() - begun_s
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent_s - self._inner_s
-            self._inner_s = outer_s + spent_s
+_WITHOUT_MASK: Final = (MaskSource.HEADER, MaskSource.NOTHING)
 
 
 @dataclass(frozen=True)
@@ -133,15 +36,14 @@ class RunRecord:
     """The record of a case: its answers, what they come from, and what they took.
 
     `answers` holds risks and classes by answer, None for a mask; `probabilities` the probability of the second of two
-    classes;
-    `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and number of
-    lesions of each label in the written mask, or else in the segmentation; `expected_dsc` the DSC of
-    each label by the networks' probabilities, empty without them and after an early end. `fallbacks` names the
-    answers given by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule",
-    "training", "declaration"), and `fallback_why` the reason. `region` describes the region that was searched
-    (`Region.as_json`), None for a method without images. `device` describes what made the passes and is None without
-    passes. `package` is the model package, None for a method without one; a notice says if it is the shipped one.
-    `seconds` has the finished stages. `time_limit_s` and `left_s` are None without a time limit.
+    classes; `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and
+    number of lesions of each label in the written mask, or else in the segmentation; `expected_dsc` the DSC of each
+    label by the networks' probabilities, empty without them and after an early end. `fallbacks` names the answers given
+    by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule", "training",
+    "declaration"), and `fallback_why` the reason. `region` describes the region that was searched (`Region.as_json`),
+    None for a method without images. `device` describes what made the passes and is None without passes. `package` is
+    the model package, None for a method without one; a notice says if it is the shipped one. `seconds` has the finished
+    stages. `time_limit_s` and `left_s` are None without a time limit.
     """
 
     edition: str
@@ -214,7 +116,7 @@ class Prediction:
     mask: npt.NDArray[np.uint8] | None
     geometry: Geometry
     risks: Mapping[str, float]
-    classes: Mapping[str, HeadValue]
+    classes: Mapping[str, float | ClassValue]
     record: RunRecord
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,3 +127,191 @@ class Prediction:
             "classes": dict(self.classes),
             "record": self.record.as_json(),
         }
+
+
+def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> None:
+    """Say in the log which answers are final after an early end; declared values give a notice, too."""
+    segmented, segmentation = answers.segmented, answers.segmented.segmentation
+    if answers.are_declared:
+        what = "an empty mask and fallbacks" if segmented.by is MaskSource.HEADER else "fallbacks"
+        run.notices.note(Finding("answers", reason, action=f"{what} are written"))
+    elif run.awaits_user_code:
+        run.notices.note(Finding("user code", reason, action="the answers without it are kept"))
+    elif segmented.by in FALLBACK_MASKS:
+        LOGGER.warning("*** FALLBACK *** %s: no pass has been made yet, the %s answers", reason, segmented.by)
+    elif segmentation is None or segmented.by is MaskSource.NOTHING:
+        LOGGER.warning("*** EARLY END *** %s", reason)
+    elif segmentation.passes_done < segmentation.passes_planned:
+        LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
+
+
+def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
+    """Return the prediction with its run record, which is written if requested; a failure to write it is logged."""
+    lesions = _count_lesions(answers)
+    record = _make_record(run, answers, lesions)
+    segmentation = answers.segmented.segmentation
+    if segmentation is not None and segmentation.postprocessed is not None:
+        LOGGER.info("postprocessing: %s", segmentation.postprocessed.summary())
+    for line in answers.notes:
+        LOGGER.info("%s", line)
+    for line in _list_fallback_lines(run, answers):
+        LOGGER.warning("*** FALLBACK *** %s", line)
+    _log_answers(run, record)
+    _write_extra_files(run, answers, record)
+    kinds = {declared.name: declared.kind for declared in run.request.algorithm.head_specs}
+    return Prediction(
+        answers.mask,
+        answers.segmented.case.scan.geometry,
+        {name: float(value) for name, value in answers.values.items() if kinds[name] == "risk"},
+        {name: value for name, value in answers.values.items() if kinds[name] == "class"},
+        record,
+    )
+
+
+def _write_extra_files(run: RunContext, answers: CaseAnswers, record: RunRecord) -> None:
+    """Write the probabilities and the record if requested; a failure is only logged, since the answers are valid."""
+    request, segmented = run.request, answers.segmented
+    try:
+        if request.record_path is not None:
+            write_json(request.record_path, record.as_json())
+        if request.probabilities_dir is not None and segmented.segmentation is not None:
+            if segmented.by is not MaskSource.NETWORK:
+                LOGGER.warning("no probabilities are written: no pass of the network was made")
+            elif not run.deadline.is_stopped():
+                paths = [request.probabilities_dir / name for name in PROBABILITY_FILES]
+                write_probabilities(paths, segmented.segmentation, answers.geometry)
+    except OutputError as problem:
+        LOGGER.warning("not written next to the answers: %s", problem)
+
+
+def _list_fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
+    mask = run.request.algorithm.mask_spec
+    for name, fallback in answers.fallbacks.items():
+        if mask is None or name != mask.name:
+            what = f"{answers.values[name]!r} is written, by the {fallback.by}"
+        elif fallback.by is MaskSource.EMPTY_MASK and answers.segmented.segmentation is not None:
+            what = "an empty mask is written"
+        else:
+            continue
+        yield f"{name}: {what} ({fallback.why})"
+
+
+def _log_answers(run: RunContext, record: RunRecord) -> None:
+    """Log the lesions, each risk with its direction, and each class."""
+    if record.lesions:
+        LOGGER.info(
+            "lesions: %s", ", ".join(f"{name} {_describe_lesions(lesions)}" for name, lesions in record.lesions.items())
+        )
+    for declared in run.request.algorithm.head_specs:
+        value = record.answers[declared.name]
+        if declared.kind == "risk" and value is not None:
+            is_time = declared.direction == "time"
+            shown, when = (f"{value:z.0f} days", "later") if is_time else (f"{value:z.3g}", "earlier")
+            LOGGER.info("%s: %s, higher means %s recurrence", declared.name, shown, when)
+        elif value is not None:
+            probability = record.probabilities.get(declared.name)
+            of_second = (
+                "" if probability is None else f", calibrated probability of {declared.classes[1]} {probability:.2f}"
+            )
+            LOGGER.info("%s: %s%s", declared.name, value, of_second)
+
+
+def _describe_grid(grid: Geometry) -> dict[str, Any]:
+    return {"size": list(grid.size), "spacing_mm": list(grid.spacing_mm)}
+
+
+def _describe_lesions(lesions: Mapping[str, float]) -> str:
+    count = lesions["count"]
+    return f"{lesions['volume_ml']:.1f} ml in {count} lesion{'' if count == 1 else 's'}" if count else "none"
+
+
+def _count_lesions(answers: CaseAnswers) -> dict[str, Any]:
+    """Count the lesions of each label and measure their volume in the written mask, or else in the segmentation."""
+    segmentation = answers.segmented.segmentation
+    if answers.mask is not None:
+        mask, grid = answers.mask, answers.geometry
+    elif segmentation is not None:
+        mask, grid = segmentation.mask(), segmentation.grid
+    else:
+        return {}
+    boxes: list[Any] = ndimage.find_objects(mask, max(labels.FOREGROUND))
+    record = {}
+    for label in labels.FOREGROUND:
+        box = boxes[label - 1]
+        lesions = [] if box is None else components(mask[box] == label, grid)
+        volume_ml = round(float(sum(lesion.volume_ml for lesion in lesions)), 3)
+        record[labels.NAMES[label]] = {"volume_ml": volume_ml, "count": len(lesions)}
+    return record
+
+
+def _make_record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -> RunRecord:
+    request, segmented = run.request, answers.segmented
+    network = segmented.segmentation if segmented.by is MaskSource.NETWORK else None
+    return RunRecord(
+        edition=request.edition.name,
+        task=request.algorithm.name,
+        method=request.method.name,
+        device=None if network is None else network.device,
+        region=None if segmented.region is None else segmented.region.as_json(),
+        segmented_by=None if segmented.by in _WITHOUT_MASK else segmented.by,
+        passes_done=0 if network is None else network.passes_done,
+        passes_planned=0 if network is None else network.passes_planned,
+        answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
+        fallbacks=tuple(answers.fallbacks),
+        notices=tuple(run.notices.findings),
+        seconds=dict(list(run.stages.seconds.items())),
+        peak_memory_mib=peak_memory_mib(),
+        gpu_peak_memory_mib=gpu_peak_memory_mib(),
+        time_limit_s=run.deadline.time_limit_s,
+        left_s=None if run.deadline.time_limit_s is None else run.deadline.margin_s(),
+        fallback_by={name: fallback.by for name, fallback in answers.fallbacks.items()},
+        fallback_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
+        package=run.loaded.identity if request.uses_package else None,
+        probabilities=answers.probabilities,
+        images={
+            name: None if scan is None else _describe_grid(scan.geometry) for name, scan in segmented.case.scans.items()
+        },
+        lesions=lesions,
+        expected_dsc={} if network is None or run.deadline.is_stopped() else _calibrate_dsc(run, network),
+    )
+
+
+def _calibrate_dsc(run: RunContext, segmentation: Segmentation) -> dict[str, float | None]:
+    """Compute the expected DSC of each label, calibrated where the package has a map."""
+    maps = run.loaded.package.manifest.expected_dsc
+    expected = expected_dsc(segmentation.logits)
+    return {
+        label: value if value is None or label not in maps else maps[label].calibrate(value)
+        for label, value in expected.items()
+    }
+
+
+def reset_peaks() -> None:
+    """Reset the peaks of memory; if the system refuses, the peaks since the start of the process remain."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if (cuda := _cuda_in_use()) is not None:
+        with suppress(RuntimeError):  # of a lost card, which the passes meet again
+            cuda.reset_peak_memory_stats()
+
+
+def peak_memory_mib() -> float:
+    """Return the largest resident set of this process since `reset_peaks`, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def gpu_peak_memory_mib() -> float | None:
+    """Return the largest memory reserved on the card since `reset_peaks`, in MiB; None without a card that works."""
+    cuda = _cuda_in_use()
+    try:
+        return None if cuda is None else float(cuda.max_memory_reserved() / 2**20)
+    except RuntimeError:  # of a lost card; the answers are valid
+        return None
+
+
+def _cuda_in_use() -> Any:
+    """`torch.cuda` if a card is in use, else None; never imports torch."""
+    # After an early end another thread may still be importing it.
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    is_initialized = getattr(cuda, "is_initialized", None)
+    return cuda if is_initialized is not None and is_initialized() else None

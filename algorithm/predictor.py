@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from algorithm.case.inputs import make_case_files
 from algorithm.case.read import CaseSource, CaseVolumes
-from algorithm.heads.methods import method_for
 from algorithm.network.loaded_package import LoadedPackage, find_shipped_package, find_uploaded_package
 from algorithm.pipeline import predict
-from algorithm.prediction import Prediction, PredictRequest
+from algorithm.prediction import Prediction
+from algorithm.request import PredictRequest, method_for
 from contract.editions import Algorithm
 from contract.errors import InputError
 from contract.images.geometry import Geometry

@@ -96,7 +96,7 @@ class Segmenter:
         Raises:
             ModelPackageError: The package cannot be used.
             NoPassFitsError: No pass fits, and there is no segmentation before it.
-            StoppedError: The watchdog stopped the pass.
+            StoppedError: The time is up.
         """
         run = self._run
         run.deadline.check()

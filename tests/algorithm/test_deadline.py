@@ -14,11 +14,10 @@ import pytest
 from algorithm import output as output_module
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError, Termination
-from algorithm.heads.methods import METHODS
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource
-from algorithm.output import AnswerFiles
-from algorithm.prediction import CaseAnswers, PredictRequest, Stages
-from algorithm.watchdog import watch
+from algorithm.output import AnswerFiles, CaseAnswers, Stages
+from algorithm.pipeline import watch
+from algorithm.request import METHODS, PredictRequest
 from contract.errors import OutputError, TimeLimitError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -156,7 +155,7 @@ def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:
 
 def test_the_answers_before_a_step_that_never_ends_are_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that ends after all finds the output closed."""
-    monkeypatch.setattr("algorithm.watchdog.PATIENCE_S", 0.2)
+    monkeypatch.setattr("algorithm.pipeline.PATIENCE_S", 0.2)
     output, go_on, termination = output_in(tmp_path), threading.Event(), Termination()
     refused: list[type] = []
 
@@ -199,7 +198,7 @@ def test_a_better_answer_that_cannot_be_written_leaves_the_one_before(
 
 
 def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("algorithm.watchdog.PATIENCE_S", 0.1)
+    monkeypatch.setattr("algorithm.pipeline.PATIENCE_S", 0.1)
     output, termination, real = output_in(tmp_path), Termination(), output_module.write_files
 
     def slow(contents: Any, **options: Any) -> None:

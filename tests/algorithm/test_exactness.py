@@ -24,16 +24,15 @@ from torch import nn
 
 from algorithm.case.inputs import Notices
 from algorithm.case.read import read_case
-from algorithm.heads.methods import METHODS
 from algorithm.network import tiles
 from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import load_package
 from algorithm.network.preprocessing import ScanPart, make_case_image
 from algorithm.pipeline import predict
-from algorithm.prediction import PredictRequest
 from algorithm.region.grids import make_upright_grid
 from algorithm.region.localise import localise
+from algorithm.request import METHODS, PredictRequest
 from contract import labels, platform
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume

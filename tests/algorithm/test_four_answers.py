@@ -16,10 +16,9 @@ import pytest
 
 from algorithm import answers
 from algorithm.cli import main
-from algorithm.heads.methods import METHODS
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
-from algorithm.prediction import PredictRequest
+from algorithm.request import METHODS, PredictRequest
 from contract.editions import load_edition
 from contract.errors import ModelPackageError, OutputError, run_main
 from contract.images.volumes import read_volume, write_volume

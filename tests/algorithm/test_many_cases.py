@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.methods import method_for
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
-from algorithm.prediction import PredictRequest
+from algorithm.request import PredictRequest, method_for
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry

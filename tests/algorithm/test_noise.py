@@ -11,7 +11,7 @@ from algorithm.answers import _describe_missing
 from algorithm.arguments import check_case_folder
 from algorithm.case.inputs import Notices
 from algorithm.case.read import CaseVolumes, read_case
-from algorithm.conclude import peak_memory_mib, reset_peaks
+from algorithm.prediction import peak_memory_mib, reset_peaks
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import InputError, ModelPackageError

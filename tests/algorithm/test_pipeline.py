@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from algorithm.deadline import NoPassFitsError, Termination
-from algorithm.heads.methods import METHODS
 from algorithm.network import passes as passes_module
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.network.passes import Passes, Progress
 from algorithm.network.tiles import list_mirrored_passes
 from algorithm.pipeline import predict
-from algorithm.prediction import PredictRequest
+from algorithm.request import METHODS, PredictRequest
 from contract.editions import Algorithm
 from contract.images.volumes import Volume, read_volume
 from tests.algorithm.edition import EDITION, RFS, SEGMENTATION, TASKS

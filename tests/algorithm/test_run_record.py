@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from algorithm.conclude import gpu_peak_memory_mib, peak_memory_mib
-from algorithm.prediction import RunRecord, Stages
+from algorithm.output import Stages
+from algorithm.prediction import RunRecord, gpu_peak_memory_mib, peak_memory_mib
 from contract.errors import Finding
 from contract.images.volumes import read_volume
 from contract.io.files import read_json, write_json

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.conclude import _calibrate_dsc
+from algorithm.prediction import _calibrate_dsc
 from baseline.export import compare_probabilities, fit_calibration
 from contract.documents import parse_document
 from contract.errors import HecktorError

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from algorithm.heads.methods import METHODS
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
-from algorithm.prediction import Prediction, PredictRequest
+from algorithm.prediction import Prediction
+from algorithm.request import METHODS, PredictRequest
 from contract.images.volumes import read_volume
 from contract.io.files import read_json, write_json
 from tests.algorithm.conftest import files_below

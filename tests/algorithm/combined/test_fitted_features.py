@@ -17,13 +17,12 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
-from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
 from algorithm.masks.segmentation import CaseSegmentation, MaskSource, Segmentation
 from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage
 from algorithm.network.package import load_package
 from algorithm.output import RunContext
-from algorithm.prediction import PredictRequest
+from algorithm.request import METHODS, PredictRequest
 from contract.code import Code
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry

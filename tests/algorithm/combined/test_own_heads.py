@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from algorithm import answers
-from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
 from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
-from algorithm.prediction import Prediction, PredictRequest
+from algorithm.prediction import Prediction
+from algorithm.request import METHODS, PredictRequest
 from contract.code import Code
 from contract.errors import ModelPackageError
 from contract.io.files import read_json

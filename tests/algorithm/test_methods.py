@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.heads.methods import METHODS, method_for
+from algorithm.request import METHODS, method_for
 from contract.editions import Algorithm, load_edition
 from contract.errors import HecktorError, ModelPackageError
 from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
 
-FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
+FOUR = load_edition(str(Path(__file__).parents[1] / "editions" / "four_answers.json"))
 
 
 @pytest.mark.parametrize(
