@@ -27,7 +27,7 @@ from contract.errors import Finding
 if TYPE_CHECKING:  # torch is imported only if a network runs
     from algorithm.network.passes import Passes
     from algorithm.network.preprocessing import CaseImage
-    from algorithm.network.sums import Progress
+    from algorithm.network.tiles import Progress
 
 LOGGER = logging.getLogger("hecktor")
 PHYSIOLOGIC_UPTAKE: Final = "the empty mask is kept, because necks have physiologic uptake: check the PET"

@@ -106,7 +106,7 @@ class LoadedPackage:
         If the device fails already now, the CPU takes its place in this step and all later ones. Raises
         `ModelPackageError`.
         """
-        from algorithm.network.custom import HookFailedError
+        from algorithm.network.networks import HookFailedError
 
         with suppress(HookFailedError):  # the first pass meets it again and leaves the network out
             self._load_first()

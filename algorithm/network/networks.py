@@ -1,26 +1,41 @@
-"""The networks of a package on their device."""
+"""The networks of a package on their device, custom networks included.
+
+The class of a custom network is made from a folder of files and a device, and called with a batch of patches. It is
+found in code that was given or built into the image (`contract.code`), never in a package; its attributes are in the
+package's plans.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.custom import CustomNetwork
-from algorithm.network.devices import first_line
-from algorithm.network.nnunet import compute_gaussian
+from algorithm.network.devices import first_line, is_device_failure
+from algorithm.network.nnunet import compute_gaussian, find_resampling
 from algorithm.network.package import HOOK, ModelPackage, is_custom
-from algorithm.network.preprocessing import check_resampling
+from contract.code import describe_failure
 from contract.errors import ModelPackageError
+from contract.labels import LESIONS
 
 LOGGER = logging.getLogger("hecktor")
+# Probabilities of 0 become this logarithm, not minus infinity.
+_LEAST: Final = 1e-7
+# Errors of nnU-Net for options that make no sense.
+_NOT_COMPUTED: Final = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class HookFailedError(Exception):
+    """A custom network or normalisation fails on a case; the message is one line."""
 
 
 class ReorderedNetwork(nn.Module):
@@ -74,7 +89,7 @@ class Networks:
             else:
                 _build_without_memory(self.package, fold)
         if self.package.manifest.resampling == "nnunet":
-            check_resampling(self.package)
+            _check_resampling(self.package)
 
     def get(self, fold: int, device: torch.device) -> nn.Module:
         """Return the network of a fold on a device, in evaluation mode.
@@ -113,6 +128,64 @@ class Networks:
         if (channels, labels) == (tuple(range(len(channels))), tuple(range(len(labels)))):
             return network
         return ReorderedNetwork(network, channels, labels).eval()
+
+
+class CustomNetwork(nn.Module):
+    """A custom network on a device: its outputs are checked and become logits of background, GTVp and GTVn."""
+
+    def __init__(self, package: ModelPackage, fold: int, device: torch.device) -> None:
+        """Make the network from its files. Raises `HookFailedError`, or torch's own error for a failed device."""
+        super().__init__()
+        architecture: Mapping[str, Any] = package.configuration_of(fold)["architecture"]
+        self.reference: str = architecture[HOOK]
+        self._names: tuple[str, ...] = tuple(architecture["labels"])
+        self._of_probabilities = architecture["returns"] == "probabilities"
+        self._half = bool(architecture["half_precision"])
+        self.network = self._build(package.code.find(self.reference, "network"), package.fold_files[fold], device)
+        self.eval()
+
+    def _build(self, network: Any, folder: Path, device: torch.device) -> Any:
+        try:
+            return network(folder, str(device))
+        except (Exception, SystemExit) as problem:
+            if is_device_failure(problem):
+                raise
+            raise HookFailedError(
+                f"network {self.reference}: cannot be constructed: {describe_failure(problem)}"
+            ) from problem
+
+    def forward(self, patch: torch.Tensor) -> torch.Tensor:
+        """Return logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
+        copy = patch.clone()  # a view of the image that all members share, which a network may change in place
+        try:
+            if self._half:
+                outputs = self.network(copy)
+            else:
+                with torch.autocast(patch.device.type, enabled=False):
+                    outputs = self.network(copy)
+        except (Exception, SystemExit) as problem:
+            if is_device_failure(problem):
+                raise
+            raise HookFailedError(f"network {self.reference}: {describe_failure(problem)}") from problem
+        return self._logits(outputs, (len(patch), len(self._names), *patch.shape[2:]))
+
+    def _logits(self, outputs: Any, shape: tuple[int, ...]) -> torch.Tensor:
+        if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != shape or not outputs.is_floating_point():
+            actual = type(outputs).__name__
+            if isinstance(outputs, torch.Tensor):
+                actual = f"{str(outputs.dtype).removeprefix('torch.')} of shape {tuple(outputs.shape)}"
+            kind = "probabilities" if self._of_probabilities else "logits"
+            expected = f"a torch.Tensor of {kind} of shape {shape}"
+            raise HookFailedError(f"network {self.reference}: returns {actual}, expected {expected}")
+        values = outputs.float()
+        if self._of_probabilities:
+            if bool(((values < -_LEAST) | (values > 1 + 1e-3)).any()):
+                raise HookFailedError(f"network {self.reference}: returns values that are not probabilities")
+            values = values.clamp_min(_LEAST).log()
+        tumours = [values[:, self._names.index(name)] for name in LESIONS]
+        background_numbers = [number for number, name in enumerate(self._names) if name not in LESIONS]
+        background = values[:, background_numbers].logsumexp(1)
+        return torch.stack([background, *tumours], dim=1)
 
 
 class HalfConvolutions(nn.Module):
@@ -208,3 +281,25 @@ def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Iterate over every parameter and buffer once: nnU-Net's decoder also lists the encoder's tensors."""
     yield from network.named_parameters()
     yield from network.named_buffers()
+
+
+@torch.inference_mode()
+def check_empty_patch(network: nn.Module, package: ModelPackage, fold: int) -> None:
+    """Check that a custom network answers an empty patch. Raises `HookFailedError` if it cannot."""
+    logits = network(torch.zeros((1, len(package.channel_sources), *package.patch_of(fold))))
+    if not bool(torch.isfinite(logits).all()):
+        reference = package.configuration_of(fold)["architecture"][HOOK]
+        raise HookFailedError(f"network {reference}: returns NaN or infinity for an empty patch")
+
+
+def _check_resampling(package: ModelPackage) -> None:
+    """Call both functions once. Raises `ModelPackageError` for options that nnU-Net cannot compute with."""
+    for kind in ("data", "probabilities"):
+        try:
+            find_resampling(package.configuration, kind)(
+                np.zeros((1, 2, 2, 2), np.float32), (3, 3, 3), (2.0,) * 3, (1.0,) * 3
+            )
+        except _NOT_COMPUTED as problem:
+            key = f"resampling_fn_{kind}_kwargs"
+            actual = f"{key} {package.configuration.get(key)!r} ({type(problem).__name__}: {problem})"
+            raise ModelPackageError("plans.json", actual, "options of nnU-Net's function") from None

@@ -20,16 +20,16 @@ import torch
 
 from algorithm.case.inputs import Notices
 from algorithm.deadline import Deadline, NoPassFitsError, StoppedError
-from algorithm.network.custom import HookFailedError
 from algorithm.network.devices import first_line, is_device_failure
-from algorithm.network.networks import Networks
+from algorithm.network.networks import HookFailedError, Networks
 from algorithm.network.package import ModelPackage
-from algorithm.network.sums import PassSum, Progress
 from algorithm.network.tiles import (
     Backend,
     NetworkImage,
     NotANumberError,
     Pass,
+    PassSum,
+    Progress,
     TooSlowError,
     backends,
     list_passes,

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Restore
-from algorithm.network.custom import make_custom_normaliser
+from algorithm.network.networks import HookFailedError
 from algorithm.network.nnunet import find_normalisation, find_resampling
-from algorithm.network.package import CUSTOM_FUNCTION, ModelPackage
+from algorithm.network.package import CUSTOM_FUNCTION, HOOK, ModelPackage
 from algorithm.region.grids import (
     crop_to_box,
     find_first_voxel,
@@ -30,7 +30,7 @@ from algorithm.region.grids import (
     slices,
 )
 from algorithm.region.localise import Region
-from contract.errors import ModelPackageError
+from contract.code import describe_failure
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
 
@@ -40,8 +40,6 @@ _SMALLEST_SPREAD: Final = 1e-8
 SCAN_MM: Final = 4.0
 # Voxels of a whole scan that are read at once: 64 MB in float32.
 _AT_ONCE: Final = 2**24
-# Errors of nnU-Net for options that make no sense.
-_NOT_COMPUTED: Final = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 # A channel at the voxels of a part of the oriented scan, float32.
 _Reader = Callable[[Geometry], _Float]
 
@@ -81,7 +79,7 @@ def make_normaliser(package: ModelPackage, number: int, scale: Scale | None) -> 
     """
     scheme = package.configuration["normalization_schemes"][number]
     if scheme == CUSTOM_FUNCTION:
-        return make_custom_normaliser(package, number)
+        return _make_custom_normaliser(package, number)
     if not isinstance(scheme, str):
         low, high = (np.float32(limit) for limit in scheme)
         return lambda channel: (np.clip(channel, low, high) - low) / (high - low)
@@ -91,6 +89,26 @@ def make_normaliser(package: ModelPackage, number: int, scale: Scale | None) -> 
     properties = package.intensities[str(number)] if package.intensities else {}
     plain = find_normalisation(scheme)(use_mask_for_norm=False, intensityproperties=properties)
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)
+
+
+def _make_custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
+    """Return the custom normalisation of a channel; what it returns is checked."""
+    reference = package.configuration["architecture"][HOOK]
+    network = package.code.find(reference, "network")
+
+    def normalise(channel: _Float) -> _Float:
+        try:
+            normalised = np.asarray(network.channels[number][1](channel.copy()))
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as problem:
+            raise HookFailedError(f"normalisation {number} of {reference}: {describe_failure(problem)}") from problem
+        if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
+            actual = f"{normalised.dtype} of shape {normalised.shape}"
+            raise HookFailedError(f"normalisation {number} of {reference}: {actual}, expected finite {channel.shape}")
+        return normalised.astype(np.float32, copy=False)
+
+    return normalise
 
 
 def has_own_scale(scheme: str | list[float]) -> bool:
@@ -200,19 +218,6 @@ class ScanPart:
         scheme = self._package.configuration["normalization_schemes"][number]
         scale = _measure_scale(read, self._scan) if has_own_scale(scheme) else None
         return make_normaliser(self._package, number, scale)(read(self.part))
-
-
-def check_resampling(package: ModelPackage) -> None:
-    """Call both functions once. Raises `ModelPackageError` for options that nnU-Net cannot compute with."""
-    for kind in ("data", "probabilities"):
-        try:
-            find_resampling(package.configuration, kind)(
-                np.zeros((1, 2, 2, 2), np.float32), (3, 3, 3), (2.0,) * 3, (1.0,) * 3
-            )
-        except _NOT_COMPUTED as problem:
-            key = f"resampling_fn_{kind}_kwargs"
-            actual = f"{key} {package.configuration.get(key)!r} ({type(problem).__name__}: {problem})"
-            raise ModelPackageError("plans.json", actual, "options of nnU-Net's function") from None
 
 
 def _make_stored_reader(volume: Volume) -> _Reader:

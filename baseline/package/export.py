@@ -24,8 +24,7 @@ from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook
 from algorithm.heads.head_hook import custom_heads
 from algorithm.network.backbones import build_untrained_network
-from algorithm.network.custom import HookFailedError, check_empty_patch
-from algorithm.network.networks import Networks, own_tensors
+from algorithm.network.networks import HookFailedError, Networks, check_empty_patch, own_tensors
 from algorithm.network.package import (
     CARD,
     INTENSITIES,

@@ -17,8 +17,7 @@ from algorithm.network.backbones import build_untrained_network
 from algorithm.network.devices import as_inference, device_named
 from algorithm.network.networks import HalfConvolutions, Networks
 from algorithm.network.package import load_package
-from algorithm.network.sums import PassSum
-from algorithm.network.tiles import cpu_has_bfloat16, synchronise
+from algorithm.network.tiles import PassSum, cpu_has_bfloat16, synchronise
 from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from benchmarks.device.packages import PLAN_NAMES
 from contract import labels

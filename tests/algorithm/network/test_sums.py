@@ -14,8 +14,7 @@ from algorithm.deadline import Deadline
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
-from algorithm.network.sums import PassSum
-from algorithm.network.tiles import NetworkImage, list_mirrored_passes
+from algorithm.network.tiles import NetworkImage, PassSum, list_mirrored_passes
 from tests.conftest import write_tiny_package
 from tests.faults.fake_card import FakeCard, fake_card
 
