@@ -156,13 +156,13 @@ class CustomNetwork(nn.Module):
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
         """Return logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
-        copy = patch.clone()  # a view of the image that all members share, which a network may change in place
+        own_patch = patch.clone()  # a view of the image that all members share, which a network may change in place
         try:
             if self._half:
-                outputs = self.network(copy)
+                outputs = self.network(own_patch)
             else:
                 with torch.autocast(patch.device.type, enabled=False):
-                    outputs = self.network(copy)
+                    outputs = self.network(own_patch)
         except (Exception, SystemExit) as problem:
             if is_device_failure(problem):
                 raise

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet, read_mr_case
-from algorithm.heads.location import ENLARGED_MM, NODE_MM
+from algorithm.heads.measure import ENLARGED_MM, NODE_MM
 from algorithm.heads.structure import components
 from algorithm.network.preprocessing import make_network_channels
 from algorithm.region.grids import make_upright_grid, resample_mask

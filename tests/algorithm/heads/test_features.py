@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.location import neighbours
-from algorithm.heads.measure import image_features
+from algorithm.heads.measure import image_features, neighbours
 from algorithm.heads.structure import (
     components,
     dose_on,

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.heads.location import offset_mm
-from algorithm.heads.measure import image_features
+from algorithm.heads.measure import image_features, offset_mm
 from algorithm.heads.values import derive_stage
 from contract import labels
 from contract.editions import load_edition

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.heads.location import contralateral, distances, heights, nodal, offset_mm, spread_mm
+from algorithm.heads.measure import contralateral, distances, heights, nodal, offset_mm, spread_mm
 from algorithm.heads.structure import components, shape, structure_of
 from contract.images.geometry import Geometry
 from tests.algorithm.heads.structures import WIDE, Array, found, grid_of
