@@ -28,14 +28,17 @@ path = Path(sys.argv[1])
 """
 
 
-def error_of(code: str, path: Path) -> tuple[int, str]:
-    """Exit status and stderr of code that user 1000 runs as a command."""
+def errors_of(path: Path, *calls: str) -> list[str]:
+    """The error of each call, which user 1000 runs as a command."""
     for folder in path.parents[:5]:  # pytest's own folders, of mode 700; with workers one more
         if folder.name.startswith(("pytest-", "popen-")):
             folder.chmod(0o755)
-    program = f"{AS_USER_1000}\ndef main(_):\n    {code}\n    return 0\nsys.exit(run_main(main))"
-    ended = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
-    return ended.returncode, ended.stderr
+    program = [AS_USER_1000, *(f"assert run_main(lambda _: {call}) == 1" for call in calls)]
+    ended = subprocess.run(
+        [sys.executable, "-c", "\n".join(program), path], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stderr.splitlines()
 
 
 @pytest.fixture
@@ -49,45 +52,41 @@ def closed(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "read_json(path / 'a.json')",
-        "list_images(path)",
-        "find_files(path)",
-        "pack(path.parent, Path('/dev/null'))",
-        "(path / 'a.json').is_file()",
-    ],
+READERS = (
+    "read_json(path / 'a.json')",
+    "list_images(path)",
+    "find_files(path)",
+    "pack(path.parent, Path('/dev/null'))",
+    "(path / 'a.json').is_file()",
 )
-def test_the_outermost_closed_folder_is_named(closed: Path, code: str) -> None:
+WRITERS = (
+    "write_text(path / 'b.txt', '')",
+    "write_text(path / 'new' / 'b.txt', '')",
+    "atomic_folder(path / 'case').__enter__()",
+    "lock_output(path / 'b').__enter__()",
+    "lock_output(path).__enter__()",
+)
+
+
+def test_the_outermost_closed_folder_is_named(closed: Path) -> None:
     expected = f"error: {closed}: user 1000 has no permission (owner 0, mode 700), "
-    expected += f"expected access for this user: chmod -R a+rX {closed}\n"
-    assert error_of(code, closed) == (1, expected)
+    expected += f"expected access for this user: chmod -R a+rX {closed}"
+    assert errors_of(closed, *READERS) == [expected] * len(READERS)
 
 
 def test_a_closed_file_is_named(closed: Path) -> None:
     closed.chmod(0o755)
     (closed / "a.json").chmod(0o600)
-    status, error = error_of("read_json(path / 'a.json')", closed)
-    assert (status, f"chmod -R a+rX {closed}/a.json" in error) == (1, True)
+    (error,) = errors_of(closed, READERS[0])
+    assert f"chmod -R a+rX {closed}/a.json" in error
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "write_text(path / 'b.txt', '')",
-        "write_text(path / 'new' / 'b.txt', '')",
-        "atomic_folder(path / 'case').__enter__()",
-        "lock_output(path / 'b').__enter__()",
-        "lock_output(path).__enter__()",
-    ],
-)
 @pytest.mark.parametrize("mode", [0o755, 0o700])
-def test_the_folder_of_an_output_must_be_writable(closed: Path, code: str, mode: int) -> None:
+def test_the_folder_of_an_output_must_be_writable(closed: Path, mode: int) -> None:
     closed.chmod(mode)
     expected = f"error: {closed}: user 1000 has no permission (owner 0, mode {mode:o}), "
-    expected += f"expected access for this user: chmod a+rwX {closed}\n"
-    assert error_of(code, closed) == (1, expected)
+    expected += f"expected access for this user: chmod a+rwX {closed}"
+    assert errors_of(closed, *WRITERS) == [expected] * len(WRITERS)
 
 
 def test_a_closed_submission_names_path_and_command(closed: Path) -> None:

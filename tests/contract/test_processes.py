@@ -243,15 +243,15 @@ def print_and_pause(number: float) -> float:
     return number
 
 
-@pytest.mark.parametrize("end", ["run_program(main)", "main(0)"])
 @pytest.mark.parametrize(
-    ("work", "items", "body", "kept"),
+    ("work", "items", "body", "kept", "end"),
     [
-        ("fail", ["raise"], "pass", ""),
-        ("fail", ["raise", "fine", "fine", "fine"], "pass", ""),
-        ("fail", ["fine"] * 40 + ["raise"], "pass", ""),
-        ("print_and_pause", [0, 600], "raise ValueError('a bug')", ""),
-        ("print_and_pause", [0, 600], "raise ValueError('a bug')", "sys.kept = "),
+        ("fail", ["raise"], "pass", "", "main(0)"),
+        ("fail", ["raise", "fine", "fine", "fine"], "pass", "", "run_program(main)"),
+        ("fail", ["fine"] * 40 + ["raise"], "pass", "", "run_program(main)"),
+        ("print_and_pause", [0, 600], "raise ValueError('a bug')", "", "run_program(main)"),
+        ("print_and_pause", [0, 600], "raise ValueError('a bug')", "sys.kept = ", "run_program(main)"),
+        ("print_and_pause", [0, 600], "raise ValueError('a bug')", "sys.kept = ", "main(0)"),
     ],
 )
 def test_a_program_with_a_bug_ends(
@@ -277,7 +277,7 @@ def group(leader: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("limit_kib", [60_000, 120_000, 200_000, 450_000, 500_000, 550_000])
+@pytest.mark.parametrize("limit_kib", [60_000, 200_000, 450_000, 550_000])
 def test_too_little_memory_ends_the_program(tmp_path: Path, limit_kib: int) -> None:
     """The work needs NumPy and SimpleITK; under some limits the program runs, and it waits under none."""
     script = tmp_path / "program.py"

@@ -71,11 +71,11 @@ def test_an_edition_with_the_algorithms_of_another() -> None:
 
 
 def test_unknown_edition(tmp_path: Path) -> None:
-    with pytest.raises(
-        HecktorError,
-        match=r"edition: found 'hecktor1999', expected one of hecktor2020, .*, hecktor2025,",
-    ):
-        load_edition("hecktor1999")
+    for name, shown in (("hecktor1999", "'hecktor1999'"), (FOUR.read_text(), r"'\{.*")):
+        with pytest.raises(
+            HecktorError, match=f"^edition: found {shown}, expected one of hecktor2020, .*, hecktor2025,"
+        ):
+            load_edition(name)
     with pytest.raises(HecktorError, match=r"absent.json: not found"):
         load_edition(str(tmp_path / "absent.json"))
 
@@ -222,7 +222,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.sampled_from(PLACES), JSON_VALUES, st.sampled_from(PLACES), st.integers(0, 2))
 def test_a_mutated_declaration_loads_or_is_a_one_line_error(
     tmp_path_factory: pytest.TempPathFactory, target: Any, value: Any, source: Any, mutation: int
@@ -284,8 +284,3 @@ def test_algorithms_are_those_of_an_edition_that_declares_some(name: Any) -> Non
     expected = r"^own_edition\.algorithms_of: found .*, expected one of hecktor2025, hecktor2026, hntsmrg2024$"
     with pytest.raises(HecktorError, match=expected):
         parse_edition({"algorithms_of": name})
-
-
-def test_a_json_text_is_no_name() -> None:
-    with pytest.raises(HecktorError, match=r"^edition: found '\{.*, expected one of hecktor2020, "):
-        load_edition(FOUR.read_text())

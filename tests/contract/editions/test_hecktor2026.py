@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,38 +44,31 @@ def test_images_of_2025_are_named_after_the_tasks() -> None:
     assert names[2] == ("hecktor-hpv", "hecktor-evaluation-hpv")
 
 
-NO_CLASS_LEFT = {
-    "classes": ["N0", "N1"], "without": {"GTVp": "N1", "GTVn": "N0"}, "fallback": "N1", "words": {}
-}  # fmt: skip
-
-
-def _answer(content: Any, name: str) -> dict[str, Any]:
-    return next(one for one in content["algorithms"][0]["answers"] if one["name"] == name)
-
-
-def _keep_only(content: Any, name: str) -> None:
-    content["algorithms"][0]["answers"] = [_answer(content, name)]
+N_STAGE = {"classes": ["N0", "N1"], "without": {"GTVp": "N1", "GTVn": "N0"}, "fallback": "N1", "words": {}}
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("answer", "changes", "message"),
     [
-        (lambda content: _answer(content, "t_stage").update(rule="by_eye"), "'t_stage_7th' or 'n_stage_7th'"),
-        (lambda content: _answer(content, "n_stage").update(without={"GTVn": "N4"}), "one of the classes"),
-        (lambda content: _answer(content, "n_stage").update(without={"GTVx": "N0"}), "not 'GTVx'"),
-        (lambda content: _answer(content, "n_stage").update(NO_CLASS_LEFT), "at least one class that is left"),
-        (
-            lambda content: _answer(content, "rfs").update(fallback=0),
-            r"answers\[3\]\.fallback: found 0, expected days above 0",
-        ),
-        (lambda content: _keep_only(content, "t_stage"), "a mask among the answers"),
-        (lambda content: content.update(suv_factor=["AGE"]), "not age twice"),
-        (lambda content: content["algorithms"][0].update(image="Hecktor 2026"), "a name of lower-case letters"),
+        ("t_stage", {"rule": "by_eye"}, "'t_stage_7th' or 'n_stage_7th'"),
+        ("n_stage", {"without": {"GTVn": "N4"}}, "one of the classes"),
+        ("n_stage", {"without": {"GTVx": "N0"}}, "not 'GTVx'"),
+        ("n_stage", N_STAGE, "at least one class that is left"),
+        ("rfs", {"fallback": 0}, r"answers\[3\]\.fallback: found 0, expected days above 0"),
+        ("algorithm", {"answers": ["t_stage"]}, "a mask among the answers"),
+        ("edition", {"suv_factor": ["AGE"]}, "not age twice"),
+        ("algorithm", {"image": "Hecktor 2026"}, "a name of lower-case letters"),
     ],
 )
-def test_a_spoilt_declaration_names_the_place(tmp_path: Path, spoil: Callable[[Any], object], message: str) -> None:
+def test_a_spoilt_declaration_names_the_place(
+    tmp_path: Path, answer: str, changes: dict[str, Any], message: str
+) -> None:
     content = json.loads(SOURCE.read_text())
-    spoil(content)
+    (algorithm,) = content["algorithms"]
+    parts = {"edition": content, "algorithm": algorithm, **{part["name"]: part for part in algorithm["answers"]}}
+    if "answers" in changes:
+        changes = {"answers": [parts[name] for name in changes["answers"]]}
+    parts[answer].update(changes)
     path = tmp_path / "edition.json"
     path.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=message):

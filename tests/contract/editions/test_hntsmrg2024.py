@@ -13,6 +13,7 @@ import pytest
 from contract.editions import load_edition
 from contract.editions.inputs import CT_AND_PET
 from contract.errors import HecktorError
+from tests.contract.editions.test_edition import change
 
 DECLARED = json.loads((Path(__file__).parents[3] / "contract" / "editions" / "hntsmrg2024.json").read_text())
 
@@ -50,12 +51,7 @@ def test_a_training_takes_one_task_where_networks_differ() -> None:
 )
 def test_a_faulty_edition_of_mr(tmp_path: Path, place: tuple[Any, ...], value: Any, message: str) -> None:
     content = copy.deepcopy(DECLARED) | {"name": "own"}
-    part = content
-    for key in place[:-1]:
-        part = part[key]
-    part[place[-1]] = value
-    if value is None:
-        del part[place[-1]]
+    change(content, list(place), value)
     (tmp_path / "own.json").write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=re.escape(message)):
         load_edition(str(tmp_path / "own.json"))

@@ -33,7 +33,7 @@ from tests.contract.images.example_volumes import OBLIQUE, noise
 
 @pytest.mark.parametrize("suffix", [".mha", ".nii.gz"])
 @pytest.mark.parametrize("compress", [True, False])
-@pytest.mark.parametrize("dtype", [np.int16, np.uint8, np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
 def test_round_trip(tmp_path: Path, suffix: str, compress: bool, dtype: type) -> None:
     volume = Volume(noise(OBLIQUE).array.astype(dtype), OBLIQUE)
     write_volume(tmp_path / f"a{suffix}", volume, compress=compress)
@@ -146,17 +146,6 @@ def test_another_shape_is_rejected(tmp_path: Path) -> None:
         write_mask(tmp_path / "output.mha", np.zeros((9, 8, 7), np.uint8), OBLIQUE)
     with pytest.raises(ValueError, match="array of shape"):
         Volume(np.zeros((9, 8, 7), np.uint8), OBLIQUE)
-
-
-def test_an_unknown_suffix_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"^a\.nrrd: unknown image suffix"):
-        write_volume(tmp_path / "a.nrrd", noise(OBLIQUE))
-
-
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "images").write_text("I am a file")
-    with pytest.raises(OutputError, match=r"^output\.mha: cannot be written"):
-        write_mask(tmp_path / "images" / "output.mha", np.zeros(OBLIQUE.array_shape, np.uint8), OBLIQUE)
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:

@@ -40,9 +40,10 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_write_json_creates_folders(tmp_path: Path) -> None:
-    write_json(tmp_path / "deep" / "a.json", {"x": 1})
-    assert read_json(tmp_path / "deep" / "a.json") == {"x": 1}
+def test_write_json_creates_folders_and_replaces_a_file(tmp_path: Path) -> None:
+    for content in ({"x": 1}, {"x": 2}):
+        write_json(tmp_path / "deep" / "a.json", content)
+        assert read_json(tmp_path / "deep" / "a.json") == content
     assert names(tmp_path / "deep") == ["a.json"]
 
 
@@ -90,13 +91,6 @@ def test_a_killed_process_leaves_its_partial_file_elsewhere(tmp_path: Path, earl
     assert not earlier or target.read_text() == earlier
 
 
-def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
-    for text in ("first", "second"):
-        write_text(tmp_path / "a.txt", text)
-        assert (tmp_path / "a.txt").read_text() == text
-    assert names(tmp_path) == ["a.txt"]
-
-
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0o002, 0o664)])
 def test_modes_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
     earlier = os.umask(umask)
@@ -139,17 +133,13 @@ def test_nan_is_rejected_before_writing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_and_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("I am a file")
-    with pytest.raises(OutputError, match=r"^rfs\.json: cannot be written \(.+\)"):
-        write_json(tmp_path / "output" / "rfs.json", 1.0)
-
-
-def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "rfs.json").mkdir()
-    with pytest.raises(OutputError, match=r"^rfs\.json: cannot be written"):
-        write_text(tmp_path / "rfs.json", "1.0")
-    assert names(tmp_path) == ["rfs.json"]
+    for path in (tmp_path / "output" / "rfs.json", tmp_path / "rfs.json"):
+        with pytest.raises(OutputError, match=r"^rfs\.json: cannot be written \(.+\)"):
+            write_json(path, 1.0)
+    assert names(tmp_path) == ["output", "rfs.json"]
 
 
 @pytest.mark.parametrize(
@@ -171,10 +161,10 @@ def test_strict_json(tmp_path: Path, text: str, message: str) -> None:
         read_json(path, error=ModelPackageError)
 
 
-def test_accept_nan_reads_non_finite_numbers_as_none(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("[NaN, Infinity, 1e400, 1.5]")
-    assert read_json(path, accept_nan=True) == [None, None, None, 1.5]
+def test_accept_nan_reads_non_finite_numbers_as_none() -> None:
+    """Python's parser refuses a whole number of 5,000 digits; one of 311 is beyond a double."""
+    text = f"[NaN, Infinity, 1e400, {'7' * 311}, -{'7' * 5000}, 1.5]"
+    assert parse_json(text, "a.json", accept_nan=True) == [None, None, None, None, None, 1.5]
 
 
 def test_a_file_above_the_size_limit_is_not_read(tmp_path: Path) -> None:
@@ -243,17 +233,6 @@ def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
         assert suggest_folder(folder, is_release) == f", but {tmp_path}/release is one"
     assert suggest_folder(tmp_path / "release" / "Task 1", Path.is_file) == ""
     assert suggest_folder(tmp_path / "absent", is_release) == ""
-
-
-@pytest.mark.parametrize("digits", [311, 5000])
-@pytest.mark.parametrize("sign", ["", "-"])
-def test_long_whole_numbers(tmp_path: Path, digits: int, sign: str) -> None:
-    """Beyond a double, as 1e400 is."""
-    text = f'{{"a": {sign}{"7" * digits}, "b": 1}}'
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(InputError, match="too large"):
-        read_json(tmp_path / "a.json")
-    assert parse_json(text, "a.json", accept_nan=True) == {"a": None, "b": 1}
 
 
 def test_whole_numbers_of_a_double_keep_their_digits() -> None:
@@ -328,15 +307,12 @@ def test_of_several_files_none_is_replaced_if_one_cannot_be(tmp_path: Path) -> N
 
 
 def test_numbers_beyond_a_double_are_refused_wherever_they_stand():
-    for number in ("1e400", "-1E+0400", "9" * 400, "1.5e999"):
+    for number in ("1e400", "-1E+0400", "9" * 311, "-" + "9" * 5000, "1.5e999"):
         for text in (number, f"[{number}]", f'{{"sha256": "3e123", "a": {number} }}', f"[1,\n{number}\n]"):
             with pytest.raises(InputError, match="too large"):
                 files.parse_json(text, "x.json")
-    assert files.parse_json('{"sha256": "3e1234", "a": 1e300, "b": 1e-400}', "x") == {
-        "sha256": "3e1234",
-        "a": 1e300,
-        "b": 0,
-    }
+    sound = {"sha256": "3e1234", "a": 1e300, "b": 0}
+    assert files.parse_json('{"sha256": "3e1234", "a": 1e300, "b": 1e-400}', "x") == sound
 
 
 JSON_VALUES = st.recursive(
@@ -368,7 +344,7 @@ def test_a_large_file_is_read_as_a_small_one(value, ensure_ascii, indent):
         r'{"a": "\u003A", "b": 1, "b": 2}',
         '{"a": 1e999}',
         "[-1e999]",
-        "[" + "9" * 400 + "]",
+        "[" + "9" * 311 + "]",
         "[" + "9" * 5000 + "]",
         '{"a": NaN}',
         "[Infinity]",
