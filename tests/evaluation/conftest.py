@@ -21,10 +21,9 @@ from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
 from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submission
+from tests.evaluation.staging import GRID
 from tests.evaluation.tasks import SEGMENTATION
 from tests.evaluation.valid_metrics import valid_contents
-
-GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 
 
 class Phase:

@@ -14,6 +14,8 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import make_job_entry, make_socket_entry
 
+# 12 x 10 x 8 voxels of 1 x 2 x 3 mm.
+GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 EDITION = load_edition("hecktor2026")
 COMBINED = EDITION.find_algorithm()
 # As spelled in tables of a release. P5 has no mask; P4 has a T stage that does not count; P5's N stage is missing.
@@ -42,6 +44,11 @@ def mask_of(grid: Geometry, *, primary: int | None, nodes: bool) -> np.ndarray:
     if nodes:
         mask[6, 6, 4:8] = 2
     return mask
+
+
+def tumour(grid: Geometry = GRID) -> np.ndarray:
+    """A mask with a GTVp and a GTVn."""
+    return mask_of(grid, primary=2, nodes=True)
 
 
 def references(grid: Geometry) -> dict[str, np.ndarray]:

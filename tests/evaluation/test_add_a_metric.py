@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -20,39 +21,19 @@ AT_1_MM = surface.SurfaceMetric(
     mean_metric,
 )
 METRICS = ("gtvp_surface_dsc_mean", "gtvp_surface_dsc_1mm_mean")
-EDITION = {
-    "format": 2,
-    "name": "mine",
-    "title": "Mine",
-    "algorithms_of": "hecktor2025",
-    "scoring": {
-        "segmentation": {
-            "metrics": {name: {"title": name, "higher_is_better": True} for name in METRICS},
-            "answers": {
-                "segmentation": {
-                    "rules": {
-                        "missing": "worst",
-                        "geometry": "exact",
-                        "gtvp_empty": "skip",
-                        "volume_unit": "mm3",
-                        "connectivity": 26,
-                        "iou_threshold": 0.3,
-                        "iou_strict": True,
-                        "matching": "one_to_one",
-                        "surfaces": "gtvp",
-                        "surface_tolerance_mm": 2.0,
-                        "bounding_box": "optional",
-                    }
-                }
-            },
-            "ranking": {
-                "official": "at_1_mm",
-                "ties": "min",
-                "schemes": {"at_1_mm": METRICS[1], "at_2_mm": METRICS[0]},
-            },
-        }
-    },
-}
+
+
+@pytest.fixture
+def edition(tmp_path):
+    """HECKTOR 2025 with surfaces of the GTVp, which decide the ranking."""
+    content = json.loads((files("contract.editions") / "hecktor2025.json").read_text())
+    content |= {"name": "mine", "scoring": {"segmentation": content["scoring"]["segmentation"]}}
+    task = content["scoring"]["segmentation"]
+    task["metrics"] = {name: {"title": name, "higher_is_better": True} for name in METRICS}
+    task["answers"]["segmentation"]["rules"]["surfaces"] = "gtvp"
+    task["ranking"] = {"official": "at_1_mm", "ties": "min", "schemes": {"at_1_mm": METRICS[1], "at_2_mm": METRICS[0]}}
+    (tmp_path / "mine.json").write_text(json.dumps(content))
+    return str(tmp_path / "mine.json")
 
 
 @pytest.fixture
@@ -65,14 +46,12 @@ def ground_truth(tmp_path, grid):
         for case in ("A", "B"):
             (tmp_path / team).mkdir(exist_ok=True)
             write_mask(tmp_path / team / f"{case}.mha", mask, grid)
-    (tmp_path / "mine.json").write_text(json.dumps(EDITION))
     return tmp_path / "truth"
 
 
-def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch):
+def test_surface_dsc_at_1_mm_ranks(ground_truth, edition, monkeypatch):
     """Within 2 mm both teams are perfect. Within 1 mm only `near` is; every voxel of `far` is 2 mm away."""
     monkeypatch.setattr(surface, "SURFACE_METRICS", (*surface.SURFACE_METRICS, AT_1_MM))
-    edition = str(ground_truth.parent / "mine.json")
     results = {
         team: evaluate(
             ground_truth, task="segmentation", predictions=ground_truth.parent / team, edition=edition, bootstraps=20

@@ -212,11 +212,8 @@ def test_an_undefined_metric_costs_the_sums_that_contain_it(tmp_path, grid, plai
     ("name", "value", "why"),
     [
         ("t_stage", "T2a", 't-stage.json: found "T2a", expected "T1", "T2", "T3" or "T4"'),
-        ("t_stage", "t2", 't-stage.json: found "t2", expected "T1", "T2", "T3" or "T4"'),
         ("t_stage", 2, 't-stage.json: found 2, expected "T1", "T2", "T3" or "T4"'),
-        ("t_stage", {"T_stage": "T2"}, 't-stage.json: found {"T_stage": "T2"}, expected "T1", "T2", "T3" or "T4"'),
         ("t_stage", None, 't-stage.json: found null, expected "T1", "T2", "T3" or "T4"'),
-        ("n_stage", "N2b", 'n-stage.json: found "N2b", expected "N0", "N1", "N2" or "N3"'),
         ("n_stage", ["N0"], 'n-stage.json: found ["N0"], expected "N0", "N1", "N2" or "N3"'),
         ("rfs", "300", "rfs.json: found a text, expected a number"),
     ],

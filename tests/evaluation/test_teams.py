@@ -7,8 +7,10 @@ import tracemalloc
 
 import pytest
 
+from contract.errors import PredictionError
 from contract.images.volumes import write_mask
 from evaluation import evaluate
+from evaluation.inputs.tables import read_table
 from evaluation.rows import comparison
 from hecktor.cli import main
 from tests.evaluation.conftest import WorkerDeathError
@@ -30,15 +32,9 @@ def masks(tmp_path, blank, grid):
 
 
 def run(folder, *more):
-    paths = [
-        "--teams",
-        str(folder / "teams"),
-        "--ground-truth",
-        str(folder / "reference"),
-        "--output",
-        str(folder / "out"),
-    ]
-    return main(["evaluate", "--task", "1", *paths, *QUICK, *more])
+    paths = {"--teams": "teams", "--ground-truth": "reference", "--output": "out"}
+    words = [word for option, name in paths.items() for word in (option, str(folder / name))]
+    return main(["evaluate", "--task", "1", *words, *QUICK, *more])
 
 
 def content(folder, team):
@@ -112,28 +108,34 @@ def test_an_odd_entry_costs_no_other_team(masks, capsys) -> None:
 
 
 def test_the_table_of_a_team_costs_no_other_team(phase_of, capsys) -> None:
-    """100 KB of a header and short rows would be 2e8 cells, and 20,000 records of different keys 4e8."""
+    """One row more than the limit, and 11,000 records of different keys, which would be 1.2e8 cells."""
     phase = phase_of(RFS)
     phase.truth_table("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
     teams = phase.root / "teams"
     teams.mkdir()
-    header = ",".join(f"c{column}" for column in range(9_000))
-    (teams / "wide.csv").write_text(f"PatientID,risk,{header}\nA,2\nB,1\n" + "x\n" * 20_000)
     (teams / "long.csv").write_text("PatientID,risk\nA,2\nB,1\n" + "x\n" * 100_001)
-    keys = [{f"k{key}": 0} for key in range(20_000)]
+    keys = [{f"k{key}": 0} for key in range(11_000)]
     (teams / "keys.json").write_text(json.dumps([{"PatientID": "A", "risk": 2}, *keys]))
     (teams / "right.csv").write_text("PatientID,risk\nA,2\nB,1\n")
     out = phase.root / "out"
     options = ["--teams", str(teams), "--ground-truth", str(phase.truth_dir), "--output", str(out), *QUICK]
-    tracemalloc.start()
     assert main(["evaluate", "--task", "2", *options]) == 1
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
     written = capsys.readouterr().err
     assert "long.csv: more than 100000 rows" in written
     assert "keys.json: more than 10000 columns" in written
     assert (out / "right" / "metrics.json").is_file()
-    assert peak < 200e6
+
+
+def test_columns_that_nothing_reads_take_no_memory(tmp_path) -> None:
+    """A header of 9,000 columns and 2,000 short rows would be 1.8e7 cells of 8 bytes."""
+    header = ",".join(f"c{column}" for column in range(9_000))
+    (tmp_path / "wide.csv").write_text(f"PatientID,risk,{header}\n" + "x\n" * 2_000)
+    tracemalloc.start()
+    table = read_table(tmp_path / "wide.csv", PredictionError, ["PatientID", "risk"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(table.faults), set(table.rows[0])) == (2_000, {"PatientID", "risk"})
+    assert peak < 20e6
 
 
 @pytest.mark.parametrize(

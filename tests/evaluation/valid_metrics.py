@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from evaluation.api import evaluate
-from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+from tests.evaluation.staging import ANSWERS, GRID, predictions, write_plain, write_truth
 
-_GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 _RFS = "PatientID,Relapse,RFS\nP1,1,100\nP2,1,200\nP3,0,300\nP4,1,400\n"
 _HPV = "PatientID,HPV Status\nP1,1\nP2,0\nP3,1\nP4,0\n"
 
@@ -33,16 +31,16 @@ def valid_contents(root: Path) -> dict[str, dict[str, Any]]:
 def _masks(root: Path) -> dict[str, Any]:
     """A: 8 reference and 8 predicted GTVp voxels, 4 common, one GTVn lesion found; B: an empty mask; C: no mask."""
     for case in "ABC":
-        mask = np.zeros(_GRID.array_shape, dtype=np.uint8)
+        mask = np.zeros(GRID.array_shape, dtype=np.uint8)
         mask[2:4, 2:4, 2:4] = 1
         mask[6, 6, 4:8] = 2
-        write_mask(root / "truth" / f"{case}.mha", mask, _GRID)
+        write_mask(root / "truth" / f"{case}.mha", mask, GRID)
         predicted = np.zeros_like(mask)
         if case == "A":
             predicted[2:4, 2:4, 3:5] = 1
             predicted[6, 6, 4:8] = 2
         if case != "C":
-            write_mask(root / "predicted" / f"{case}.mha", predicted, _GRID)
+            write_mask(root / "predicted" / f"{case}.mha", predicted, GRID)
     options = {"surfaces": "both"}
     return _evaluated(root / "truth", root / "predicted", task="1", options=options)
 
@@ -55,8 +53,8 @@ def _table(root: Path, task: str, truth: str, answers: str) -> dict[str, Any]:
 
 
 def _four_answers(root: Path) -> dict[str, Any]:
-    truth = write_truth(root / "truth", _GRID)
-    return _evaluated(truth, write_plain(root / "answers", predictions(_GRID), ANSWERS, _GRID), edition="hecktor2026")
+    truth = write_truth(root / "truth", GRID)
+    return _evaluated(truth, write_plain(root / "answers", predictions(GRID), ANSWERS, GRID), edition="hecktor2026")
 
 
 def _evaluated(truth: Path, answers: Path, **changes: Any) -> dict[str, Any]:

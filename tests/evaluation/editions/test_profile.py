@@ -63,12 +63,6 @@ def test_official_metrics_are_those_of_the_official_scheme_each_once():
     assert of_2021.official_metrics == ("gtvp_dsc_mean", "gtvp_hd95_median_mm")
 
 
-def test_an_edition_file_works_as_a_named_edition_does(tmp_path, content):
-    content["scoring"]["segmentation"]["answers"]["segmentation"]["rules"]["connectivity"] = 6
-    (tmp_path / "mine.json").write_text(json.dumps(content))
-    assert load_profile(str(tmp_path / "mine.json")).task(SEGMENTATION.name).options["connectivity"] == 6
-
-
 def test_an_edition_without_the_task_says_so(content):
     del content["scoring"]["hpv"]
     with pytest.raises(HecktorError, match="no task 'hpv'"):
@@ -93,11 +87,6 @@ def test_a_study_takes_the_number_of_the_challenge():
     add_answer_options(parser)
     task, answer = find_answer(parser, parser.parse_args(["--edition", "hecktor2021", "--task", "3"]))
     assert (task.name, answer.kind) == ("rfs", "risk")
-
-
-def test_unknown_edition_names_the_known_ones():
-    with pytest.raises(HecktorError, match=r"hecktor1999.*hecktor2025"):
-        load_profile("hecktor1999")
 
 
 SEG = ("scoring", "segmentation")

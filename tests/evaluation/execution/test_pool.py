@@ -12,6 +12,9 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError
 from evaluation.execution import map_cases
+from tests.evaluation.conftest import GRID, apply_in_this_process
+from tests.evaluation.staging import mask_of
+from tests.evaluation.tasks import SEGMENTATION
 
 PATHS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 SCORES = """
@@ -59,12 +62,23 @@ def test_order_is_kept(double):
     assert map_cases(double, [5, 1, 4, 2, 3], 2, on_death=lambda _: None) == [10, 2, 8, 4, 6]
 
 
-@pytest.mark.parametrize("items", [["die"], [1, 2, "die", 3, 4], ["die", 1, "hang", 2], [1, "eat", 2]])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("workers", "items"), [(0, ["die"]), (2, ["die", 1, "hang", 2, "die", 3, "eat"])])
 def test_a_crash_and_too_much_time_or_memory_cost_their_own_case_only(double, items, workers, monkeypatch):
     monkeypatch.setattr("evaluation.execution.CASE_TIME_LIMIT_S", 3)
     rows = map_cases(double, items, workers, on_death=lambda item: f"lost {item}")
     assert rows == [f"lost {item}" if isinstance(item, str) else 2 * item for item in items]
+
+
+def test_processes_give_the_rows_of_this_one(phase_of, blank, monkeypatch):
+    phase = phase_of(SEGMENTATION)
+    for number in range(3):
+        phase.truth_mask(f"P{number}", mask_of(GRID, primary=2, nodes=True))
+        phase.mask(f"P{number}", mask_of(GRID, primary=2 + number, nodes=number > 0))
+    (phase.job("odd") / "m.mha").write_bytes(b"no image")
+    phase.truth_mask("odd", blank())
+    from_processes = phase.run(workers=2)
+    monkeypatch.setattr("evaluation.execution._apply", apply_in_this_process)
+    assert phase.run() == from_processes
 
 
 def test_errors_come_through(double):

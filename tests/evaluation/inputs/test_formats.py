@@ -13,64 +13,57 @@ from contract.images.volumes import write_mask
 from evaluation import evaluate_teams
 from evaluation.inputs import mask_files
 from evaluation.inputs.tables import parse_number, read_table, with_decimal_points
+from tests.evaluation.staging import tumour
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 # Patients A to D recur after 100, 200, 300 and 1,095 days: risks 4, 3, 2, 1 order all six pairs.
 FOLLOW_UP = "PatientID,Relapse,RFS\nA,1,100\nB,1,200\nC,1,300\nD,1,1095\n"
 
 
-def tumour(mask):
-    mask[2:4, 2:4, 2:4] = 1
-    mask[6, 6, 4:8] = 2
-    return mask
-
-
 @pytest.fixture
-def masks(phase_of, blank):
+def masks(phase_of):
     phase = phase_of(SEGMENTATION)
-    phase.truth_mask("A", tumour(blank()))
-    phase.truth_mask("B", tumour(blank()), suffix=".nii")
+    phase.truth_mask("A", tumour())
+    phase.truth_mask("B", tumour(), suffix=".nii")
     phase.folder = phase.root / "predictions"
     phase.folder.mkdir()
     return phase
 
 
-@pytest.mark.parametrize("name", ["C.nrrd", "C.nhdr", "C.mhd", "C.tif", "C.unknown"])
+@pytest.mark.parametrize("name", ["C.nrrd", "C.mhd", "C.unknown"])
 def test_a_reference_in_another_format_is_named(masks, name):
     (masks.truth_dir / name).write_bytes(b"")
     with pytest.raises(GroundTruthError, match=name):
         masks.run(predictions=masks.folder)
 
 
-def test_notes_tables_and_hidden_files_beside_references_are_no_masks(masks, blank, grid):
+def test_notes_tables_and_hidden_files_beside_references_are_no_masks(masks, grid):
     for name in ("README.md", "notes.txt", "list.json", ".DS_Store"):
         (masks.truth_dir / name).write_text("")
     for case in ("A", "B"):
-        write_mask(masks.folder / f"{case}.nii", tumour(blank()), grid)
+        write_mask(masks.folder / f"{case}.nii", tumour(), grid)
     report = masks.run(predictions=masks.folder)
     assert (report["cases"]["in_ground_truth"], report["cases"]["used"]) == (2, 2)
     assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
 
 
-def test_a_prediction_in_another_format_is_the_problem_of_its_case(masks, blank, grid):
-    write_mask(masks.folder / "A.mha", tumour(blank()), grid)
+def test_a_prediction_in_another_format_is_the_problem_of_its_case(masks, grid):
+    write_mask(masks.folder / "A.mha", tumour(), grid)
     (masks.folder / "B.nrrd").write_bytes(b"NRRD0004")
     rows = {row["case"]: row["error"] for row in masks.run(predictions=masks.folder)["results"]}
     assert rows["A"] is None
     assert "B.nrrd" in rows["B"]
 
 
-@pytest.mark.parametrize("edition", ["hecktor2021", "hecktor2022"])
-def test_masks_in_a_zip_lie_at_any_depth(masks, blank, grid, edition):
-    write_mask(masks.folder / "A.nii.gz", tumour(blank()), grid)
-    write_mask(masks.folder / "B.nii.gz", tumour(blank()), grid)
+def test_masks_in_a_zip_lie_at_any_depth(masks, grid):
+    write_mask(masks.folder / "A.nii.gz", tumour(), grid)
+    write_mask(masks.folder / "B.nii.gz", tumour(), grid)
     archive = masks.root / "upload.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         opened.write(masks.folder / "A.nii.gz", "team/masks/A.nii.gz")
         opened.write(masks.folder / "B.nii.gz", "B.nii.gz")
         opened.writestr("__MACOSX/team/masks/._A.nii.gz", b"")
-    options = {"bounding_box": "whole_image"} if edition == "hecktor2021" else {}
-    report = masks.run(predictions=archive, edition=edition, options=options)
+    report = masks.run(predictions=archive)
     assert report["cases"]["used"] == 2
     assert all(row["error"] is None for row in report["results"])
 
@@ -98,13 +91,7 @@ def test_the_list_of_members_of_a_zip_is_bounded(masks, monkeypatch):
         masks.run(predictions=archive)
 
 
-def test_a_damaged_zip_is_named(masks):
-    (masks.root / "upload.zip").write_bytes(b"PK\x03\x04 and no more")
-    with pytest.raises(PredictionError, match="upload"):
-        masks.run(predictions=masks.root / "upload.zip")
-
-
-def test_the_archive_of_a_team_costs_no_other_team(masks, blank, grid, monkeypatch, capsys):
+def test_the_archive_of_a_team_costs_no_other_team(masks, grid, monkeypatch, capsys):
     """The reference's 2 masks take less than 1 MB; an archive of 65 MB of zeros is refused and nothing of it written.
 
     Each archive is unpacked for its own team: never are two of them on the disk.
@@ -113,7 +100,7 @@ def test_the_archive_of_a_team_costs_no_other_team(masks, blank, grid, monkeypat
     for team in ("good", "fine"):
         with zipfile.ZipFile(masks.root / "teams" / f"{team}.zip", "w") as opened:
             for case in "AB":
-                write_mask(masks.folder / f"{case}.mha", tumour(blank()), grid)
+                write_mask(masks.folder / f"{case}.mha", tumour(), grid)
                 opened.write(masks.folder / f"{case}.mha", f"{case}.mha")
     with zipfile.ZipFile(masks.root / "teams" / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as opened:
         opened.writestr("A.mha", bytes(65 << 20))
@@ -156,20 +143,18 @@ def follow_up(phase_of):
         ("PatientID\trisk\nA\t4\nB\t3\nC\t2\nD\t1\n", "p.tsv"),
         ("PatientID\trisk\nA\t4\nB\t3\nC\t2\nD\t1\n", "p.csv"),
         ("PatientID;risk\nA;4,5\nB;3,5\nC;2,5\nD;1,5\n", "p.csv"),
-        (
-            json.dumps([{"PatientID": c, "Prediction": r} for c, r in zip("ABCD", (4, 3, 2.5, 1), strict=True)]),
-            "p.json",
-        ),
+        (json.dumps([{"PatientID": c, "Prediction": r} for c, r in zip("ABCD", (4, 3, 2.5, 1))]), "p.json"),  # noqa: B905
         ("PatientID,risk,Prediction\nA,4,4.0\nB,3,3\nC,2,2\nD,1,1\n", "p.csv"),
         ("PatientID,risk,,\nA,4,,\nB,3,,\nC,2,,\nD,1,,\n", "p.csv"),
         ("PatientID,risk,note,note\nA,4,x,y\nB,3,x,y\nC,2,x,y\nD,1,x,y\n", "p.csv"),
         ("PatientID,RFS,risk\nA,1,4\nB,2,3\nC,3,2\nD,4,1\n", "p.csv"),
+        ("patient_id,Risk\nA,4\nB,3\nC,2\nD,1\n", "p.csv"),
+        ("Patient ID,prediction\nA,4\nB,3\nC,2\nD,1\n", "p.csv"),
     ],
 )
-@pytest.mark.parametrize("edition", ["hecktor2021", "hecktor2022", "hecktor2025"])
-def test_tables_as_editions_ask_for_them(follow_up, text, name, edition):
+def test_tables_as_editions_ask_for_them(follow_up, text, name):
     """All six pairs are in order: the C-index is 1."""
-    assert risks(follow_up, text, name, edition=edition) == 1.0
+    assert risks(follow_up, text, name) == 1.0
 
 
 @pytest.mark.parametrize(("other", "line"), [("risk", "appears twice"), ("Prediction", "mean the same and differ")])
@@ -196,15 +181,6 @@ def test_a_time_is_no_risk_unless_the_direction_is_time(follow_up):
     with pytest.raises(PredictionError, match=r"column RFS.*direction=time"):
         risks(follow_up, times)
     assert risks(follow_up, times, options={"direction": "time"}) == 1.0
-
-
-@pytest.mark.parametrize("column", ["Prediction", "HPV Status", "hpv"])
-def test_the_column_of_a_class(phase_of, column):
-    phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\nA,1\nB,0\n")
-    (phase.root / "hpv.csv").write_text(f"PatientID,{column}\nA,1\nB,0\n")
-    report = phase.run(predictions=phase.root / "hpv.csv")
-    assert report["aggregates"]["balanced_accuracy"]["value"] == 1.0
 
 
 def test_an_object_of_a_patient_and_its_prediction_is_an_answer(follow_up):
@@ -241,23 +217,23 @@ def test_a_decimal_comma_needs_semicolons_or_tabs(tmp_path):
         parse_number(table.rows[0]["x"], "x", "a number", GroundTruthError)
 
 
-@pytest.mark.parametrize("value", ["0.7", "", "nan", "maybe"])
+@pytest.mark.parametrize("value", ["0.7", "maybe"])
 def test_a_table_without_any_usable_value_is_no_low_score(phase_of, value):
     phase = phase_of(HPV)
     phase.truth_table("PatientID,HPV Status\nA,1\nB,0\n")
     (phase.root / "hpv.csv").write_text(f"PatientID,hpv\nA,{value}\nB,{value}\n")
-    with pytest.raises(PredictionError, match=r"hpv\.csv: .*" + ("" if value in {"", "nan"} else value)):
+    with pytest.raises(PredictionError, match=rf"hpv\.csv: .*{value}"):
         phase.run(predictions=phase.root / "hpv.csv")
 
 
-def test_names_with_composed_and_decomposed_letters_match(masks, blank, grid):
+def test_names_with_composed_and_decomposed_letters_match(masks, grid):
     """References CHÜ-1 and CHÜ-2 with composed letters, masks as macOS writes their names: DSC is 1."""
     composed, decomposed = "CH\N{LATIN CAPITAL LETTER U WITH DIAERESIS}", "CHU\N{COMBINING DIAERESIS}"
     for path in sorted(masks.truth_dir.iterdir()):
         path.unlink()
     for index in (1, 2):
-        write_mask(masks.truth_dir / f"{composed}-{index}.mha", tumour(blank()), grid)
-        write_mask(masks.folder / f"{decomposed}-{index}.nii.gz", tumour(blank()), grid)
+        write_mask(masks.truth_dir / f"{composed}-{index}.mha", tumour(), grid)
+        write_mask(masks.folder / f"{decomposed}-{index}.nii.gz", tumour(), grid)
     (masks.folder / f"._{decomposed}-1.nii.gz").write_bytes(b"\0\5\x16\7")
     (masks.truth_dir / "._table.csv").write_bytes(b"\0\5\x16\7")
     report = masks.run(predictions=masks.folder)

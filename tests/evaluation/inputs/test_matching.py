@@ -54,9 +54,6 @@ def risks(phase_of, text):
     ("ids", "difference"),
     [
         (["CHUM-001.mha", "CHUM-002.mha"], "CHUM-001.mha differs from CHUM-001 by the ending '.mha'"),
-        (["case_CHUM-001", "case_CHUM-002"], "case_CHUM-001 differs from CHUM-001 by the prefix 'case_'"),
-        (["chum-001"], "chum-001 differs from CHUM-001 in upper and lower case"),
-        (["CHUM001"], "CHUM001 differs from CHUM-001 in signs such as - and _"),
         (["Z-9"], ""),
     ],
 )
@@ -187,10 +184,7 @@ def test_no_known_centre_is_a_warning(phase_of):
 @pytest.mark.parametrize(
     ("tables", "says"),
     [
-        (
-            ["PatientID,CenterID\nA.mha,1\n"],
-            r"0\.csv: found cases A\.mha",
-        ),
+        (["PatientID,CenterID\nA.mha,1\n"], r"0\.csv: found cases A\.mha"),
         (["PatientID,CenterID\nA,1\n", "PatientID,CenterID\nA,2\n"], r"1\.csv: another centre of A than in another"),
     ],
 )

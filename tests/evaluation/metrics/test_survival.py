@@ -57,12 +57,3 @@ def test_opposite_risk_gives_the_complement(rows):
     risks = np.nan_to_num(risks, nan=0.25) + np.arange(len(rows)) * 1e-3
     value = c_index(cohort(times, events, risks))
     assert c_index(cohort(times, events, -risks)) == pytest.approx(1 - value, nan_ok=True)
-
-
-def test_blocks_give_the_same_value(monkeypatch):
-    rng = np.random.default_rng(3)
-    many = cohort(rng.integers(1, 40, 90), rng.random(90) < 0.4, rng.normal(size=90).round(1))
-    weights = rng.integers(0, 4, (7, 90)).astype(float)
-    whole = c_index_metric(many, "tie")(weights)
-    monkeypatch.setattr("evaluation.metrics.concordance._MAX_PAIRS_IN_MEMORY", 200)
-    np.testing.assert_array_equal(c_index_metric(many, "tie")(weights), whole)

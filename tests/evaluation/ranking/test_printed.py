@@ -7,11 +7,14 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import evaluation
 from contract.errors import HecktorError
 from contract.io.tables import format_csv
+from evaluation.editions.profile import load_profile
+from evaluation.metrics.overlap import harmonic_mean_metric
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import format_board_csv
 from reporting.report.cli import main as report
@@ -80,6 +83,26 @@ def test_2021_ranks_as_published_with_the_digits_of_the_text(golden, printed):
     board = printed(disqualified, edition="hecktor2021", task="1")
     assert board.ranks == {line["team"]: int(line["rank"]) for line in lines if line["rank"] != "disqualified"}
     assert [entry["place"] for entry in board.to_dict()["out_of_competition"] if entry["team"] == "BAMF"] == [0]
+    # Without the rule for ties the sum of ranks leaves teams level.
+    assert len({entry["rankings"]["borda"]["rank"] for entry in board.to_dict()["teams"]}) < len(board.ranks)
+
+
+def test_the_f1_column_of_2021_is_the_harmonic_mean_of_precision_and_recall(golden):
+    for line in golden("hecktor2021_task1"):
+        p, r = (lambda _, value=float(line[name]): np.array([value]) for name in ("precision", "recall"))
+        assert harmonic_mean_metric(p, r)(np.ones((1, 1)))[0] == pytest.approx(float(line["f1"]), abs=1e-4)
+
+
+def test_ties_of_2020_go_to_the_higher_precision(printed):
+    values = {"a": (0.7, 0.8), "b": (0.7, 0.9), "c": (0.6, 1.0)}
+    table = [{"team": team, "gtvp_dsc_mean": dsc, "gtvp_precision_mean": p} for team, (dsc, p) in values.items()]
+    assert printed(table, edition="hecktor2020", task="1").order == ("b", "a", "c")
+
+
+@pytest.mark.parametrize("edition", ["hecktor2022", "hntsmrg2024"])
+def test_the_mean_of_aggregated_dsc_decides(edition):
+    ranking = load_profile(edition).task("1").ranking
+    assert ranking.schemes[ranking.official] == "dsc_agg_mean"
 
 
 def test_2021_ranks_risks_as_published_with_their_printed_mean(golden, printed):

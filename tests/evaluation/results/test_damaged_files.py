@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 
 import pytest
@@ -47,12 +48,12 @@ def damaged(content, path, junk):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
-    """Every place is damaged once with a few values of other types, then random places with random values."""
+    """Every place is damaged once with a value of another type, and random places with random values."""
     valid = valid_metrics(kind)
     paths = list(places(valid))
     outcomes, lines = set(), set()
 
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(st.sampled_from(paths), JUNK, st.booleans())
     @example(("provenance", "seed"), "abc", False)
     @example(("provenance", "seed"), -1, False)
@@ -69,10 +70,9 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
             lines.add(problem.message.count("\n"))
 
     damage()
-    for path in paths:
-        for junk in ({}, 10**400, "x", None):
-            with contextlib.suppress(HecktorError):
-                rank({"damaged": damaged(valid_metrics(kind), path, junk)}, bootstraps=0)
+    for path, junk in zip(paths, itertools.cycle(({}, 10**400, "x", None)), strict=False):
+        with contextlib.suppress(HecktorError):
+            rank({"damaged": damaged(valid_metrics(kind), path, junk)}, bootstraps=0)
     assert outcomes == {"ranked", "refused"}
     assert lines == {0}
 

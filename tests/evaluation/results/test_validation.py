@@ -227,9 +227,6 @@ def changed_edition(tmp_path, **rules):
     "rule",
     [
         {"connectivity": 6},
-        {"iou_threshold": 0.45},
-        {"gtvp_empty": "zero"},
-        {"gtvn_empty": "one"},
         {"missing": "skip"},
         {"geometry": "resample_nearest"},
     ],

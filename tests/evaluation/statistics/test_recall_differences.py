@@ -155,8 +155,8 @@ def draw_operating_points(rng, reference):
 @pytest.mark.parametrize("draw", [draw_random_caller, draw_equal_teams, draw_operating_points])
 @pytest.mark.parametrize("sizes", [(58, 2), (54, 6), (48, 12)])
 def test_without_a_difference_few_cohorts_reject(draw, sizes):
-    """2,000 cohorts, standard error 0.005 and 0.0007: the bootstrap gave p <= 0.001 to 11.6% with six negatives."""
-    at_5_percent, at_1_permille = rejections(sizes, draw, 2000)
+    """1,000 cohorts, standard error 0.007 and 0.001: the bootstrap gave p <= 0.001 to 11.6% with six negatives."""
+    at_5_percent, at_1_permille = rejections(sizes, draw, 1000)
     assert at_5_percent <= 0.075
     assert at_1_permille <= 0.004
 
