@@ -93,6 +93,8 @@ def test_a_task_without_a_shared_metric_has_no_box() -> None:
     assert [row["task"] for row in spread.rows] == ["Task 1: T", "Task 3: T"]
 
 
-def test_too_few_common_teams() -> None:
-    analyses = compare_tasks([task(1, {"a": 1, "b": 2}, ("x",)), task(2, {"a": 1, "b": 2}, ("y",))])
-    assert analyses == []
+@pytest.mark.parametrize(("teams", "expected"), [("ab", []), ("abc", [(3, 1.0)])])
+def test_a_correlation_needs_three_common_teams(teams: str, expected: list[tuple[int, float]]) -> None:
+    ranks = {team: rank for rank, team in enumerate(teams, 1)}
+    analyses = compare_tasks([task(1, ranks, ("x",)), task(2, ranks, ("y",))])
+    assert [(row["teams"], row["tau"]) for one in analyses for row in one.rows] == expected

@@ -7,6 +7,7 @@ import copy
 import io
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ JUNK: tuple[Any, ...] = (
     None, True, 0, 1, -1, 0.5, 5, 10**400, 1e308, "", "abc", "1", "\ud800", "a\nb", "a\x00b", "x" * 300, "../up",
     [], {}, [[]], {"a": 1}, [None], ["value"], {"value": None}, [{"team": "A"}],
 )  # fmt: skip
-EDITS = 150
+EDITS = 60
 
 
-@pytest.fixture
-def results(valid_metrics: Any, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def ranked(valid_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranked teams of one task, a row out of competition and the mean, with bootstrap rankings and tests."""
-    folder = tmp_path / "results" / "task1"
+    folder = tmp_path_factory.mktemp("ranked") / "task1"
     for team in ("A", "B", "C"):
         path = folder / team / "metrics.json"
         path.parent.mkdir(parents=True)
@@ -36,6 +37,12 @@ def results(valid_metrics: Any, tmp_path: Path) -> Path:
     unranked = ["--out-of-competition", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean"]
     rank(["--task", "1", *files, *unranked, "--bootstraps", "5", "--output", str(folder)])
     return folder.parent
+
+
+@pytest.fixture
+def results(ranked: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return shutil.copytree(ranked, tmp_path / "results")
 
 
 def test_random_damage_is_refused_or_harmless(results: Path, tmp_path: Path) -> None:

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError, OutputError
-from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from evaluation.api import evaluate
 from evaluation.ranking.cli import main as rank
 from reporting.report.cli import main as report
 from reporting.report.page import WITH_CASES
+from tests.evaluation.staging import GRID
 
-GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 # Two have a centre in their name; the warning about the others names them.
 CASES = ("CHUM-8701", "CHUP-8702", *(f"Quilldriver{number}" for number in range(1, 9)))
 DAYS = (3137, 2293, 1747, 4139, 2683, 911, 3541, 1597, 2939, 4421)
@@ -145,7 +144,7 @@ def test_a_page_counts_the_cases_that_the_ranking_left_out(results, tmp_path: Pa
     assert "ranked without 1 case of the results" in text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["masks", "four_answers"])
 def test_a_leaderboard_alone_makes_a_page(results, tmp_path: Path, kind: str) -> None:
     shutil.copy(results[kind] / "leaderboard.json", tmp_path)
     board = json.loads((tmp_path / "leaderboard.json").read_text())

@@ -14,6 +14,7 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
 from reporting.studies.cli import main
 from reporting.studies.ensemble import combine_risks
+from tests.evaluation import built
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -34,15 +35,7 @@ def teams(tmp_path, blank, grid):
 
 
 def board_of(*teams):
-    figures = {"value": 0.5, "ci95_low": None, "ci95_high": None, "rank": 1}
-    entries = [{"rank": 1, "team": team, "metrics": {"m": figures}, "rankings": {"r": {"rank": 1}}} for team in teams]
-    board = {"task": "t", "edition": "e", "official": "r", "ties": "min", "metrics": {"m": "M"}, "teams": entries}
-    board |= {key: [] for key in ("out_of_competition", "incomplete", "identical_answers")}
-    return (
-        board
-        | {key: {} for key in ("provenance", "runs", "files", "methods")}
-        | {"stability": None, "comparisons": None}
-    )
+    return built.board_of({"m": "M"}, [{"team": team} for team in teams]).to_dict()
 
 
 def study(tmp_path, *arguments):
