@@ -47,7 +47,7 @@ class BenchData:
     @property
     def challenge(self) -> tuple[int, int]:
         """Number of ranked teams, and number of their cases."""
-        return (3, 60) if self.quick else (40, 400)
+        return (3, 20) if self.quick else (40, 400)
 
     @property
     def results(self) -> Path:
@@ -65,7 +65,7 @@ class BenchData:
 
     def options(self, size: str) -> CohortOptions:
         """Return the options of the cohort of this size."""
-        return CohortOptions(SEED, tuple(centre.code for centre in CENTRES), "platform", size, 4 if self.quick else 1)
+        return CohortOptions(SEED, tuple(centre.code for centre in CENTRES), "platform", size, 8 if self.quick else 1)
 
     def input_dir(self, size: str) -> Path:
         """Return `/input` of the patient of this size that the algorithm answers."""

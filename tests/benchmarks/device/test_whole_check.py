@@ -10,50 +10,54 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.device import speed, training
+from benchmarks.device.job import CheckJob
 from benchmarks.device.parts import PARTS
 from benchmarks.device.speed import CONVERTED, HALF, TILE
 from contract.io.files import read_json
 
 ROOT = Path(__file__).resolve().parents[3]
-ROWS = {
+# The parts whose processes the test starts, and the functions of the others, which it calls: on a CPU they are quick.
+STARTED = {
     "machine": ["machine"],
-    "convolution": ["8 to 8 channels, 16^3 voxels (ms)"],
     "tiles": ["default, 16 x 16 x 16 voxels", "resenc-m, 16 x 16 x 16 voxels"],
-    "tail": ["3 x 24 x 24 x 24 values"],
     "patients": ["default, head and neck", "default, whole body", "resenc-m, head and neck"],
     "agreement": ["masks"],
     "training": ["plain"],
     "fallbacks": ["no card to fill"],
-    "nccl": ["skipped"],
-    "compiled": ["skipped"],
+}
+CALLED = {
+    "convolution": (speed.time_convolution, "8 to 8 channels, 16^3 voxels (ms)", {"float32", "bfloat16", HALF}),
+    "tail": (speed.time_tail, "3 x 24 x 24 x 24 values", {"softmax (ms)", "addition (ms)", "copy to RAM (ms)"}),
+    "nccl": (training.train_on_two_cards, "skipped", {"why"}),
+    "compiled": (training.train_compiled, "skipped", {"why"}),
 }
 
 
+@pytest.mark.parametrize("name", CALLED)
+def test_a_part_on_a_cpu(name: str, tmp_path: Path) -> None:
+    function, row, figures = CALLED[name]
+    assert PARTS[name].function == f"{function.__module__.rpartition('.')[2]}:{function.__name__}"
+    job = CheckJob("cpu", True, tmp_path, tmp_path / "rows.json", 60.0)
+    function(job)
+    assert [(one["name"], set(one["figures"]), one["failures"]) for one in job.rows] == [(row, figures, [])]
+
+
 @pytest.mark.slow
-def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
+def test_the_other_parts_run_on_a_cpu(tmp_path: Path) -> None:
+    assert [name for name in PARTS if name not in {*CALLED, "image"}] == list(STARTED)
     target = tmp_path / "check.json"
-    command = [
-        ROOT / "scripts/device-check",
-        "--python",
-        sys.executable,
-        "--device",
-        "cpu",
-        "--quick",
-        "--output",
-        target,
-    ]
+    options = ["--python", sys.executable, "--device", "cpu", "--quick", "--output", target, "--only", *STARTED]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [ROOT / "scripts/device-check", *options]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     document = read_json(target)
     assert json.loads(done.stdout) == document
     assert (done.returncode, document["failures"], document["stopped"]) == (0, [], [])
     parts = {part["part"]: part for part in document["parts"]}
-    assert {name: [row["name"] for row in part["rows"]] for name, part in parts.items()} == ROWS
-    assert [*parts, "image"] == list(PARTS)
+    assert {name: [row["name"] for row in part["rows"]] for name, part in parts.items()} == STARTED
     figures = {name: [row["figures"] for row in part["rows"]] for name, part in parts.items()}
-    assert set(figures["convolution"][0]) == {"float32", "bfloat16", HALF}
     assert all(row[TILE] > 0 and row[CONVERTED] > 0 for row in figures["tiles"])
-    assert set(figures["tail"][0]) == {"softmax (ms)", "addition (ms)", "copy to RAM (ms)"}
     for run in figures["patients"]:
         assert (run["passes"], run["planned passes"]) == (4, 4)
         assert run["answered by"].startswith("cpu (")
