@@ -93,11 +93,12 @@ def test_a_deep_or_long_path_is_one_fault_and_is_removed(written: Path, name: st
 
 
 def test_the_number_and_size_of_files_are_bounded(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "MAX_ENTRIES", 3)
-    monkeypatch.setattr(trees, "MAX_BYTES", 5)
-    for name in ("y", "z"):
+    """Of all files together: 4 and 2 bytes leave 1 of 7."""
+    monkeypatch.setattr(trees, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(trees, "MAX_BYTES", 7)
+    for name in ("x", "y", "z"):
         (written / name).write_bytes(b"12")
-    assert copied(written)[0] == ("y: 2 bytes, expected at most 1", "more than 3 files and folders")
+    assert copied(written)[0] == ("y: 2 bytes, expected at most 1", "more than 4 files and folders")
 
 
 def test_one_file_is_copied_out_or_named(written: Path, tmp_path: Path) -> None:
