@@ -59,11 +59,3 @@ def test_copies_compute_nothing_anew(
     assert prepare(release, node, "--check-only") == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert f"unreadable Task 1/{case.patient_id}/{case.patient_id}__CT.nii.gz" in printed
-
-
-def test_the_list_of_cases_has_relative_paths(prepared: tuple[WorkFolders, Path]) -> None:
-    text = prepared[0].cases_json.read_text()
-    first = read_cases(prepared[0])[0]
-    assert '"ct": "Task 1/' in text
-    assert str(first.release) not in text
-    assert first.ct.is_file()

@@ -211,9 +211,3 @@ def check_answers(package: Path, platform_input: Path, output: Path) -> None:
         answer(task, "clinical", package, platform_input, output)
     assert math.isfinite(read_json(_output("rfs", output)))
     assert isinstance(read_json(_output("hpv", output)), bool)
-
-
-def test_a_cohort_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match=r"^--release: no such file or folder: .*nowhere"):
-        baseline_main(options(tmp_path / "nowhere", tmp_path))
-    assert not (tmp_path / "package").exists()

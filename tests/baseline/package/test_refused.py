@@ -216,18 +216,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("inside", "message"),
-    [
-        ("fold_0/checkpoint_final.pth", "--nnunet: a file: .*/fold_0/checkpoint_final.pth, expected a folder"),
-        ("fold_0", "fold_0: no plans.json, expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__"),
-    ],
-)
-def test_what_is_no_results_folder(
-    inside: str, message: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert package(results / inside, tmp_path / "model") == 1
-    assert re.match(f"error: {message}", capsys.readouterr().err.splitlines()[-1])
+def test_a_fold_is_no_results_folder(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert package(results / "fold_0", tmp_path / "model") == 1
+    message = "error: fold_0: no plans.json, expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__"
+    assert capsys.readouterr().err.splitlines()[-1].startswith(message)
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))

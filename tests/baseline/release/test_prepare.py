@@ -208,15 +208,3 @@ def test_two_processes_write_the_same(release: Release) -> None:
     assert main(["prepare", "--release", str(release.root), "--work", str(work), "--jobs", "2", "--folds", "2"]) == 0
     assert {p.name: p.read_bytes() for p in work.rglob("*.nii.gz")} == one
     assert json.loads((work / "prepare.json").read_text())["data"] == key
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["plan"], ["fold", "--fold", "0"], ["fold"], ["heads"], ["export", "--output", "x"]],
-    ids=["plan", "one fold", "all folds", "heads", "export"],
-)
-def test_a_step_before_its_time(tmp_path: Path, command: list[str]) -> None:
-    (tmp_path / "empty").mkdir()
-    message = r"^cases\.json: not found in empty, expected `hecktor train prepare` before"
-    with pytest.raises(HecktorError, match=message):
-        main([*command, "--work", str(tmp_path / "empty")])

@@ -1,4 +1,4 @@
-"""Records as `cross_validation.json` holds them, whose figures follow by hand."""
+"""Records as `cross_validation.json` holds them, and masks, whose figures follow by hand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ import numpy as np
 
 from baseline.heads.record import TargetRecord
 from contract.documents import parse_document
+from contract.images.geometry import Geometry
 
+GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
 PATIENTS = 60
 FOLD = {"held_out": [], "model": "", "setting": {}, "experts": [], "tried": {}, "threshold": None}
+
+
+def blocks(shift: int = 0) -> np.ndarray:
+    """A GTVp of 4 x 4 x 4 voxels, moved along x by `shift`, and a GTVn of the same size."""
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[3:7, 4:8, 4 + shift : 8 + shift] = 1
+    mask[9:13, 10:14, 14:18] = 2
+    return mask
 
 
 def parsed(record: dict[str, Any]) -> TargetRecord:

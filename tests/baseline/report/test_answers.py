@@ -22,19 +22,11 @@ from contract.io.files import read_json, write_json
 from contract.patient import Patient
 from evaluation import evaluate, rank
 from tests.baseline.prepared import cross_validation_json, outcomes
+from tests.baseline.report.records import GRID, blocks
 
-GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
 PATIENTS = ("A-1", "A-2", "B-1", "B-2")
 DAYS = (100.0, 200.0, 300.0, 400.0)
 HPV = (True, False, True, False)
-
-
-def blocks(shift: int = 0) -> np.ndarray:
-    """A GTVp of 4 x 4 x 4 voxels, moved along x by `shift`, and a GTVn of the same size."""
-    mask = np.zeros(GRID.array_shape, np.uint8)
-    mask[3:7, 4:8, 4 + shift : 8 + shift] = 1
-    mask[9:13, 10:14, 14:18] = 2
-    return mask
 
 
 def answers(risks: tuple[float, ...], hpv: tuple[bool, ...] | None) -> dict[str, Any]:

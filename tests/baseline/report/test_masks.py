@@ -15,22 +15,13 @@ from baseline.report.masks import analyse_recall, draw_worst_cases, mean_dsc, sc
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
 from evaluation.editions.profile import build_profile, load_profile
 from tests.baseline.prepared import EDITION
+from tests.baseline.report.records import GRID, blocks
 
 FOUR = Path(__file__).parents[2] / "editions" / "four_answers.json"
-GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
-
-
-def blocks(shift: int = 0) -> np.ndarray:
-    """A GTVp of 4 x 4 x 4 voxels, moved along x by `shift`, and a GTVn of the same size."""
-    mask = np.zeros(GRID.array_shape, np.uint8)
-    mask[3:7, 4:8, 4 + shift : 8 + shift] = 1
-    mask[9:13, 10:14, 14:18] = 2
-    return mask
 
 
 @pytest.fixture
@@ -70,17 +61,16 @@ def recall_row(case: str, voxels: list[int], detected: list[bool]) -> dict[str, 
     return {"case": case, "voxel_volume_mm3": 100.0, "gtvn": {"lesions": lesions}}
 
 
-@pytest.mark.parametrize("edition", ["hecktor2025", "hecktor2026"])
-def test_the_recall_of_nodes_by_volume(edition: str) -> None:
+def test_the_recall_of_nodes_by_volume() -> None:
     """25 nodes of 0.1 to 2.5 ml in five bins of five: of the smallest two are detected, of the next four, then all."""
     voxels = list(range(1, 26))
     detected = [number in (3, 5) or (number > 5 and number != 7) for number in voxels]
     rows = [recall_row("A", voxels[::2], detected[::2]), recall_row("B", voxels[1::2], detected[1::2])]
-    analysis = analyse_recall(load_edition(edition), rows)
+    analysis = analyse_recall(EDITION, rows)
     assert analysis is not None
     figures = [(row["volume_ml"], row["lesions"], row["detected"], row["recall"]) for row in analysis.rows]
     assert figures == [(0.3, 5, 2, 0.4), (0.8, 5, 4, 0.8), (1.3, 5, 5, 1.0), (1.8, 5, 5, 1.0), (2.3, 5, 5, 1.0)]
-    assert analyse_recall(load_edition(edition), [recall_row("A", [1, 2], [True, False])]) is None
+    assert analyse_recall(EDITION, [recall_row("A", [1, 2], [True, False])]) is None
 
 
 def test_the_picture_of_a_pet_in_bq_per_ml_is_scaled_by_the_factor(
