@@ -93,7 +93,7 @@ def ranked(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
         phase.output_dir.rename(folder / team)
         phase.root.rename(tmp_path / f"phase-{team}")
     files = [str(folder / team / "metrics.json") for team in ("near", "none")]
-    rank(["--task", "segmentation", *files, "--output", str(folder)])
+    rank(["--task", "segmentation", *files, "--bootstraps", "5", "--output", str(folder)])
     for case, centre in (("C-1", "CHUM"), ("C-2", "MDA")):
         inputs = tmp_path / "cohort" / case / "input"
         write_volume(inputs / "images" / "ct" / "x.mha", Volume(np.zeros(GRID.array_shape, np.int16), GRID))
