@@ -31,7 +31,7 @@ PREDICTIONS_JSON: Final = "predictions.json"
 METRICS_JSON: Final = "metrics.json"
 MASK_FILE_NAME: Final = "output.mha"
 
-# The platform passes on .mha and TIFF, which is refused here: it has no origin, and odd pages corrupt ITK's memory.
+# The platform passes on .mha and TIFF, which is refused here: it has no origin, and unusual pages corrupt ITK's memory.
 TIFF_SUFFIXES: Final = (".tif", ".tiff")
 PLATFORM_IMAGE_SUFFIXES: Final = (".mha", *TIFF_SUFFIXES)
 # .nii.gz is for local use; an algorithm must not write it.

@@ -72,7 +72,7 @@ def _apply_on_cluster(
 
 
 def _prepare_process() -> None:
-    """Limit the memory, and silence image libraries, which print paths and binary data about odd files."""
+    """Limit the memory, and silence image libraries, which print paths and binary data about unusual files."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
     limit = MEMORY_BYTES if hard_limit == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard_limit)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard_limit))

@@ -244,6 +244,7 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
 
 
 def _write_and_check(partial: Path, volume: Volume, compress: bool) -> None:
+    """Write a volume and read it again; raise OSError or RuntimeError if it was not written completely."""
     import SimpleITK as sitk
 
     sitk.WriteImage(

@@ -208,7 +208,7 @@ def _make_separator_error(
     table: Table, column: str, index: int, problem: str, error: type[HecktorError]
 ) -> HecktorError:
     cell = _quote_cell(table.rows[index][column], error)
-    expected = "one decimal separator in the column and none of thousands"
+    expected = "one decimal separator in the column, and no separator of thousands"
     return error(f"{table.locate(index)}: {column}{cell}; found {problem}, expected {expected}")
 
 

@@ -176,7 +176,7 @@ def surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) ->
 
     Args:
         first: Mask of the voxels of the first surface, (z, y, x), not empty.
-        second: The same of the second surface.
+        second: Mask of the voxels of the second surface, not empty.
         spacing_mm: Distances of neighbouring voxel centres, (z, y, x).
     """
     count = np.count_nonzero(first) + np.count_nonzero(second)

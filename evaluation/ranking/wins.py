@@ -29,7 +29,7 @@ def count_wins(pairs: Sequence[TeamPair], teams: Sequence[str]) -> Floats:
 def count_t_wins(tests: MetricTests, teams: Sequence[str], goodness: Floats, n_cases: int) -> Floats:
     """Count the wins of each team by Student's t in each replicate.
 
-    The difference is the replicate's, the standard error and the degrees of freedom are those of the whole cohort.
+    The difference comes from the replicate, the standard error and the degrees of freedom from the whole cohort.
 
     Args:
         tests: The comparisons in the whole cohort. A pair without a p has no p in a replicate either.

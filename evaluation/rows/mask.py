@@ -184,7 +184,7 @@ class MaskRow(ScoredRow):
                 error is None or volumes == (0, 0)
                 for error, volumes in zip(errors, zip(gtvp, gtvn, strict=True), strict=True)
             ),
-            "no predicted voxel beside an error",
+            "no predicted voxel in a row with an error",
         ),
         RowRule(("gtvn.lesions",), lambda lesions: None not in lesions, "the lesions of GTVn"),
     )

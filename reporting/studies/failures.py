@@ -99,7 +99,7 @@ def run_failures(_: argparse.ArgumentParser, options: argparse.Namespace) -> Stu
     results = load_teams({options.metrics.resolve().parent.name: options.metrics}, edition=options.edition)
     ((team, metrics),) = results.teams.items()
     cases, table = find_mask_rows(results)
-    expected = read_expected(options.expected, cases)
+    expected = read_expected_dsc(options.expected, cases)
     confidence = {
         label: pair_dsc(label, table, answers, options.failed_below) for label, answers in expected.answers.items()
     }
@@ -145,7 +145,7 @@ def find_mask_rows(results: TaskResults) -> tuple[tuple[str, ...], RowTable]:
     return tuple(sorted(results.scored_cases)), results.answers[team][mask.name].counted
 
 
-def read_expected(path: Path, cases: Sequence[str]) -> ExpectedDsc:
+def read_expected_dsc(path: Path, cases: Sequence[str]) -> ExpectedDsc:
     """Read the expected DSC of each case. A value that cannot be used leaves only its own case without one.
 
     Args:

@@ -40,7 +40,7 @@ MASK_FAULTS = {
     ),
     "a metric that is not measured": ({"gtvp.surface.values.kappa": 1.0}, "gtvp.surface: found .* a value for each of"),
     "no state of the surfaces": ({"gtvp.surface.state": None}, "gtvp.surface.state: found null, expected one of"),
-    "voxels without a mask": ({"error": "no mask"}, ": found .* no predicted voxel beside an error"),
+    "voxels without a mask": ({"error": "no mask"}, ": found .* no predicted voxel in a row with an error"),
     "a failure without a reason": ({"failed": True}, ": found .* the error of a failed case"),
     "no surfaces": ({"gtvp.surface": None}, ": found .* the surfaces of gtvp, which these rules measure"),
     "no lesions": ({"gtvn.lesions": None}, ": found .* the lesions of GTVn"),

@@ -15,7 +15,7 @@ from evaluation.metrics.overlap import Overlap
 from evaluation.rows.mask import ComparedLabel, MaskRow, make_mask_row
 from evaluation.rows.scorer import make_table
 from reporting.studies.cli import main
-from reporting.studies.failures import build_risk_coverage_curve, pair_dsc, read_expected
+from reporting.studies.failures import build_risk_coverage_curve, pair_dsc, read_expected_dsc
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
@@ -69,7 +69,7 @@ def test_a_rehearsal_in_place_of_records(tmp_path):
     path = tmp_path / "rehearsal.json"
     cases = [{"case": "P0", "record": {"expected_dsc": {"GTVp": 0.8, "GTVn": None}}}, {"case": "P1", "record": None}]
     path.write_text(json.dumps({"cases": cases}))
-    expected = read_expected(path, ["P0", "P1", "P2"])
+    expected = read_expected_dsc(path, ["P0", "P1", "P2"])
     assert [answer.value for answer in expected.answers["gtvp"]] == [0.8, None, None]
     assert [answer.problem for answer in expected.answers["gtvn"]] == [
         "no expected DSC of gtvn",
@@ -88,14 +88,14 @@ def test_a_rehearsal_in_place_of_records(tmp_path):
     ):
         path.write_text(json.dumps(content))
         with pytest.raises(PredictionError, match=message):
-            read_expected(path, ["P0"])
+            read_expected_dsc(path, ["P0"])
 
 
 def test_a_folder_of_records(tmp_path):
     """Two of three cases have a record, one without a pass of a network; another patient's is unknown."""
     for name, expected in (("P0", {"GTVp": 0.8, "GTVn": None}), ("P1", {}), ("other", {"GTVp": 0.5})):
         (tmp_path / f"{name}.json").write_text(json.dumps({"expected_dsc": expected}))
-    expected = read_expected(tmp_path, ["P0", "P1", "P2"])
+    expected = read_expected_dsc(tmp_path, ["P0", "P1", "P2"])
     assert {label: [answer.value for answer in answers] for label, answers in expected.answers.items()} == {
         "gtvp": [0.8, None, None],
         "gtvn": [None, None, None],
@@ -104,7 +104,7 @@ def test_a_folder_of_records(tmp_path):
     assert (expected.unknown, expected.duplicate, expected.missing) == (["other"], [], ["P2"])
     (tmp_path / "P2.json").write_text("[]")
     with pytest.raises(PredictionError, match=r"P2\.json: no expected_dsc from 0 to 1"):
-        read_expected(tmp_path, ["P0"])
+        read_expected_dsc(tmp_path, ["P0"])
 
 
 def test_one_case_none_and_a_mask_at_the_bound():
