@@ -299,7 +299,7 @@ def _compute_qform(fields: np.void, unit_mm: float, pixdim_mm: Sequence[float]) 
 
 
 def _check_steps(header: NiftiHeader, sform: _Affine) -> None:
-    """Refuse a header with two voxel sizes, because programs differ in which one they use."""
+    """Refuse a header with two voxel sizes, because not all programs use the same one."""
     steps_mm = np.linalg.norm(sform[:, :3], axis=0)
     drift = np.abs(steps_mm / header.pixdim_mm - 1) * header.shape
     if drift.max() > _MAX_SHIFT_VOXELS:
@@ -309,7 +309,7 @@ def _check_steps(header: NiftiHeader, sform: _Affine) -> None:
 
 
 def _check_placements(header: NiftiHeader, sform: _Affine, qform: _Affine) -> None:
-    """Refuse a header with two placements, because programs differ in which one they use."""
+    """Refuse a header with two placements, because not all programs use the same one."""
     corners = np.array([*product(*((0, length - 1) for length in header.shape))])
     by_sform, by_qform = (corners @ affine[:, :3].T + affine[:, 3] for affine in (sform, qform))
     axes = qform[:, :3] / header.pixdim_mm
