@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "functions.md"
 # Packages and modules in the order of the page, with their public names where they have no `__all__`.
@@ -99,8 +101,9 @@ def format_item(title: str, item: Any) -> str:
     """Return the entry of a function, class, method or constant."""
     if not callable(item):
         return f"### `{title}`\n\nA dictionary of plans by name: {', '.join(f'`{key}`' for key in item)}.\n"
-    has_options = "data" not in inspect.signature(item).parameters
-    signature = format_signature(title, item) if has_options else title
+    # The signature of a document is a list of fields. Before its first use, pydantic does not know it yet.
+    is_document = inspect.isclass(item) and issubclass(item, BaseModel)
+    signature = title if is_document else format_signature(title, item)
     return f"### `{title}`\n\n```python\n{signature}\n```\n\n{textwrap.fill(find_first_sentence(item), 120)}\n"
 
 
