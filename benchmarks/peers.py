@@ -33,7 +33,7 @@ from evaluation.rows.comparison import MaskPair, compare_pair
 SPACING_MM: Final = (1.0, 1.0, 2.0)
 IN_PLANE: Final = 512
 SLICES: Final = 150
-QUICK_SLICES: Final = 50
+QUICK_SLICES: Final = 26
 PATIENTS: Final = 10_000
 BOOTSTRAPS: Final = 1_000
 LABELS: Final = (("gtvp", 1), ("gtvn", 2))

@@ -56,10 +56,12 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
 @pytest.fixture(scope="module")
 def results(root: Path) -> Path:
     for team, arguments in (("first", "--device cpu --passes 1"), ("second", "--method threshold")):
-        edition = () if team == "first" else ("--edition", root / "elsewhere" / "edition.json")
-        hecktor("rehearse", *edition, "--model", root / "package", "--cases", root / "platform", "--process", f"--arguments={arguments}",
+        own: tuple[object, ...] = ("--jobs", 2)
+        if team == "second":
+            own = ("--api-method", "invoke", "--edition", root / "elsewhere" / "edition.json")
+        hecktor("rehearse", *own, "--model", root / "package", "--cases", root / "platform", "--process", f"--arguments={arguments}",
                 "--ground-truth", root / "platform" / "ground_truth", "--output", root / "out" / team,
-                "--team", team, "--jobs", 2)  # fmt: skip
+                "--team", team)  # fmt: skip
     files = [root / "out" / team / "metrics.json" for team in ("first", "second")]
     hecktor("rank", *files, "--output", root / "out", "--bootstraps", 20)
     return root / "out"
