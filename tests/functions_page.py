@@ -97,13 +97,22 @@ def find_first_sentence(item: object) -> str:
     return re.split(r"(?<=[a-z`)\]]\.)\s", lines, maxsplit=1)[0]
 
 
+def is_result(item: object) -> bool:
+    """Return whether an item is the class of documents that functions return, whose fields nobody has to type.
+
+    pydantic finds the signature of a class of documents when it is first used, or here.
+    """
+    if not (inspect.isclass(item) and issubclass(item, BaseModel)):
+        return False
+    item.model_rebuild()
+    return any(field.is_required() for field in item.model_fields.values())
+
+
 def format_item(title: str, item: Any) -> str:
     """Return the entry of a function, class, method or constant."""
     if not callable(item):
         return f"### `{title}`\n\nA dictionary of plans by name: {', '.join(f'`{key}`' for key in item)}.\n"
-    # The signature of a document is a list of fields. Before its first use, pydantic does not know it yet.
-    is_document = inspect.isclass(item) and issubclass(item, BaseModel)
-    signature = title if is_document else format_signature(title, item)
+    signature = title if is_result(item) else format_signature(title, item)
     return f"### `{title}`\n\n```python\n{signature}\n```\n\n{textwrap.fill(find_first_sentence(item), 120)}\n"
 
 
