@@ -6,7 +6,6 @@ two stages of four classes and a survival written as a time. No line of the prod
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,9 @@ import pytest
 from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from contract.io.files import read_json, write_json
 from hecktor.cli import main
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
 from tests.conftest import head_json, stage_head, write_manifest
 
 pytestmark = pytest.mark.slow
@@ -23,16 +25,17 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 EDITION = HERE / "four_answers.json"
 PATIENTS = 3
+CODES = tuple(centre.code for centre in CENTRES)
 
 
 def hecktor(*arguments: object) -> None:
     assert main([str(argument) for argument in arguments]) == 0
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
     """The shipped networks with simple heads for the edition's answers."""
-    root = tmp_path_factory.mktemp("model") / "package"
+    root = tmp_path / "package"
     shutil.copytree(DEFAULT_PACKAGE, root)
     shutil.rmtree(root / "heads")
     write_json(root / "heads" / "t_stage.json", stage_head(("T1", "T2", "T3", "T4"), "gtvp_diameter_mm", 1 / 20))
@@ -46,29 +49,17 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("cohort")
-    hecktor("phantoms", "--edition", EDITION, "--layout", "platform", "--patients", PATIENTS, "--seed", 7,
-            "--output", root, "--jobs", 2, "--head-and-neck-only")  # fmt: skip
-    return root
-
-
-def test_phantoms_have_the_sockets_and_keys_of_the_edition(cohort: Path) -> None:
-    case = next(path for path in sorted(cohort.glob("*/input")))
-    assert len(list((case / "images" / "ct-volume").glob("*.mha"))) == 1
-    assert len(list((case / "images" / "pet-volume").glob("*.mha"))) == 1
-    record = json.loads((case / "health-record.json").read_text())
-    assert set(record) <= {"Years", "HPV", "Site"}
-    slugs = [entry["socket"]["slug"] for entry in json.loads((case / "inputs.json").read_text())]
-    assert slugs == ["ct-volume", "pet-volume", "health-record"]
-
-
-def test_rehearse_evaluate_and_rank(cohort: Path, package: Path, tmp_path: Path) -> None:
-    for team, passes in (("careful", 2), ("quick", 1)):
+def test_rehearse_evaluate_and_rank(package: Path, tmp_path: Path) -> None:
+    """Voxels of the phantoms are four times as wide as usual. One team has a process for each case, the other a server."""
+    cohort = tmp_path / "cohort"
+    options = CohortOptions(7, CODES, "platform", "head_and_neck", ct_coarsening=4, edition=str(EDITION))
+    case, *_ = make_cohort(options, PATIENTS, cohort, 1)
+    entries = read_json(cohort / case / "input" / "inputs.json")
+    assert [entry["socket"]["slug"] for entry in entries] == ["ct-volume", "pet-volume", "health-record"]
+    for team, passes, way in (("careful", 2, ("--jobs", 2)), ("quick", 1, ("--api-method", "invoke"))):
         hecktor("rehearse", "--edition", EDITION, "--cases", cohort, "--process", "--model", package,
                 "--ground-truth", cohort / "ground_truth", "--output", tmp_path / team, "--team", team,
-                f"--arguments=--device cpu --passes {passes}", "--jobs", 2)  # fmt: skip
+                f"--arguments=--device cpu --passes {passes}", *way)  # fmt: skip
         report = read_json(tmp_path / team / "metrics.json")
         check_metrics(report)
     files = [tmp_path / team / "metrics.json" for team in ("careful", "quick")]
