@@ -247,8 +247,10 @@ def _run_report(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _run_answers(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    folders = write_answers(work, arguments.output, probabilities=arguments.probabilities)
-    _show(f"held-out answers in {arguments.output}: {', '.join(folders)}")
+    written = write_answers(work, arguments.output, probabilities=arguments.probabilities)
+    _show(f"held-out answers in {arguments.output}: {', '.join(written.folders)}")
+    for name, reason in written.missing.items():
+        _show(f"{name}: no held-out answers, and no outcomes in the reference ({reason})")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,8 +30,16 @@ _PROBABILITY: Final = "probability"
 _Rows = dict[str, dict[str, Any]]
 
 
-def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = False) -> list[str]:
-    """Write the held-out answers into folders below `output`; return the folders' names.
+@dataclass(frozen=True)
+class WrittenAnswers:
+    """The folders of held-out answers, and the reason for each answer of the heads that has none."""
+
+    folders: list[str]
+    missing: dict[str, str]
+
+
+def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = False) -> WrittenAnswers:
+    """Write the held-out answers into folders below `output`.
 
     `heads` and the folder of each comparator hold the masks and `answers.csv`, `unfiltered` holds the masks before
     postprocessing, `reference` holds the reference masks and the outcomes of the patients with answers of the heads.
@@ -64,7 +73,13 @@ def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = Fals
         if probabilities:
             for case in cases:
                 _write_probabilities(work, folder / PROBABILITIES, case)
-        return sorted(path.name for path in folder.iterdir())
+        folders = sorted(path.name for path in folder.iterdir())
+    missing = {name: _explain_missing(records.get(name)) for name, rows in answers_of[HEADS].items() if not rows}
+    return WrittenAnswers(folders, missing)
+
+
+def _explain_missing(record: TargetRecord | None) -> str:
+    return "no head was fitted" if record is None else record.nested.why_not or "no patient has an outcome"
 
 
 def _collect_rows(record: TargetRecord | None, answer: AnswerSpec, model: str) -> _Rows:

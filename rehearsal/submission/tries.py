@@ -156,7 +156,9 @@ def _summarise_case(case: RehearsedCase, inputs: TrialInputs) -> TrialCase:
     record = case.record
     answered = NO_RECORD
     if record is not None:
-        answered = f"{record.method}: {record.passes_done} of {record.passes_planned} passes"
+        # The usual method is called "baseline", whichever networks the package has.
+        answered_by = record.method if record.package is None else record.package.name
+        answered = f"{answered_by}: {record.passes_done} of {record.passes_planned} passes"
         if not (record.region or {}).get("sure", True):
             answered += ", region unsure"
         if record.notices:

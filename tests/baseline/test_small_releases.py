@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -125,7 +126,13 @@ def test_outcomes_that_a_release_lacks(edition: str, tiny_package: Path, tmp_pat
     ids=["HPV unknown", "no RFS"],
 )
 def test_twelve_patients_of_one_centre_are_answered_and_exported(
-    change: Change, allowed: list[str], heads: set[str], tiny_release: TinyRelease, tiny_package: Path, tmp_path: Path
+    change: Change,
+    allowed: list[str],
+    heads: set[str],
+    tiny_release: TinyRelease,
+    tiny_package: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No centre can be left out and one outcome is absent, as in the held-out answers. The masks are given, so that no
     network runs.
@@ -146,6 +153,8 @@ def test_twelve_patients_of_one_centre_are_answered_and_exported(
     assert main(["answers", "--work", str(work.root), "--output", str(tmp_path / "answers")]) == 0
     header = (tmp_path / "answers" / "heads" / "answers.csv").read_text().splitlines()[0]
     assert ("risk" in header, "probability" in header) == ("rfs" in heads, "hpv" in heads)
+    missing = re.findall(r"^(\w+): no held-out answers, and no outcomes", capsys.readouterr().out, re.MULTILINE)
+    assert set(missing) == {"rfs", "hpv"} - heads
     use_networks(work, tiny_package)
     assert main(["export", *common, "--output", str(tmp_path / "package")]) == 0
     package = load_package(tmp_path / "package")

@@ -141,7 +141,7 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]
     text = (output / "README.md").read_text()
     assert "| hecktor-rfs.tar.gz | container image of the algorithm for task 2, Recurrence-free survival |" in text
-    assert "toy: 4 of 4 passes |" in text
+    assert f"| {read_identity(tiny_package).name}: 4 of 4 passes |" in text
     assert "on a CPU, not on a GPU" in text
     assert "do not use the platform's GPU" in text
     assert "- `rfs.json` is a risk: a higher value means earlier recurrence." in text
@@ -174,7 +174,8 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
         request(tiny_package, tmp_path / "submission", tasks=(RFS,)), StubImages(record=record), ignore
     )
     (case,) = submission.rehearsals[0].cases
-    assert case.answered == "toy: 4 of 4 passes, region unsure, warnings: 1"
+    expected = "4 of 4 passes, region unsure, warnings: 1"
+    assert case.answered == f"{read_identity(tiny_package).name}: {expected}"
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, 
     output = tmp_path / "submission"
     submission = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
     assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
-    assert submission.rehearsals[0].cases[0].answered.startswith("baseline: ")
+    assert submission.rehearsals[0].cases[0].answered.startswith(f"{read_identity(tiny_package).name}: ")
     assert "No image archives were made" in (output / "README.md").read_text()
     assert read_json(output / "submission.json")["images"] == []
 
