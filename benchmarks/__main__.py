@@ -1,6 +1,6 @@
-"""Entry point of `scripts/bench`: measure all stages.
+"""Entry point of `scripts/bench`: measure algorithm, evaluation, rank and report.
 
-`--peers` compares the evaluation with other packages, `--heads` the heads with other models.
+`--peers` compares the evaluation with other packages, `--heads` compares the heads with other models.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import heads
 
         return heads.main(arguments[1:])
-    from benchmarks import stages
+    from benchmarks import suite
 
-    return stages.main(arguments)
+    return suite.main(arguments)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from contract.images import volumes as images
 from contract.images.geometry import Geometry
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, draw_cases
-from rehearsal.phantoms.layouts import link_or_copy
-from rehearsal.phantoms.make import make_cohort
+from rehearsal.phantoms.make import link_or_copy, make_cohort
 
 SEED: Final = 1
 SIZES: Final = ("head_and_neck", "whole_body")

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from benchmarks.stages import read_images
-from benchmarks.suite import Benchmark, Call, parse_suite_options, run_suite
+from benchmarks.suite import Benchmark, Call, parse_suite_options, read_images, run_suite
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry

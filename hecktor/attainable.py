@@ -1,4 +1,4 @@
-"""What answers can reach on phantoms: the scores of the model that drew their outcomes, which knows the true risks."""
+"""Attainable scores on phantoms: the scores of the model that drew their outcomes, which knows the true risks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from rehearsal.phantoms.outcome import HPV_POSITIVE_FRACTION
 from rehearsal.phantoms.tables import TRUTH_CSV
 from reporting.report.leaderboard import lower_title
 
-# A balanced accuracy is highest where a patient is called positive if the odds exceed the odds among all phantoms.
+# The expected balanced accuracy is highest if patients are called positive whose odds exceed the odds of all phantoms.
 _LOGIT_THRESHOLD: Final = math.log(HPV_POSITIVE_FRACTION / (1 - HPV_POSITIVE_FRACTION))
-_NO_MISSING_RISK: Final = "tie"
+# Rule for a missing risk, which has no effect here: each phantom has a risk.
+_MISSING_RISK_RULE: Final = "tie"
 
 
 @dataclass(frozen=True)
-class Attainable:
-    """Values of metrics that no method exceeds on these phantoms except by chance.
+class AttainableScores:
+    """Scores that no method exceeds on these phantoms except by chance.
 
     Attributes:
         patients: Number of patients.
@@ -44,9 +45,9 @@ class Attainable:
     balanced_accuracy: float | None
 
     def find_value(self, results: TaskResults, metric: str) -> float | None:
-        """Return the attainable value of a metric; None if it is not known.
+        """Find the attainable value of a metric; None if it is unknown.
 
-        The reference masks and stages are exact, so all their metrics can reach the best value.
+        Masks and stages of phantoms are exact, so all their metrics can reach the best value.
         """
         declared = results.profile.metrics.get(metric)
         if declared is not None and declared.terms:
@@ -82,7 +83,7 @@ class Attainable:
         )
 
 
-def read_attainable(cohort: Path) -> Attainable:
+def read_attainable(cohort: Path) -> AttainableScores:
     """Compute the attainable values from the truth of a cohort of phantoms."""
     with (cohort / TRUTH_CSV).open(newline="", encoding="utf-8") as table:
         rows = list(csv.DictReader(table))
@@ -95,9 +96,9 @@ def read_attainable(cohort: Path) -> Attainable:
     survival = SurvivalCohort(read_column("rfs_days"), relapses, read_column("linear_predictor"))
     is_right = (read_column("hpv_logit") > _LOGIT_THRESHOLD) == positive
     weights = np.ones((1, len(rows)))
-    c_index = float(c_index_metric(survival, _NO_MISSING_RISK)(weights)[0])
+    c_index = float(c_index_metric(survival, _MISSING_RISK_RULE)(weights)[0])
     balanced_accuracy = float(binary_metrics(positive, is_right)["balanced_accuracy"](weights)[0])
-    return Attainable(
+    return AttainableScores(
         patients=len(rows),
         relapses=int(relapses.sum()),
         positives=int(positive.sum()),

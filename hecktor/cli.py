@@ -1,4 +1,4 @@
-"""The command `hecktor`: each subcommand's package is imported only when it is called."""
+"""The command `hecktor`; the package of a subcommand is imported only when the subcommand is called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contract.errors import HecktorError, run_main
 
 Main = Callable[[Sequence[str] | None], int]
 
-# Subcommand with its module, which has `main(argv) -> int`, and its purpose.
+# Subcommand with its module, which defines `main(argv) -> int`, and its purpose.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "predict": ("algorithm.cli", "run one patient through the algorithm"),
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
@@ -35,7 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
 }
 
-# The extra of the package that a subcommand needs.
+# The extra that a subcommand needs.
 EXTRAS: Final[dict[str, str]] = {
     "predict": "algorithm",
     **dict.fromkeys(("evaluate", "rank"), "evaluation"),
@@ -104,7 +104,7 @@ def _run_command(name: str, load: Callable[[], Main], arguments: Sequence[str] |
 def _find_optional_distributions() -> set[str]:
     """Return the distributions that the package's extras require.
 
-    Any other missing module is a bug or belongs to user code.
+    A missing module of any other distribution is a bug, or belongs to user code.
     """
     try:
         requirements = metadata.requires("hecktor") or []

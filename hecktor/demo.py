@@ -27,11 +27,11 @@ from hecktor.cli import COMMANDS, load_command
 
 if TYPE_CHECKING:
     from evaluation.results.task import TaskResults
-    from hecktor.attainable import Attainable
+    from hecktor.attainable import AttainableScores
 
 DEFAULT_SEED: Final = 1
 DEFAULT_PATIENTS: Final = 16
-# The CT matrix is smaller by this factor in plane, so that phantoms are made and read in half the time.
+# The CT matrix is smaller by this factor in plane, which halves the time to make and read phantoms.
 CT_COARSENING: Final = 2
 # Images that answer many patients, as `scripts/build --api-method invoke` names them.
 IMAGE_TAG: Final = "invoke"
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_steps(demo: DemoOptions, package: Path) -> None:
-    """Run all steps and print the results of each task and where they are."""
+    """Run all steps, and print the results of each task and the folders of all files."""
     start_s = time.monotonic()
     _make_phantoms(demo)
     _rehearse_all(demo, package)
@@ -129,8 +129,8 @@ def _run_steps(demo: DemoOptions, package: Path) -> None:
         _print_task(demo, task_results, attainable)
     print(f"\n{note}")
     print(f"\nDone in {time.monotonic() - start_s:.0f} s; the logs are in {demo.output / LOGS}")
-    print(f"View a case:   {_format_view_command(demo)}")
-    print(f"Open this page:     {report.resolve().as_uri()}")
+    print(f"View a case:     {_format_view_command(demo)}")
+    print(f"Open the report: {report.resolve().as_uri()}")
 
 
 def _read_options(arguments: argparse.Namespace) -> DemoOptions:
@@ -150,13 +150,13 @@ def _read_options(arguments: argparse.Namespace) -> DemoOptions:
 def list_teams(task: Algorithm) -> tuple[str, ...]:
     """List the teams of a task: the baseline and a comparator.
 
-    The comparator of a task with a mask is the PET threshold, of other tasks a model of the clinical variables.
+    The comparator is the PET threshold in tasks with a mask, and a model of the clinical variables in other tasks.
     """
     return (BASELINE, "clinical-only" if task.mask_spec is None else "pet-threshold")
 
 
 def _make_phantoms(demo: DemoOptions) -> None:
-    """Make the patients: every second one is HPV negative, at least three of each eight have a relapse."""
+    """Make the patients: every second patient is HPV negative, and at least three of eight patients have a relapse."""
     from tqdm import tqdm
 
     from rehearsal.phantoms.centres import CENTRES
@@ -178,7 +178,7 @@ def _make_phantoms(demo: DemoOptions) -> None:
 
 
 def _rehearse_all(demo: DemoOptions, package: Path) -> None:
-    """Run each team on all patients and score its answers, `demo.jobs` teams at a time, the slowest first."""
+    """Let each team answer all patients and score the answers, `demo.jobs` teams at a time, the slowest team first."""
     from rehearsal.runners.monitor import end_on_signals
 
     _print_step("each team answers all patients, as on the platform: started once, then called for each patient")
@@ -241,7 +241,7 @@ def _finish_rehearsal(started: StartedRun) -> None:
 
 
 def _list_model_options(task: Algorithm, team: str, package: Path) -> list[object]:
-    """List the team's arguments and the shipped package; a team that only thresholds the PET needs no package."""
+    """List the options for a team's arguments and model; a team that only thresholds the PET needs no model."""
     uses_package = team != "pet-threshold" or len(task.answers) > 1
     model = ["--model", package] if uses_package else []
     return [f"--arguments={TEAMS[team].arguments}", *model]
@@ -255,7 +255,7 @@ def _call_command(name: str, *arguments: object) -> None:
 
 
 def _make_log_path(demo: DemoOptions, name: str) -> Path:
-    """Return the path of a log in a folder that exists."""
+    """Return the path of a log, and create its folder."""
     folder = demo.output / LOGS
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
@@ -263,7 +263,7 @@ def _make_log_path(demo: DemoOptions, name: str) -> Path:
 
 @contextmanager
 def _log_to(demo: DemoOptions, name: str) -> Iterator[None]:
-    """Write what commands print into a log; if they fail, print the log."""
+    """Redirect the output of commands into a log; if a command fails, print the log."""
     path = _make_log_path(demo, name)
     try:
         with path.open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
@@ -278,8 +278,8 @@ def _print_step(title: str) -> None:
     print(f"\n== {title}", flush=True)
 
 
-def _print_task(demo: DemoOptions, results: TaskResults, attainable: Attainable) -> None:
-    """Print the values of all teams with their intervals, what is attainable, the winner and the folder."""
+def _print_task(demo: DemoOptions, results: TaskResults, attainable: AttainableScores) -> None:
+    """Print the scores of all teams with intervals, the attainable scores, the winner and the folder."""
     from reporting.report.leaderboard import describe_winner
 
     board = results.board
@@ -319,7 +319,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "--jobs",
         type=whole_number(1),
         default=count_usable_cpus(),
-        help="number of teams and of phantoms at a time (default: %(default)s)",
+        help="number of teams, and of phantoms, at a time (default: %(default)s)",
     )
     add("--containers", action="store_true", help="run the container images instead of plain processes")
     add_edition_option(parser)

@@ -20,9 +20,9 @@ from contract.io.locks import lock_output
 from contract.options import Parser
 
 _HERE: Final = Path(__file__).parent
-# Editors use this schema to check an edition; a test compares it with the class.
+# Editors use this schema to check an edition; a test compares the schema with the class of editions.
 SCHEMA: Final = _HERE / "edition.schema.json"
-# The edition's name in the template, which is replaced.
+# The edition's name in the template, which is replaced by the name of the folder.
 _EXAMPLE: Final = "my_edition"
 _NEXT_OF_MODEL: Final = """\
 written: {folder}/__init__.py. Next:
@@ -43,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the folder and print the next commands; raise `OutputError` if the folder exists."""
     parser = Parser(prog="hecktor new", description="Write the skeleton of a model or of an edition.")
     kind_help = (
-        "model: a folder of code with a network, features and a head; edition: a custom challenge in one "
-        "JSON file; both work without changes"
+        "model: a folder of code with a network, features and a head; edition: a custom challenge as one JSON file; "
+        "both work without changes"
     )
     parser.add_argument("kind", choices=("model", "edition"), help=kind_help)
     folder_help = "new folder; the Python package or edition gets its name, such as my_model or my_edition"

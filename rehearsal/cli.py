@@ -28,12 +28,11 @@ from contract.packages import chosen_edition, make_edition_hint
 from contract.platform import API_METHODS
 from contract.processes import count_usable_cpus
 from rehearsal.platform.images import is_archive
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import find_engine
+from rehearsal.runners.containers import ContainerRunner, find_engine
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, build_algorithm_command, build_evaluation_command
 
 if TYPE_CHECKING:
-    from rehearsal.jobs.execute import JobResult, Rehearsal
+    from rehearsal.jobs.execution import JobResult, Rehearsal
     from rehearsal.records import RehearsalResult
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -53,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     hint = make_edition_hint(edition, options.edition, options.model)
     task = select_algorithm(parser, edition.find_algorithm, options.task, hint)
     # SimpleITK takes a second to import, which --help does not need.
-    from rehearsal.jobs.execute import Rehearsal
+    from rehearsal.jobs.execution import Rehearsal
     from rehearsal.jobs.release import has_release_layout
 
     has_references = has_release_layout(options.cases, edition)

@@ -24,8 +24,7 @@ from rehearsal.jobs.evaluation import (
     select_ranked_values,
     stage_predictions,
 )
-from rehearsal.jobs.execute import JobResult, Jobs, Rehearsal, choose_api_method, run_jobs
-from rehearsal.jobs.invoke import invoke_jobs
+from rehearsal.jobs.execution import JobResult, Jobs, Rehearsal, choose_api_method, invoke_jobs, run_jobs
 from rehearsal.jobs.release import compare_ids, has_release_layout, read_release_cohort, write_ground_truth
 from rehearsal.records import (
     REHEARSAL_JSON,
@@ -96,14 +95,14 @@ def rehearse(
         stage_predictions(jobs.results, input_dir, algorithm.description, np.random.default_rng(0))
         copy_outputs_by_case(jobs.results, input_dir, output_dir / "predictions")
         evaluation = _evaluate(rehearsal, jobs, input_dir, work_dir)
-    preparation = _Preparation(package, images, api_method, tuple(warnings))
-    result = _make_result(rehearsal, preparation, jobs, evaluation)
+    setup = _RehearsalSetup(package, images, api_method, tuple(warnings))
+    result = _make_result(rehearsal, setup, jobs, evaluation)
     write_json(output_dir / REHEARSAL_JSON, result.model_dump(mode="json"))
     return result
 
 
 @dataclass(frozen=True)
-class _Preparation:
+class _RehearsalSetup:
     """What is known before the first job: the package of `--model`, the checks of the images, and warnings."""
 
     package: RehearsedPackage | None
@@ -113,16 +112,16 @@ class _Preparation:
 
 
 def _make_result(
-    rehearsal: Rehearsal, preparation: _Preparation, jobs: Jobs, evaluation: EvaluationRun
+    rehearsal: Rehearsal, setup: _RehearsalSetup, jobs: Jobs, evaluation: EvaluationRun
 ) -> RehearsalResult:
     """Make the record of a rehearsal that has ended."""
     limits = rehearsal.limits
-    api_method = preparation.api_method
+    api_method = setup.api_method
     evaluator = rehearsal.evaluation
     cases = tuple(job.as_case() for job in jobs.results)
     records = collect_records(cases)
     ranked, unranked = ({}, []) if evaluation.metrics is None else select_ranked_values(evaluation.metrics)
-    package, package_problems, package_warnings = check_recorded_package(preparation.package, records)
+    package, package_problems, package_warnings = check_recorded_package(setup.package, records)
     evaluation_problems = unranked if evaluation.problem is None else [evaluation.problem]
     case_warnings = (f"{case.case}: {warning}" for case in cases for warning in case.warnings)
     return RehearsalResult(
@@ -139,15 +138,15 @@ def _make_result(
             memory_bytes=limits.memory_bytes, time_limit_s=limits.case_limit_s(api_method), cpus=limits.cpus
         ),
         on_failure=rehearsal.on_failure,
-        refusals=preparation.images.refused,
+        refusals=setup.images.refused,
         problems=(
-            *preparation.images.hidden,
+            *setup.images.hidden,
             *package_problems,
             *_find_batch_problems(cases, api_method),
             *evaluation_problems,
         ),
         warnings=(
-            *preparation.warnings,
+            *setup.warnings,
             *package_warnings,
             *jobs.warnings,
             *case_warnings,

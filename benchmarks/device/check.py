@@ -1,29 +1,85 @@
-"""Run the parts, each in a process with a deadline, and write one JSON."""
+"""The parts of `scripts/device-check`; each part runs in a process with a deadline, and all results form one JSON.
+
+This module imports only the standard library and `contract`, since the command line lists the parts before packages are
+installed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.device import wheels
-from benchmarks.device.parts import CPU_FACTOR, LIMIT_S, PARTS, CheckPart, run_until
 from contract.io.files import format_json, read_json, write_json
 
+# Deadline of the whole check on one card, without --image.
+LIMIT_S: Final = 540.0
+# The deadlines are for a card. On a CPU, which may be busy, all deadlines are multiplied by this factor.
+CPU_FACTOR: Final = 5
+
+
+# First argument of the process of a part.
+RUN_PART: Final = "--run-part"
 FAILED: Final = 1
 NO_CARD: Final = 3
 FORMAT_VERSION: Final = 1
 _LOG_LINES: Final = 30
 
 
+@dataclass(frozen=True)
+class CheckPart:
+    """A function `module:name` that measures in its own process, which is killed after `deadline_s`."""
+
+    function: str
+    deadline_s: float
+    text: str
+
+
+# The most important parts come first; a later part uses the phantoms and networks of earlier parts.
+PARTS: Final[dict[str, CheckPart]] = {
+    "machine": CheckPart("speed:describe_machine", 40, "card, driver, versions"),
+    "convolution": CheckPart("speed:time_convolution", 40, "one 3D convolution in float32 and half precision"),
+    "tiles": CheckPart("speed:time_tiles", 70, "a tile of nnU-Net's default network and of ResEnc-M"),
+    "patients": CheckPart("patients:run_patients", 130, "a head and neck and a whole body through `predict`"),
+    "agreement": CheckPart("patients:compare_devices", 80, "masks of CPU and card"),
+    "training": CheckPart("speed:train_plain", 120, "two epochs of the preset nnunet"),
+    "fallbacks": CheckPart("patients:run_fallbacks", 120, "`predict` while another program fills the card"),
+    "compiled": CheckPart("speed:train_compiled", 120, "two epochs with --compile"),
+    "image": CheckPart("patients:run_image", 300, "the image that --image names on a phantom"),
+}
+
+
+def run_until(command: Sequence[str], deadline_s: float, log: Path) -> int | None:
+    """Run a command with its output in `log`; return its exit status, or None if it was killed at its deadline.
+
+    Processes that the command has started are killed, too.
+    """
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True) as process,
+    ):
+        try:
+            return process.wait(max(0.0, deadline_s))
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def check(options: argparse.Namespace, start_s: float) -> int:
-    """Run the chosen parts and print their JSON; `start_s` is the start of the whole check on the monotonic clock."""
+    """Run the chosen parts and print their JSON; `start_s` is the start of the check on the monotonic clock."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(wheels.ROOT), str(wheels.SITE)])
     if options.quick and options.device == "cpu":  # Tiny networks are slower with several threads.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -53,7 +109,7 @@ def select_parts(only: Sequence[str] | None, image: str | None) -> list[str]:
 
 
 def run_part(name: str, part: CheckPart, options: argparse.Namespace, scratch: Path, start_s: float) -> dict[str, Any]:
-    """Run one part until its deadline or the deadline of the whole check; rows that it has reported are kept."""
+    """Run one part until its deadline or the deadline of the whole check; keep the rows that it has reported."""
     scale = 1 if options.device == "cuda" else CPU_FACTOR
     left_s = scale * LIMIT_S - (time.monotonic() - start_s)
     deadline_s = scale * part.deadline_s if name == "image" else min(scale * part.deadline_s, left_s)
@@ -63,7 +119,7 @@ def run_part(name: str, part: CheckPart, options: argparse.Namespace, scratch: P
     fields |= {"result": str(result), "seconds": deadline_s, "image": options.image}
     sys.stderr.write(f"{name}: {part.text}, at most {max(0.0, deadline_s):.0f} s\n")
     part_start_s = time.monotonic()
-    status = run_until([sys.executable, "-m", "benchmarks.device.part", json.dumps(fields)], deadline_s, log)
+    status = run_until([sys.executable, "-m", "benchmarks.device", RUN_PART, json.dumps(fields)], deadline_s, log)
     seconds = time.monotonic() - part_start_s
     state = "stopped at its deadline" if status is None else "failed" if status else "done"
     rows = read_json(result) if result.is_file() else []
@@ -98,8 +154,8 @@ def has_card(outcome: Mapping[str, Any]) -> bool:
 def summarise(device: str, quick: bool, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Make the document without its seconds: all parts, the failures, and the exit status.
 
-    A part fails with an error, with a broken limit (such as a CPU that answers instead of the card), or if its deadline
-    comes before its first row. A part that was stopped later is only listed.
+    A part fails if its process fails, if a limit does not hold (such as a CPU that answers instead of the card), or if
+    its deadline comes before its first row. A part that was stopped later is only listed.
     """
     failures = []
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""Run `predict` and an image on phantoms: networks of full size, card against CPU, and a card without free memory."""
+"""Run `predict` and an image on phantoms: with networks of full size, on card and CPU, and on a card without memory."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.images.volumes import read_volume
 from contract.io.files import read_json
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import find_engine
+from rehearsal.runners.containers import ContainerRunner, find_engine
 from rehearsal.runners.runner import GIB, Call, Limits
 
 TASK: Final = load_edition().find_algorithm("segmentation")
 PASSES: Final = "passes"
 MARGIN_S: Final = "margin (s)"
 RUN_LIMITS: Final = (Limit(PASSES, minimum=1), Limit(MARGIN_S, minimum=0))
-# A T4 has 16 GiB; the process limits itself to 14.
+# A T4 has 16 GiB, of which a process should use at most 14.
 CARD_LIMIT: Final = Limit(CARD_GIB, maximum=14.0)
 # Rounding to float16 or bfloat16 moves single voxels at the border of a lesion.
 MIN_DICE: Final = 0.95
-# GB that another program leaves free. The context of `predict` takes a part of this memory, or does not fit.
+# GB that another program leaves free. The CUDA context of `predict` takes a part of this memory, or does not fit.
 FREE_GB: Final = (1.0, 0.5, 0.2)
 _MEMORY_BYTES: Final = 16 * GIB
 # `predict` needs some seconds before its first pass.
@@ -41,7 +40,7 @@ _MIN_TIME_LIMIT_S: Final = 20.0
 
 
 @dataclass(frozen=True)
-class Run:
+class PredictRun:
     """One call of `predict`.
 
     Attributes:
@@ -97,29 +96,20 @@ class RunInputs:
     input_dir: Path
 
 
-def predict(job: CheckJob, name: str, inputs: RunInputs, device: str, limit_s: float, *options: str) -> Run:
-    """Run the task of the segmentation in its own process."""
+def predict(job: CheckJob, name: str, inputs: RunInputs, device: str, limit_s: float, *options: str) -> PredictRun:
+    """Run `predict` for the segmentation task in its own process."""
     folder = job.folder / "runs" / name
     folder.mkdir(parents=True, exist_ok=True)
     record = folder / "record.json"
     command = [sys.executable, "-m", "algorithm", "--task", TASK.name, "--model", str(inputs.model)]
-    command += [
-        "--input",
-        str(inputs.input_dir),
-        "--output",
-        str(folder / "output"),
-        "--device",
-        device,
-        "--record",
-        str(record),
-    ]
-    command += ["--time-limit", f"{limit_s:.1f}", *options]
+    command += ["--input", str(inputs.input_dir), "--output", str(folder / "output"), "--device", device]
+    command += ["--record", str(record), "--time-limit", f"{limit_s:.1f}", *options]
     start_s = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     seconds = time.perf_counter() - start_s
     sys.stdout.write(done.stdout)
     last_line = (done.stdout.splitlines() or ["no output"])[-1]
-    return Run(
+    return PredictRun(
         status=done.returncode,
         seconds=seconds,
         record=read_json(record) if record.is_file() else {},
@@ -129,7 +119,7 @@ def predict(job: CheckJob, name: str, inputs: RunInputs, device: str, limit_s: f
 
 
 def run_patients(job: CheckJob) -> None:
-    """Run all folds and mirrors that fit a fraction of the part's time, at most the task's own limit."""
+    """Run as many folds and mirrors as fit into a share of the part's time, at most the task's own limit."""
     cases = [("default", "head_and_neck"), ("default", "whole_body"), ("resenc-m", "head_and_neck")]
     for number, (plan, size) in enumerate(cases):
         inputs = RunInputs(job.package(plan), job.input_dir(size))
@@ -141,9 +131,9 @@ def run_patients(job: CheckJob) -> None:
 
 
 def compare_devices(job: CheckJob) -> None:
-    """Compare the masks of one pass of the default network on the device and on the CPU by Dice."""
+    """Compute the Dice of the masks of one pass of the default network on the device and on the CPU."""
     inputs = RunInputs(job.package("default"), job.input_dir("head_and_neck"))
-    runs: list[Run] = []
+    runs: list[PredictRun] = []
     for number, device in enumerate((job.device, "cpu")):
         limit_s = max(_MIN_TIME_LIMIT_S, 0.9 * job.remaining_s() / (2 - number))
         run = predict(job, f"agreement-{number}-{device}", inputs, device, limit_s, "--passes", "1")
@@ -223,6 +213,6 @@ def run_image(job: CheckJob) -> None:
     record = read_json(call.record_path) if call.record_path.is_file() else {}
     lines = call.stderr.read_text(errors="replace").splitlines() or ["no output"]
     mask = next(call.output_dir.rglob("*.mha"), call.output_dir / "none")
-    run = Run(outcome.exit_code or 0, outcome.seconds, record, mask, lines[-1])
+    run = PredictRun(outcome.exit_code or 0, outcome.seconds, record, mask, lines[-1])
     checked = (*RUN_LIMITS, *((CARD_LIMIT,) if job.on_card else ())) if record else ()
     job.report(job.image, run.figures(), checked, run.find_failures(job.device))

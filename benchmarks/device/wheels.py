@@ -1,6 +1,6 @@
-"""Fetch wheels for a machine without a network, in folders that fit one transfer each, and install them there.
+"""Fetch wheels for a machine without a network, and install them there. Each folder of wheels fits one transfer.
 
-This module imports only the standard library, since the other machine has no further packages yet.
+This module imports only the standard library and `contract.errors`, since other packages are not installed yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 LOCK: Final = ROOT / "requirements" / "algorithm.lock"
 FOLDER: Final = ROOT / "build" / "device-check"
 SITE: Final = FOLDER / "site"
-# Packages that the other machine must have, and the packages that these require.
+# Packages that the other machine must have, and packages that are installed with them.
 PRESENT: Final = ("torch", "numpy", "scipy", "pandas", "scikit-learn", "pillow", "matplotlib")
 _REQUIRED_BY_PRESENT: Final = (
     *("contourpy", "cycler", "filelock", "fonttools", "fsspec", "jinja2", "joblib", "kiwisolver", "markupsafe"),
@@ -31,23 +31,23 @@ _REQUIRED_BY_PRESENT: Final = (
 )
 # Packages that neither inference nor training imports.
 _NOT_IMPORTED: Final = ("imagecodecs",)
-# Packages that are published only as source. They are pure Python, so a wheel that is built here fits every machine.
+# Packages that are published only as source. They are pure Python, so a wheel that is built here works everywhere.
 _SOURCES: Final = ("acvl-utils",)
 _PLATFORMS: Final = ("manylinux2014", "manylinux1", *(f"manylinux_2_{minor}" for minor in range(39, 4, -1)), "linux")
-# Reserve of a transfer for the headers of an archive of a thousand files and for a tree that grows a little.
+# Reserve of a transfer: headers of an archive of a thousand files, and growth of the tree.
 _RESERVE_MIB: Final = 3.0
 MIB: Final = 2**20
 
 
 def parse_requirements(lock: str) -> dict[str, str]:
-    """Parse the lock file: the lines of each package to carry, with its checksums, by name."""
+    """Parse the lock file; return by name the lines with version and checksums of each package to transfer."""
     entries = re.findall(r"^([a-z0-9-]+)(==[^\n]*\\\n(?: +--hash=[^\n]*\n?)+)", lock, flags=re.MULTILINE)
     excluded = {*PRESENT, *_REQUIRED_BY_PRESENT, *_NOT_IMPORTED}
     return {name: name + rest for name, rest in entries if name not in excluded}
 
 
 def split_into_folders(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
-    """Split files into folders of at most `limit` bytes by first fit, the largest file first.
+    """Split files into folders of at most `limit` bytes: the first folder with room takes a file, largest file first.
 
     Raises:
         HecktorError: A file is larger than the limit.
@@ -141,7 +141,7 @@ def measure_tree_bytes() -> int:
 
 
 def recompress(wheel: Path) -> None:
-    """Compress a wheel again with LZMA, which pip reads, too: SimpleITK's wheel shrinks from 50 to 27 MiB."""
+    """Compress a wheel with LZMA, which pip can read: SimpleITK's wheel shrinks from 50 to 27 MiB."""
     packed = wheel.with_suffix(".partial")
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as target:
         for entry in source.infolist():

@@ -1,30 +1,48 @@
-"""Make a phase: check the reference, make test submissions, build and test the evaluation image, name the files."""
+"""Make a phase: check the reference, make test submissions, build the evaluation image, and test it.
+
+The test submissions are in the platform's layout: perfect answers, empty answers, and answers from plain files.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from contract.archives import pack, unpack
 from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.clinical import CENTRE
-from contract.errors import GroundTruthError, HecktorError
+from contract.errors import GroundTruthError, HecktorError, PredictionError, combine_errors
+from contract.images.volumes import write_mask
 from contract.io.tables import write_csv
 from contract.patient import format_names
+from contract.predictions import make_job_entry, make_socket_entry
 from contract.processes import count_usable_cpus
 from contract.release.layout import is_release
-from evaluation.editions.profile import EvaluationProfile, TaskProfile
-from evaluation.inputs.ground_truth import read_reference_table
+from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile
+from evaluation.inputs.ground_truth import Reference, read_reference_table
+from evaluation.inputs.masks import read_labels
+from evaluation.inputs.submission import PredictedClass, SubmittedAnswer
 from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, read_table, with_decimal_points
+from evaluation.metrics.rules import RiskRules
 from evaluation.options import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from evaluation.pipeline import evaluate_submission, read_references, read_submissions
-from hecktor.phase.predictions import Answers, References, make_perfect_answers, write_submission
 from hecktor.phase.settings import GROUND_TRUTH, SETTINGS, PhaseSettings, format_readme
 from rehearsal.jobs.cases import place_file
-from rehearsal.jobs.evaluation import EvaluationRun, find_value, run_evaluation, select_ranked_values
+from rehearsal.jobs.evaluation import (
+    EvaluationRun,
+    find_value,
+    run_evaluation,
+    select_ranked_values,
+    write_jobs,
+    write_output,
+)
+from rehearsal.platform.runs import CheckedOutput
 from rehearsal.runners.runner import ProcessRunner, Runner, build_evaluation_command
 from rehearsal.submission.folder import (
     REHEARSAL,
@@ -38,6 +56,9 @@ from rehearsal.submission.folder import (
 from rehearsal.submission.images import ImageBuilder, save_and_load
 
 EMPTY: Final = "empty"
+References = Mapping[str, Reference[Any]]
+# Answers of all cases by the name of the answer.
+Answers = Mapping[str, Sequence[SubmittedAnswer]]
 
 
 @dataclass(frozen=True)
@@ -50,8 +71,8 @@ class PhaseOptions:
         task: The task of the phase with its scoring rules.
         ground_truth: The reference.
         output: Folder of the files to upload.
-        predictions: Predictions in plain files, of which a further test submission is made.
-        bounding_boxes: Table of the boxes inside which masks are scored.
+        predictions: Predictions in plain files for one more test submission.
+        bounding_boxes: Table of boxes; masks are scored only inside these boxes.
     """
 
     edition: Edition
@@ -70,16 +91,16 @@ def make_phase(options: PhaseOptions, images: ImageBuilder | None, report: Repor
 
     Args:
         options: Options of the phase.
-        images: Makes the archive of the evaluation image. Without it only the ground truth is made, and a plain process
-            tests it.
+        images: Builder of the evaluation image. Without it only the ground truth is made, and the evaluation runs as a
+            plain process.
         report: Gets a line for each step.
 
     Returns:
         The evaluation of each test submission by name.
 
     Raises:
-        HecktorError: Reference or predictions cannot be used, or a test failed. The folder then keeps its earlier
-            content, and `failed/` has the logs of the image and the test submissions.
+        HecktorError: The reference or the predictions cannot be used, or a test failed. Then the folder keeps its
+            earlier content, and `failed/` contains the logs of the image and the test submissions.
     """
     task = options.task
     check_folder(options.output, SETTINGS, "phase")
@@ -114,7 +135,7 @@ def _read_references(options: PhaseOptions) -> References:
     """Read the reference of each answer.
 
     Raises:
-        GroundTruthError: The reference is unusable. If it is a release, the message describes a phase's reference.
+        GroundTruthError: The reference is unusable. For a release the message describes the reference of a phase.
     """
     try:
         return read_references(options.profile, options.task, options.ground_truth, options.bounding_boxes)
@@ -136,7 +157,7 @@ def _archive_name(algorithm: Algorithm) -> str:
 
 
 def _read_test_submissions(options: PhaseOptions, references: References, report: Reporter) -> dict[str, Answers]:
-    """Read the test submissions by name; `write_submission` replaces the answers of the empty submission."""
+    """Read the answers of each test submission by name; `write_submission` makes the empty submission."""
     perfect = make_perfect_answers(options.task, references)
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
@@ -201,7 +222,7 @@ def _write_table(path: Path, centre_columns: Sequence[str], answers: Sequence[An
 
 
 def _score_submission(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:
-    """Write a submission and score it in this process, before an image is built, which takes minutes.
+    """Write a submission and score it in this process, because the image takes minutes to build.
 
     Raises:
         HecktorError: The reference or an answer is unusable, or the platform would not rank the result.
@@ -249,7 +270,7 @@ def _prepare_runner(
 def _run_submission(
     name: str, runner: Runner, settings: PhaseSettings, scratch: Path, report: Reporter
 ) -> EvaluationRun:
-    """Run the evaluation as the platform does; raise `HecktorError` if the leaderboard would lack a figure."""
+    """Run the evaluation as the platform does; raise `HecktorError` if a figure of the leaderboard is missing."""
     output_dir = scratch / REHEARSAL / name
     with tempfile.TemporaryDirectory(dir=scratch) as work_dir:
         Path(work_dir).chmod(0o755)
@@ -267,3 +288,85 @@ def _run_submission(
         report(f"{name} submission: warning: {warning}")
     report(f"{name} submission: {settings.score_jsonpath} {find_value(run.metrics, settings.score_jsonpath):.4f}")
     return run
+
+
+def make_perfect_answers(task: TaskProfile, references: References) -> Answers:
+    """Convert the reference to answers: its masks and classes, and ranks of the follow-up times as risks.
+
+    Patients with a recurrence rank before patients censored on the same day. A time is the rank, starting with 1, and
+    a risk is the negative rank.
+    """
+    return {name: _make_perfect(profile, references[name].targets) for name, profile in task.answers.items()}
+
+
+def _make_perfect(profile: AnswerProfile, targets: Mapping[str, Any]) -> list[SubmittedAnswer]:
+    if profile.answer.kind == "mask":
+        return [SubmittedAnswer(case, path) for case, path in targets.items()]
+    if not isinstance(profile.rules, RiskRules):
+        return [SubmittedAnswer(case, None, value=PredictedClass(value)) for case, value in targets.items()]
+    key_of = {case: (target.rfs_days, not target.relapse) for case, target in targets.items()}
+    rank_of = {key: rank for rank, key in enumerate(sorted(set(key_of.values())), start=1)}
+    sign = 1.0 if profile.rules.direction == "time" else -1.0
+    return [SubmittedAnswer(case, None, value=sign * rank_of[key]) for case, key in key_of.items()]
+
+
+def write_submission(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: bool = False) -> None:
+    """Write a submission as the `/input` of the evaluation; missing answers are left out.
+
+    Args:
+        task: The task with its declared answers.
+        answers: The answers to write.
+        input_dir: Folder of the submission.
+        is_empty: Whether to write an empty mask, the same risk and the first class for every case.
+
+    Raises:
+        HecktorError: The answer of a case is unusable.
+    """
+    answers_of: dict[str, list[tuple[AnswerSpec, SubmittedAnswer]]] = {}
+    for spec in task.algorithm.answers:
+        for answer in answers[spec.name]:
+            if answer.is_submitted:
+                answers_of.setdefault(answer.case, []).append((spec, answer))
+    jobs: list[dict[str, Any]] = []
+    errors: list[HecktorError] = []
+    for case in sorted(answers_of):
+        try:
+            jobs.append(_write_job(task, case, answers_of[case], input_dir, is_empty))
+        except HecktorError as error:
+            errors.append(error)
+    if errors:
+        raise combine_errors(errors, f"{len(errors)} of {len(answers_of)} cases cannot be used")
+    write_jobs(jobs, input_dir, np.random.default_rng(0))
+
+
+def _write_job(
+    task: TaskProfile, case: str, answers: Sequence[tuple[AnswerSpec, SubmittedAnswer]], input_dir: Path, is_empty: bool
+) -> dict[str, Any]:
+    """Write the outputs of a case and return its job; the name of its image is the case."""
+    pk = str(uuid.uuid4())
+    inputs = [
+        make_socket_entry(socket, number, image=(str(uuid.uuid4()), f"{case}.mha") if socket.is_image else None)
+        for number, socket in enumerate(task.algorithm.inputs.values(), start=1)
+    ]
+    with tempfile.TemporaryDirectory(dir=input_dir) as folder:
+        outputs = [
+            write_output(_write_output(spec, answer, Path(folder), is_empty), number, input_dir / pk / "output")
+            for number, (spec, answer) in enumerate(answers, start=1)
+        ]
+    return make_job_entry(pk, inputs, outputs, algorithm_image="hecktor phase")
+
+
+def _write_output(spec: AnswerSpec, answer: SubmittedAnswer, folder: Path, is_empty: bool) -> CheckedOutput:
+    """Write a mask into `folder`, or return the value of another answer."""
+    path = folder / f"{answer.case}.mha"
+    if answer.path is not None:
+        # Only organisers see the message of this error, so it may name a file of the reference.
+        mask = read_labels(answer.path, HecktorError)
+        write_mask(path, np.zeros_like(mask.array) if is_empty else mask.array, mask.geometry)
+        return CheckedOutput(spec, path)
+    if answer.value is None:
+        problem = answer.problem or "no prediction"
+        raise PredictionError(f"--predictions: {spec.name} of {answer.case}", problem, "a usable prediction")
+    if is_empty:
+        return CheckedOutput(spec, path, 1.0 if spec.kind == "risk" else spec.classes[0])
+    return CheckedOutput(spec, path, answer.value.value if isinstance(answer.value, PredictedClass) else answer.value)

@@ -18,10 +18,8 @@ from contract.io.files import read_json, write_json
 from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, make_job_entry, make_socket_entry
 from rehearsal.jobs.cases import place_file
-from rehearsal.jobs.execute import JobResult
-from rehearsal.jobs.invoke import invoke_once
-from rehearsal.platform.outputs import CheckedOutput
-from rehearsal.platform.runs import find_log_warnings, find_run_failure
+from rehearsal.jobs.execution import JobResult, invoke_once
+from rehearsal.platform.runs import CheckedOutput, find_log_warnings, find_run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Call, Limits, Runner
 from rehearsal.runners.trees import MAX_BYTES, UntrustedFileError, copy_file

@@ -41,7 +41,7 @@ from contract.release.tables import (
     read_table,
 )
 from rehearsal.jobs.cases import Cohort, CohortCase, place_file
-from rehearsal.jobs.execute import Rehearsal
+from rehearsal.jobs.execution import Rehearsal
 
 
 def has_release_layout(cohort: Path, edition: Edition) -> bool:

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from rehearsal.phantoms.anatomy.lesions import Disease
 from rehearsal.phantoms.centres import Centre
+from rehearsal.phantoms.lesions import Disease
 
 HPV: Final = "hpv_status"
 # Fraction of patients whose variable is missing in a centre that records the variable.

@@ -17,8 +17,8 @@ import numpy as np
 
 from contract.editions import Algorithm, AnswerSpec, ClinicalVariable, Edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError, normalise_key
-from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
+from rehearsal.phantoms.lesions import n_stage, t_stage
 from rehearsal.phantoms.outcome import draw_survival
 
 Cell = int | float | str | None

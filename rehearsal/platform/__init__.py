@@ -1,1 +1,1 @@
-"""The platform's checks: of an image at its upload, of a run, and of the outputs of a job."""
+"""The platform's checks: of an image at its upload, and of a run with its logs and outputs."""

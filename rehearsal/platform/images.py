@@ -29,8 +29,8 @@ class ImageFacts:
     """Properties of an image in an engine.
 
     Attributes:
-        started: Entry point with its arguments.
-        made_by: Commands that made its layers.
+        start_command: Entry point with its arguments.
+        layer_commands: Commands that made its layers.
         wheels: Folders that pip made for PyTorch and CUDA.
     """
 
@@ -40,8 +40,8 @@ class ImageFacts:
     api_method: str
     variables: tuple[str, ...]
     workdir: str = ""
-    started: tuple[str, ...] = ()
-    made_by: tuple[str, ...] = ()
+    start_command: tuple[str, ...] = ()
+    layer_commands: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
 
     @property
@@ -52,7 +52,7 @@ class ImageFacts:
 
     @classmethod
     def from_config(
-        cls, name: str, config: Mapping[str, Any], architecture: str, made_by: Iterable[object] = ()
+        cls, name: str, config: Mapping[str, Any], architecture: str, layer_commands: Iterable[object] = ()
     ) -> ImageFacts:
         """Read the properties of an image from the configuration `config` of its containers."""
         labels = config.get("Labels") or {}
@@ -63,8 +63,8 @@ class ImageFacts:
             api_method=str(labels.get(API_METHOD_LABEL, "exec")),
             variables=tuple(map(str, config.get("Env") or ())),
             workdir=str(config.get("WorkingDir") or ""),
-            started=tuple(str(part) for key in ("Entrypoint", "Cmd") for part in config.get(key) or ()),
-            made_by=tuple(map(str, made_by)),
+            start_command=tuple(str(part) for key in ("Entrypoint", "Cmd") for part in config.get(key) or ()),
+            layer_commands=tuple(map(str, layer_commands)),
         )
 
 
@@ -86,7 +86,9 @@ def find_hidden_programs(facts: ImageFacts) -> list[str]:
     """Find programs that would not exist in a container, because the platform mounts a folder over theirs."""
     problems = []
     # A program without a folder is searched in PATH, so it is not checked.
-    files = [part for number, part in enumerate(facts.started) if "/" in part or (number and not part.startswith("-"))]
+    files = [
+        part for number, part in enumerate(facts.start_command) if "/" in part or (number and not part.startswith("-"))
+    ]
     paths_of = {"WORKDIR": (facts.workdir,), "ENTRYPOINT": tuple(posixpath.join(facts.workdir, file) for file in files)}
     for kind, paths in paths_of.items():
         for path in map(posixpath.normpath, filter(None, paths)):
@@ -102,7 +104,7 @@ def find_hidden_programs(facts: ImageFacts) -> list[str]:
 
 def find_version_warnings(facts: ImageFacts) -> list[str]:
     """Find versions of PyTorch and CUDA that cause problems, in the image's variables, commands and wheels."""
-    text = "\n".join((*facts.variables, *facts.made_by, *facts.wheels))
+    text = "\n".join((*facts.variables, *facts.layer_commands, *facts.wheels))
     warnings = []
     torch = _TORCH.search(text)
     if torch:

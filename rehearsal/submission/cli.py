@@ -35,8 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         refuse_image_options(parser, arguments, "--model-only", "images", "gpus")
     # These imports take seconds, which --help and a wrong package do not need.
     from rehearsal.submission.folder import MODEL, make_missing_images_error
-    from rehearsal.submission.pipeline import SubmissionOptions, make_submission
-    from rehearsal.submission.tries import KINDS
+    from rehearsal.submission.pipeline import KINDS, SubmissionOptions, make_submission
 
     options = SubmissionOptions(
         package=arguments.package.resolve(),

@@ -20,7 +20,7 @@ from contract.errors import EngineError, HecktorError, OutputError, make_write_e
 from contract.io.files import write_json, write_text
 from contract.packages import FileEntry
 from contract.platform import API_METHOD_LABEL
-from rehearsal.submission.tries import MEMORY_BYTES, RehearsedTask
+from rehearsal.runners.runner import GIB
 
 README: Final = "README.md"
 REHEARSAL: Final = "rehearsal"
@@ -29,6 +29,8 @@ _EARLIER: Final = "earlier"
 _SCRATCH: Final = ".partial-"
 RECORD: Final = "submission.json"
 MODEL: Final = "model.tar.gz"
+# Memory of each image in the rehearsal, the platform's default.
+MEMORY_BYTES: Final = 16 * GIB
 _DIRECTIONS: Final[Mapping[Direction, str]] = {
     "risk": "a risk: a higher value means earlier recurrence",
     "time": "a time in days: a higher value means later recurrence",
@@ -157,6 +159,28 @@ class UploadedImage(FileEntry):
     task: str
     image: str
     torch: str
+
+
+class TrialCase(Document):
+    """Time and memory of one phantom; `answered` describes how the algorithm answered, from its run record."""
+
+    case: str
+    kind: str
+    seconds: float
+    peak_memory_bytes: int | None
+    answered: str
+
+
+class RehearsedTask(Document):
+    """The rehearsal of one task."""
+
+    task: str
+    how: Literal["container", "process"]
+    api_method: str
+    memory_bytes: int
+    time_limit_s: float
+    longest_s: float
+    cases: tuple[TrialCase, ...]
 
 
 class SubmissionDocument(Document):

@@ -15,8 +15,7 @@ from contract.errors import EngineError
 from contract.io.files import write_json
 from contract.platform import ApiMethod
 from rehearsal.platform.images import find_upload_problems
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine, find_engine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
 from rehearsal.runners.runner import Runner, build_code_options
 
 SOURCE: Final = Path(__file__).resolve().parents[2]

@@ -17,9 +17,8 @@ from contract import platform
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.cohort import coarsen_protocol, make_case
+from rehearsal.phantoms.rendering import Rendered, render
 from tests.algorithm.edition import SEGMENTATION
 from tests.conftest import but_of_toys
 

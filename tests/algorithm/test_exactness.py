@@ -40,7 +40,7 @@ from contract.io.files import read_json, write_json
 from contract.packages import make_file_entry
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.rendering import render
 from tests.algorithm.edition import EDITION, SEGMENTATION
 from tests.algorithm.region.oriented_grids import DIRECTIONS, points_mm
 

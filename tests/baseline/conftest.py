@@ -21,10 +21,9 @@ from contract.images.volumes import Volume, read_volume, write_mask
 from contract.io.files import PHANTOM_MARKER, write_json
 from contract.release.layout import format_table_name
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.layouts import write_nifti
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.cohort import coarsen_protocol, make_case
+from rehearsal.phantoms.make import write_nifti
+from rehearsal.phantoms.rendering import Rendered, render
 
 TASKS = ("Task 1", "Task 2", "Task 3")
 CLINICAL = {

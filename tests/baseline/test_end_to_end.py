@@ -22,10 +22,9 @@ from contract.errors import HecktorError, run_main
 from contract.images.volumes import read_volume
 from contract.io.files import PHANTOM_MARKER, read_json, write_json
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.cohort import PhantomCase, coarsen_protocol, make_case
+from rehearsal.phantoms.make import LAYOUTS
+from rehearsal.phantoms.rendering import render
 from tests.baseline.prepared import EDITION
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

@@ -18,10 +18,9 @@ from contract.editions import load_edition
 from contract.errors import run_main
 from contract.io.files import read_json
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.cohort import coarsen_protocol, make_case
+from rehearsal.phantoms.make import LAYOUTS
+from rehearsal.phantoms.rendering import render
 from tests.baseline.test_small_releases import write_release
 
 pytestmark = pytest.mark.slow

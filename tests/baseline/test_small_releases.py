@@ -20,10 +20,9 @@ from contract.editions import load_edition
 from contract.errors import InputError
 from contract.images.volumes import write_mask
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import Activity, make_case
-from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.cohort import Activity, coarsen_protocol, make_case
+from rehearsal.phantoms.make import LAYOUTS
+from rehearsal.phantoms.rendering import render
 from tests.baseline.conftest import TinyRelease
 from tests.baseline.test_given_masks import block
 

@@ -18,10 +18,10 @@ def test_ratios_of_medians() -> None:
     timings = {"peer": Timing((2.0, 2.0), 10.0), "ours": Timing((1.0, 4.0, 5.0), 30.0)}
     reference, measured = Benchmark("peer", ("true",)), Benchmark("ours", ("true",), "peer", max_ratio=2.0)
     peer, ours = make_rows([reference, measured], timings)
-    assert ours == ("ours", "1 s", "4 s", "30", "2", "peer", "at most 2: held")
+    assert ours == ("ours", "1 s", "4 s", "30", "2", "peer", "at most 2: met")
     assert peer[3:] == ("10", "", "", "")
     *_, row = make_rows([reference, replace(measured, max_ratio=1.9)], timings)
-    assert row[-1] == "at most 1.9: **not held**"
+    assert row[-1] == "at most 1.9: **not met**"
 
 
 def test_the_start_is_subtracted_of_both() -> None:
@@ -34,17 +34,17 @@ def test_the_start_is_subtracted_of_both() -> None:
     ]
     seconds = {"few read": 1.0, "few ours": 2.0, "read": 5.0, "ours": 5.0}
     *_, row = make_rows(cases, {name: Timing((value,), None) for name, value in seconds.items()})
-    assert row[4:] == ("0.75", "read (of both the start subtracted)", "at most 0.8: held")
+    assert row[4:] == ("0.75", "read (both without the start)", "at most 0.8: met")
     *_, row = make_rows(
         cases[1:], {name: Timing((value,), None) for name, value in seconds.items() if name != "few read"}
     )
-    assert row[4:] == ("", "read (of both the start subtracted)", "")
+    assert row[4:] == ("", "read (both without the start)", "")
 
 
 def test_memory_has_an_aim() -> None:
     case = Benchmark("ours", ("true",), max_mib=100)
     (row,) = make_rows([case], {"ours": Timing((1.0,), 101.0)})
-    assert row[-1] == "at most 100 MiB: **not held**"
+    assert row[-1] == "at most 100 MiB: **not met**"
 
 
 def test_without_the_peer_there_is_no_ratio() -> None:

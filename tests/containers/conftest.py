@@ -15,7 +15,7 @@ from contract.errors import EngineError
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.runners.engines import ContainerEngine, find_engine
+from rehearsal.runners.containers import ContainerEngine, find_engine
 
 ROOT = Path(__file__).parents[2]
 TOYS = ROOT / "tests" / "rehearsal"

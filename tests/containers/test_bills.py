@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from tests.containers.conftest import build, one_at_a_time
 from tests.containers.test_images import ONE_OF_EACH, ROOT, inside
 

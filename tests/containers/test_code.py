@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from tests.containers.conftest import ROOT, build, one_at_a_time
 from tests.containers.test_images import inside
 from tests.containers.test_requirements import wheel

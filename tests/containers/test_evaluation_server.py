@@ -12,8 +12,7 @@ from contract.platform import PREDICTIONS_JSON
 from contract.predictions import make_job_entry, make_socket_entry
 from rehearsal.jobs.evaluation import run_evaluation
 from rehearsal.platform.images import find_upload_problems
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from tests.containers.conftest import build, one_at_a_time
 
 pytestmark = pytest.mark.container

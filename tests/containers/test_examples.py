@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from tests.examples.readme import EXAMPLES, run
 from tests.examples.test_monai_unet import check_readme
 from tests.examples.test_own_container import PHANTOMS, check_board, commands_of

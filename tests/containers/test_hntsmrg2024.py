@@ -15,7 +15,7 @@ from contract.io.files import read_json
 from contract.packages import read_manifest
 from evaluation import evaluate
 from rehearsal.cli import main as rehearse
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from tests.visits import EDITION, make_visits
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]

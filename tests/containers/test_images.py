@@ -13,12 +13,11 @@ from contract.editions.inputs import CT, EHR, PET
 from contract.images.volumes import read_header, read_volume, write_volume
 from contract.io.files import read_json, write_json
 from contract.packages import read_identity
-from rehearsal.jobs.execute import Rehearsal
+from rehearsal.jobs.execution import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.platform.images import find_upload_problems
 from rehearsal.records import RehearsalResult
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import GIB, Limits
 from tests.containers.conftest import build, one_at_a_time
 from tests.evaluation.challenge import ChallengeSize, write_challenge

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from tests.pages import ROOT, shell_blocks
 
 pytestmark = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from rehearsal.submission.images import SOURCE, ImageBuilder, find_builder_engine
 
 pytestmark = pytest.mark.container

@@ -17,12 +17,11 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.io.files import write_json
 from rehearsal.cli import main as rehearse_command
-from rehearsal.jobs.execute import Rehearsal
+from rehearsal.jobs.execution import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.platform.images import find_upload_problems
 from rehearsal.records import RehearsalResult
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import Limits
 from tests.containers.conftest import build_toy
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from contract.editions import Algorithm, AnswerSpec
-from rehearsal.platform.outputs import check_outputs
+from rehearsal.platform.runs import check_outputs
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
 from tests.faults.fake_card import FakeCard, fake_card
 from tests.faults.forked import Forks

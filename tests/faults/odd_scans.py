@@ -11,11 +11,10 @@ from scipy.spatial.transform import Rotation
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from rehearsal.phantoms.anatomy.body import BLADDER_BOTTOM, BRAIN_BOTTOM, BRAIN_TOP, LIVER_TOP, LUNG_APEX
+from rehearsal.phantoms.body import BLADDER_BOTTOM, BRAIN_BOTTOM, BRAIN_TOP, LIVER_TOP, LUNG_APEX
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.cohort import PhantomCase, coarsen_protocol, make_case
+from rehearsal.phantoms.rendering import Rendered, render
 from tests.rehearsal.phantoms import rearranged
 
 SEED, INDEX = 31, 30

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hecktor.attainable import Attainable, read_attainable
+from hecktor.attainable import AttainableScores, read_attainable
 from rehearsal.phantoms.cohort import CohortOptions, draw_cases
 from rehearsal.phantoms.outcome import HPV_POSITIVE_FRACTION
 from tests.evaluation.built import board_of, metrics_of, results_of
@@ -29,13 +29,13 @@ def test_values_by_hand(tmp_path: Path) -> None:
     """
     lines = ["A,1.0,2.0,1,1,100", "B,0.5,1.7,1,0,200", "C,2.0,1.0,0,0,300", "D,0.0,-1.0,0,0,400"]
     attainable = read_attainable(write_truth(tmp_path, *lines))
-    assert attainable == Attainable(4, 1, 2, pytest.approx(2 / 3), pytest.approx(0.75))
+    assert attainable == AttainableScores(4, 1, 2, pytest.approx(2 / 3), pytest.approx(0.75))
 
 
 def test_undefined_values(tmp_path: Path) -> None:
     """Without a relapse no pair is comparable, and with one status there is no balanced accuracy."""
     attainable = read_attainable(write_truth(tmp_path, "A,1.0,2.0,1,0,100", "B,0.5,1.7,1,0,200"))
-    assert attainable == Attainable(2, 0, 2, None, None)
+    assert attainable == AttainableScores(2, 0, 2, None, None)
     board = board_of({"c_index": "C-index"}, [{"team": "ours"}])
     results = results_of({"ours": metrics_of({"c_index": (0.5,)})}, RFS, leaderboard=board)
     assert "ours reached no value;" in attainable.describe([results], "ours")
@@ -52,7 +52,7 @@ def test_undefined_values(tmp_path: Path) -> None:
 )
 def test_value_of_a_metric(task, metric, expected) -> None:
     results = results_of({}, task)
-    assert Attainable(4, 2, 2, 0.8, 0.7).find_value(results, metric) == expected
+    assert AttainableScores(4, 2, 2, 0.8, 0.7).find_value(results, metric) == expected
 
 
 def test_value_of_a_weighted_sum() -> None:
@@ -60,7 +60,7 @@ def test_value_of_a_weighted_sum() -> None:
     from contract.editions import load_edition
 
     results = results_of({}, load_edition("hecktor2026").algorithms[0], "hecktor2026")
-    assert Attainable(4, 2, 2, 0.8, 0.7).find_value(results, "score") == pytest.approx(0.92)
+    assert AttainableScores(4, 2, 2, 0.8, 0.7).find_value(results, "score") == pytest.approx(0.92)
 
 
 def test_fraction_of_hpv_positive_phantoms() -> None:

@@ -14,7 +14,7 @@ from contract.editions.inputs import CT, EHR, PET
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.io.files import read_json, write_json
-from rehearsal.jobs.execute import Rehearsal
+from rehearsal.jobs.execution import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.records import RehearsalResult
 from rehearsal.runners.runner import Limits, ProcessRunner
@@ -84,7 +84,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
                 output_dir=tmp_path / "out",
                 algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave, *arguments)),
                 limits=Limits(
-                    2**30, time_limit_s, health_tries=health_tries, health_apart_s=0.1, disk_bytes=disk_bytes
+                    2**30, time_limit_s, health_tries=health_tries, health_interval_s=0.1, disk_bytes=disk_bytes
                 ),
                 evaluation=None if evaluation is None else scored,
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",

@@ -13,7 +13,7 @@ from contract.errors import GroundTruthError
 from contract.io.files import read_json, write_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main, parse_memory_bytes
-from rehearsal.jobs.execute import Rehearsal
+from rehearsal.jobs.execution import Rehearsal
 from rehearsal.runners.runner import GIB, Limits
 from rehearsal.submission.cli import main as submit
 from tests.rehearsal.conftest import Rehearse

@@ -15,7 +15,7 @@ import pytest
 
 from contract.editions import load_edition
 from contract.errors import OutputError
-from rehearsal.jobs.execute import Rehearsal
+from rehearsal.jobs.execution import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.records import RehearsalResult, collect_records
 from rehearsal.runners.runner import Limits, ProcessRunner

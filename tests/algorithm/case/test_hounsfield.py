@@ -16,9 +16,8 @@ from algorithm.case.units import find_peaks
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.cohort import coarsen_protocol, make_case
+from rehearsal.phantoms.rendering import render
 
 GRID = Geometry((40, 40, 10), (10.0, 10.0, 10.0), (0.0, 0.0, 0.0))
 

@@ -22,9 +22,8 @@ from algorithm.case.units import (
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.cohort import coarsen_protocol, make_case
+from rehearsal.phantoms.rendering import render
 
 # The PET has twice the spacing along x, runs the other way along x, and covers the same box: 0 to 80 mm.
 CT_GRID = Geometry((40, 40, 20), (2.0, 2.0, 4.0), (1.0, 1.0, 2.0))

@@ -15,9 +15,8 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import Rendered
+from rehearsal.phantoms.cohort import coarsen_protocol, make_case
+from rehearsal.phantoms.rendering import Rendered
 from tests.rehearsal.phantoms.variants import KINDS, vary
 
 

@@ -20,10 +20,10 @@ from baseline.heads.cohort import HeadCohort, Outcomes, make_feature_table
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.patient import Patient
-from rehearsal.phantoms.anatomy.surfaces import Surface
 from rehearsal.phantoms.centres import CENTRES, UNSEEN_CENTRES, Centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.scanner import CORE_HU, CORE_SUV_SHARE, FWHM_TO_SIGMA
+from rehearsal.phantoms.lesions import Surface
+from rehearsal.phantoms.rendering import CORE_HU, CORE_SUV_SHARE, FWHM_TO_SIGMA
 
 SPACING_MM: Final = 3.0
 MARGIN_MM: Final = 15.0

@@ -14,7 +14,7 @@ from algorithm.network.loaded_package import DEFAULT_PACKAGE
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import PLANS, load_package
 from algorithm.network.tiles import list_passes
-from benchmarks.device.packages import PLAN_NAMES, make_plans, write_random_package
+from benchmarks.device.job import PLAN_NAMES, make_plans, write_random_package
 from benchmarks.device.speed import count_tile_flops
 from contract import labels
 from contract.editions import DEFAULT_EDITION

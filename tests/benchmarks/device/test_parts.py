@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.device import check
+from benchmarks.device.check import LIMIT_S, PARTS, CheckPart, run_until
 from benchmarks.device.job import Limit
-from benchmarks.device.parts import LIMIT_S, PARTS, CheckPart, run_until
 
 # A shell starts at once, also on a busy machine.
 ROW = """printf '%s' '[{"name": "a", "figures": {}, "failures": []}]' >"$ROWS"; """

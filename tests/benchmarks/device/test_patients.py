@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from benchmarks.device.job import CARD_GIB
-from benchmarks.device.patients import MARGIN_S, PASSES, Run, dice
+from benchmarks.device.patients import MARGIN_S, PASSES, PredictRun, dice
 
 CARD = "NVIDIA T4 (float16, sums on cuda)"
 
 
-def run(mask: Path, **changes: Any) -> Run:
+def run(mask: Path, **changes: Any) -> PredictRun:
     plain = {
         "segmented_by": "network",
         "device": CARD,
@@ -25,7 +25,7 @@ def run(mask: Path, **changes: Any) -> Run:
         "peak_memory_mib": 800.0,
         "gpu_peak_memory_mib": None,
     }
-    return Run(changes.pop("status", 0), 13.0, plain | changes, mask, "last line")
+    return PredictRun(changes.pop("status", 0), 13.0, plain | changes, mask, "last line")
 
 
 @pytest.mark.parametrize(

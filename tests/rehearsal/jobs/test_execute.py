@@ -14,8 +14,8 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.io.files import write_json
 from contract.predictions import read_predictions
-from rehearsal.jobs.execute import list_files
-from rehearsal.platform.outputs import check_outputs
+from rehearsal.jobs.execution import list_files
+from rehearsal.platform.runs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 from tests.rehearsal.conftest import input_entries
 

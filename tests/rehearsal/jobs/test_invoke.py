@@ -13,10 +13,9 @@ from contract.errors import EngineError
 from contract.io.files import read_json
 from rehearsal.jobs import evaluation as evaluation_jobs
 from rehearsal.jobs.evaluation import EVALUATION_LIMITS
-from rehearsal.jobs.execute import choose_api_method
-from rehearsal.runners.logs import Logs
-from rehearsal.runners.runner import GIB, Limits, ProcessRunner
-from rehearsal.runners.servers import CallResult, RunningServer
+from rehearsal.jobs.execution import choose_api_method
+from rehearsal.runners.monitor import Logs
+from rehearsal.runners.runner import GIB, CallResult, Limits, ProcessRunner, RunningServer
 from tests.rehearsal.conftest import input_entries
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
@@ -106,7 +105,7 @@ def test_the_next_case_runs_after_a_bad_one(rehearse_toy):
 def test_the_trial_of_a_server_has_the_limits_of_the_starter_kit():
     """Health is asked 30 times, 3 s apart, and a call has 300 s, unless the task or the user allows less."""
     limits = Limits(GIB, 900.0)
-    assert (limits.health_tries, limits.health_apart_s) == (30, 3.0)
+    assert (limits.health_tries, limits.health_interval_s) == (30, 3.0)
     assert (limits.case_limit_s("exec"), limits.case_limit_s("invoke")) == (900.0, 300.0)
     assert Limits(GIB, 60.0).case_limit_s("invoke") == 60.0
 
@@ -188,7 +187,7 @@ def test_a_server_image_can_be_called_by_exec():
 def rehearse_evaluation(rehearse_toy, monkeypatch: pytest.MonkeyPatch):
     """Rehearse the toy evaluation as a server after an algorithm called by exec."""
     monkeypatch.setattr(ProcessRunner, "api_method", "invoke")
-    limits = replace(EVALUATION_LIMITS, invoke_limit_s=2.0, health_tries=100, health_apart_s=0.1)
+    limits = replace(EVALUATION_LIMITS, invoke_limit_s=2.0, health_tries=100, health_interval_s=0.1)
     monkeypatch.setattr(evaluation_jobs, "EVALUATION_LIMITS", limits)
     return lambda behaviour: rehearse_toy(evaluation=behaviour, api_method="exec")
 

@@ -15,9 +15,9 @@ from scipy.spatial.transform import Rotation
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
-from rehearsal.phantoms.anatomy.shapes import Ellipsoid, Point, point
-from rehearsal.phantoms.protocol import make_axes
-from rehearsal.phantoms.scanner import Rendered
+from rehearsal.phantoms.canvas import Ellipsoid, Point, to_point
+from rehearsal.phantoms.cohort import make_axes
+from rehearsal.phantoms.rendering import Rendered
 
 AIR_HU, SKIN_HU = -1024, -300
 TABLE_HALF_MM, TABLE_WALL_MM, TABLE_WALL_HU, TABLE_FOAM_HU = (210.0, 22.0), 4.0, 120, -890
@@ -115,7 +115,7 @@ def with_spills(scan: Rendered, rng: np.random.Generator) -> Rendered:
     sheet = (float(rng.uniform(30, 120)), 6.0, float(rng.uniform(30, 120)))
     place = rng.uniform(low, high)
     bottom = make_axes(scan.ct.geometry).y[np.flatnonzero(occupied.any(axis=(0, 2)))[-1]]
-    _add_uptake(scan.pet, point((place[0], float(bottom) - 40, place[2])), sheet, float(rng.uniform(5, 40)))
+    _add_uptake(scan.pet, to_point((place[0], float(bottom) - 40, place[2])), sheet, float(rng.uniform(5, 40)))
     return scan
 
 
@@ -130,9 +130,9 @@ def _put_beside(
         box = axes.box(place - radii, place + radii)
         here = occupied[box]
         if here.size and not here.any():
-            level = Ellipsoid(point(place), radii).distance(*axes.coordinates(box))
+            level = Ellipsoid(to_point(place), radii).distance(*axes.coordinates(box))
             scan.ct.array[box][level < 0] = 5
-            _add_uptake(scan.pet, point(place), radii, suv)
+            _add_uptake(scan.pet, to_point(place), radii, suv)
             return
 
 
@@ -184,7 +184,7 @@ def reordered(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, bo
     array = np.ascontiguousarray(by_xyz.transpose(order).transpose(2, 1, 0))
     a, b, c = order
     size, spacing = (grid.size[a], grid.size[b], grid.size[c]), [grid.spacing_mm[axis] for axis in order]
-    return Volume(array, Geometry(size, point(spacing), point(origin), tuple(direction.ravel().tolist())))
+    return Volume(array, Geometry(size, to_point(spacing), to_point(origin), tuple(direction.ravel().tolist())))
 
 
 def _oblique(volume: Volume, rotation: NDArray[np.float64], outside: float, interpolator: int) -> Volume:

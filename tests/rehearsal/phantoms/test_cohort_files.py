@@ -29,14 +29,12 @@ from contract.images.volumes import Volume
 from contract.io.files import read_json, write_json
 from contract.patient import parse_ehr
 from contract.predictions import read_inputs
-from rehearsal.phantoms.anatomy.surfaces import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, find_centre
 from rehearsal.phantoms.cli import main
-from rehearsal.phantoms.cohort import Activity, CohortOptions, PhantomCase, draw_cases, make_case
-from rehearsal.phantoms.layouts import LAYOUTS, write_nifti
-from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.cohort import Activity, CohortOptions, PhantomCase, coarsen_protocol, draw_cases, make_case
+from rehearsal.phantoms.lesions import n_stage, t_stage
+from rehearsal.phantoms.make import LAYOUTS, make_cohort, write_nifti
+from rehearsal.phantoms.rendering import Rendered, render
 from rehearsal.phantoms.tables import make_platform_ehr, make_table_row
 from tests.signals import reset_signals
 

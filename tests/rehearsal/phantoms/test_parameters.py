@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from contract.errors import InputError
-from rehearsal.phantoms.anatomy import lesions
-from rehearsal.phantoms.anatomy.lesions import Lesion
-from rehearsal.phantoms.anatomy.surfaces import Surface, n_stage, t_stage
+from rehearsal.phantoms import lesions
 from rehearsal.phantoms.centres import CENTRES, TRAINING_CENTRES, UNSEEN_CENTRES, find_centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.lesions import Lesion, Surface, n_stage, t_stage
 from rehearsal.phantoms.outcome import HAZARD, HPV, MISSING, compute_hazard_terms
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rehearsal.phantoms.anatomy import body as landmarks
-from rehearsal.phantoms.anatomy.canvas import Canvas, make_regular_axes
-from rehearsal.phantoms.anatomy.parts import BRAIN, CEREBELLUM, build_body_parts
+from rehearsal.phantoms import body as landmarks
+from rehearsal.phantoms.body import BRAIN, CEREBELLUM, build_body_parts
+from rehearsal.phantoms.canvas import Canvas, make_regular_axes
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from tests.shared_data import shared

@@ -9,12 +9,10 @@ import pytest
 from scipy import ndimage
 from scipy.spatial.distance import pdist
 
-from rehearsal.phantoms.anatomy.lesions import Disease, Lesion
-from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm, n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import widen_ct_pixels
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.cohort import PhantomCase, make_case, widen_ct_pixels
+from rehearsal.phantoms.lesions import Disease, Lesion, largest_diameter_mm, n_stage, t_stage
+from rehearsal.phantoms.rendering import render
 
 
 def lesion(label: int, diameter_mm: float, x_mm: float, aspect: tuple[float, float, float] = (1, 1, 1)) -> Lesion:

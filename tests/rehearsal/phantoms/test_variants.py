@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import coarsen_protocol
-from rehearsal.phantoms.scanner import Rendered
+from rehearsal.phantoms.cohort import PhantomCase, coarsen_protocol, make_case
+from rehearsal.phantoms.rendering import Rendered
 from tests.rehearsal.phantoms import rearranged
 from tests.rehearsal.phantoms.variants import vary
 

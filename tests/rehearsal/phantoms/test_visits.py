@@ -13,8 +13,8 @@ from rehearsal.jobs.cases import find_cases
 from rehearsal.jobs.release import has_release_layout, read_release_cohort
 from rehearsal.phantoms.centres import TRAINING_CENTRES, find_centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.visits import Visits, render_visits
+from rehearsal.phantoms.make import LAYOUTS
+from rehearsal.phantoms.rendering import Visits, render_visits
 
 EDITION = load_edition("hntsmrg2024")
 

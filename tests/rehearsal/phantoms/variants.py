@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from contract.images.geometry import Geometry
-from rehearsal.phantoms.anatomy.lesions import compute_lesion_extent
-from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, Range, choose_min_slice_mm
-from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.cohort import BEYOND_LESIONS_MM, PhantomCase, Range, choose_min_slice_mm
+from rehearsal.phantoms.lesions import compute_lesion_extent
+from rehearsal.phantoms.rendering import Rendered, render
 from tests.rehearsal.phantoms import rearranged
 
 Change = Callable[[PhantomCase, np.random.Generator], PhantomCase]

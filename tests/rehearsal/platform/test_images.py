@@ -68,7 +68,7 @@ def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "made_by", "found"),
+    ("variables", "layer_commands", "found"),
     [
         (["PYTORCH_VERSION=2.9.0"], [], ["PyTorch 2.9.0"]),
         ([], ["RUN pip install torch==2.9.1 nnunetv2"], ["PyTorch 2.9.1"]),
@@ -78,9 +78,9 @@ def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
     ],
 )
 def test_versions_that_the_platform_cannot_run_are_warnings(
-    variables: list[str], made_by: list[str], found: list[str]
+    variables: list[str], layer_commands: list[str], found: list[str]
 ) -> None:
-    warnings = find_version_warnings(ImageFacts.from_config("image", {"Env": variables}, "amd64", made_by))
+    warnings = find_version_warnings(ImageFacts.from_config("image", {"Env": variables}, "amd64", layer_commands))
     assert len(warnings) == len(found)
     assert all(part in warning for part, warning in zip(found, warnings, strict=True))
 

@@ -10,8 +10,7 @@ import pytest
 
 from contract.errors import EngineError
 from rehearsal.platform.runs import find_run_failure
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import GIB, Call, Limits
 
 CLIENT = """#!{python}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.runners import disk
-from rehearsal.runners.disk import DiskWatch
+from rehearsal.runners import monitor
+from rehearsal.runners.monitor import DiskWatch
 
 
 def test_files_that_cannot_be_measured_fail_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No process measures anything in 0 s, like `du` on millions of files in a minute."""
-    monkeypatch.setattr(disk, "MAX_MEASURE_S", 0.0)
+    monkeypatch.setattr(monitor, "MAX_MEASURE_S", 0.0)
     stopped = threading.Event()
     with DiskWatch([tmp_path], 10**9, lambda _: stopped.set()) as watch:
         assert stopped.wait(30)

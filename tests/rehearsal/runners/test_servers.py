@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.runners.logs import Logs
-from rehearsal.runners.monitor import make_group_stopper
-from rehearsal.runners.servers import RunningServer
+from rehearsal.runners.monitor import Logs, make_group_stopper
+from rehearsal.runners.runner import RunningServer
 
 
 @pytest.fixture

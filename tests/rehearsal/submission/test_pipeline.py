@@ -21,12 +21,11 @@ from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.io.files import read_json
 from contract.packages import read_identity, read_manifest
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
 from rehearsal.submission.images import ImageBuilder, find_builder_engine
-from rehearsal.submission.pipeline import SubmissionOptions, make_submission
-from rehearsal.submission.tries import KINDS, _make_cases, make_phantoms
+from rehearsal.submission.pipeline import KINDS, SubmissionOptions, _make_cases, make_phantoms, make_submission
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 SEGMENTATION, RFS, HPV = load_edition().algorithms

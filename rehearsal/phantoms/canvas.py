@@ -1,14 +1,24 @@
-"""The canvas of body parts: one coarse grid for CT and PET, sampled later by the scanners."""
+"""Shapes of body parts, and the canvas on which they are painted: one coarse grid for CT and PET.
+
+Shapes are in anatomical millimetres; the axes (x, y, z) point to the left, to the back and upwards. `bounds` returns
+the lowest and the highest corner of a box that contains the shape. `distance` returns roughly the signed distance in
+mm, negative inside, at coordinates that broadcast to (z, y, x). The scanners sample the canvas later.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rehearsal.phantoms.anatomy.body import Heights
-from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point, point
+Floats = NDArray[np.float32]
+Point = tuple[float, float, float]
+Bounds = tuple[Point, Point]
+Knots = tuple[tuple[float, float, float, float, float], ...]
+
 
 AIR_HU = -1000.0
 Box = tuple[slice, slice, slice]
@@ -19,6 +29,180 @@ EDGE_MM = 2.0
 UNEVENNESS_MM = 14.0
 # The neck leans and sways between these anatomical heights; above and below the body stays straight.
 LEANING_MM = (-200, 170)
+
+
+def to_point(values: Iterable[Any]) -> Point:
+    """Convert three numbers of an array or another iterable to floats."""
+    x, y, z = (float(value) for value in values)
+    return x, y, z
+
+
+def _superellipse(terms: Sequence[Floats], exponent: float) -> Floats:
+    """Compute a level that is 0 at the centre and 1 on the surface; `terms` are distances along the axes in radii."""
+    if exponent == 2.0:
+        return np.asarray(np.sqrt(sum(term**2 for term in terms)))
+    power = np.float32(exponent)
+    return np.asarray(sum(term**power for term in terms) ** (1 / power))
+
+
+@dataclass(frozen=True)
+class Ellipsoid:
+    """A (super-)ellipsoid; `exponent` above 2 makes it boxy."""
+
+    centre: Point
+    radii: Point
+    exponent: float = 2.0
+
+    def bounds(self) -> Bounds:
+        (cx, cy, cz), (rx, ry, rz) = self.centre, self.radii
+        return (cx - rx, cy - ry, cz - rz), (cx + rx, cy + ry, cz + rz)
+
+    def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        """Compute the distance, which is exact only for a sphere."""
+        terms = [
+            np.abs((value - centre) / radius)
+            for value, centre, radius in zip((x, y, z), self.centre, self.radii, strict=True)
+        ]
+        return np.asarray((_superellipse(terms, self.exponent) - 1) * min(self.radii), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Capsule:
+    """A rod between two points whose radius changes linearly."""
+
+    start: Point
+    end: Point
+    start_radius: float
+    end_radius: float
+
+    def bounds(self) -> Bounds:
+        radius = max(self.start_radius, self.end_radius)
+        return to_point(np.minimum(self.start, self.end) - radius), to_point(np.maximum(self.start, self.end) + radius)
+
+    def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        axis = np.subtract(self.end, self.start).astype(np.float32)
+        px, py, pz = x - self.start[0], y - self.start[1], z - self.start[2]
+        along = np.clip((px * axis[0] + py * axis[1] + pz * axis[2]) / float(axis @ axis), 0, 1)
+        gap = np.sqrt((px - along * axis[0]) ** 2 + (py - along * axis[1]) ** 2 + (pz - along * axis[2]) ** 2)
+        radius = self.start_radius + along * (self.end_radius - self.start_radius)
+        return np.asarray(gap - radius, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class SuperellipseStack:
+    """A stack of superellipses: rows of `knots` are (z, centre x, centre y, radius x, radius y), z descending.
+
+    Its ends are flat. `shrink_mm` makes all radii smaller, so one table gives skin, fat and muscle.
+    """
+
+    knots: Knots
+    exponent: float = 2.0
+    shrink_mm: float = 0.0
+
+    def bounds(self) -> Bounds:
+        table = np.asarray(self.knots)
+        low = (table[:, 1] - table[:, 3]).min(), (table[:, 2] - table[:, 4]).min(), table[:, 0].min()
+        high = (table[:, 1] + table[:, 3]).max(), (table[:, 2] + table[:, 4]).max(), table[:, 0].max()
+        return to_point(low), to_point(high)
+
+    def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        table = np.asarray(self.knots, dtype=np.float32)[::-1]
+        rows = [np.interp(z, table[:, 0], table[:, column]).astype(np.float32) for column in range(1, 5)]
+        radius_x = np.maximum(rows[2] - self.shrink_mm, 1)
+        radius_y = np.maximum(rows[3] - self.shrink_mm, 1)
+        across, along = np.abs((x - rows[0]) / radius_x), np.abs((y - rows[1]) / radius_y)
+        side = (_superellipse((across, along), self.exponent) - 1) * np.minimum(radius_x, radius_y)
+        ends = np.maximum(table[0, 0] - z, z - table[-1, 0])
+        return np.asarray(np.maximum(side, ends), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Arch:
+    """The front half of an elliptic ring, as in jaws and the hyoid; `teeth` is the number of pieces."""
+
+    centre: Point
+    radii: tuple[float, float]
+    half_width: float
+    half_height: float
+    teeth: int = 0
+
+    def bounds(self) -> Bounds:
+        (cx, cy, cz), (rx, ry) = self.centre, self.radii
+        w, h = self.half_width, self.half_height
+        return (cx - rx - w, cy - ry - w, cz - h), (cx + rx + w, cy + w, cz + h)
+
+    def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        across, along = (x - self.centre[0]) / self.radii[0], (y - self.centre[1]) / self.radii[1]
+        ring = np.abs(np.sqrt(across**2 + along**2) - 1) * min(self.radii) - self.half_width
+        behind = (y - self.centre[1]).astype(np.float32)
+        flat = np.abs(z - self.centre[2]) - self.half_height
+        result = np.maximum(np.maximum(ring, behind), flat)
+        if self.teeth:
+            angle = np.arctan2(along, across)
+            result = np.maximum(result, 1.2 - np.abs(np.sin(angle * self.teeth)) * 3)
+        return np.asarray(result, dtype=np.float32)
+
+
+Shape = Ellipsoid | Capsule | SuperellipseStack | Arch
+
+
+@dataclass(frozen=True)
+class BodyPart:
+    """A shape with its CT value (HU) and PET value (SUV).
+
+    A value of None leaves the image unchanged. `rough_mm` makes the surface uneven. A part that is not `leaning` does
+    not follow the lean of the neck.
+    """
+
+    shape: Shape
+    hu: float | None
+    suv: float | None
+    rough_mm: float = 0.0
+    leaning: bool = True
+
+
+def add_mirror_image(part: BodyPart) -> Iterator[BodyPart]:
+    """Yield a part and its mirror image on the other side of the body.
+
+    Raises:
+        TypeError: The shape is an `Arch`, which is symmetric.
+    """
+    yield part
+    shape = part.shape
+    mirror_image: Shape
+    if isinstance(shape, Ellipsoid):
+        mirror_image = replace(shape, centre=_flip(shape.centre))
+    elif isinstance(shape, Capsule):
+        mirror_image = replace(shape, start=_flip(shape.start), end=_flip(shape.end))
+    elif isinstance(shape, SuperellipseStack):
+        mirror_image = replace(shape, knots=tuple((z, -x, y, rx, ry) for z, x, y, rx, ry in shape.knots))
+    else:
+        raise TypeError(f"no mirror image of {shape!r}")
+    yield replace(part, shape=mirror_image)
+
+
+def _flip(place: Point) -> Point:
+    return -place[0], place[1], place[2]
+
+
+@dataclass(frozen=True)
+class Heights:
+    """One patient's heights as pairs (anatomical height, mm above the patient's origin), both ascending.
+
+    Between two landmarks the body is stretched evenly. The brain's lower end is `BRAIN_BOTTOM` mm above the origin.
+    """
+
+    knots: tuple[tuple[float, float], ...]
+
+    def to_mm(self, anatomical: Floats | float) -> Floats:
+        """Convert anatomical heights to millimetres above the patient's origin."""
+        heights, mm = zip(*self.knots, strict=True)
+        return np.asarray(np.interp(anatomical, heights, mm))
+
+    def to_anatomical(self, mm: Floats | float) -> Floats:
+        """Convert millimetres above the patient's origin to anatomical heights."""
+        heights, ends = zip(*self.knots, strict=True)
+        return np.asarray(np.interp(mm, ends, heights))
 
 
 @dataclass(frozen=True)
@@ -54,7 +238,7 @@ class Frame:
         """Convert an anatomical point to patient millimetres."""
         x, y = map(float, self.shift(np.asarray(place[2], dtype=np.float32)))
         scaled = (place[0] * self.scale[0] + x, place[1] * self.scale[1] + y, float(self.heights.to_mm(place[2])))
-        return point(np.add(scaled, self.origin_mm))
+        return to_point(np.add(scaled, self.origin_mm))
 
     def height_mm(self, anatomical: float) -> float:
         """Convert an anatomical height to patient z."""
@@ -81,7 +265,7 @@ class Axes:
     @property
     def spacing_mm(self) -> Point:
         """Spacing (z, y, x)."""
-        return point(values[1] - values[0] for values in (self.z, self.y, self.x))
+        return to_point(values[1] - values[0] for values in (self.z, self.y, self.x))
 
     def box(self, low: Corner, high: Corner) -> Box:
         """Find the slices (z, y, x) of the voxels with centres in a box; its corners are (x, y, z) in patient mm."""
@@ -145,7 +329,7 @@ class Canvas:
         self._shift_x, self._shift_y = frame.shift(self._height)
         self.unevenness = draw_smooth_noise(axes, UNEVENNESS_MM, rng)
 
-    def paint(self, part: Part) -> None:
+    def paint(self, part: BodyPart) -> None:
         """Paint one part with an edge one voxel wide."""
         box = self._box(part)
         if any(cut.stop <= cut.start for cut in box):
@@ -160,7 +344,7 @@ class Canvas:
                 view = image[box]
                 view += alpha * (np.float32(value) - view)
 
-    def _box(self, part: Part) -> Box:
+    def _box(self, part: BodyPart) -> Box:
         low, high = part.shape.bounds()
         margin = EDGE_MM + 2.5 * part.rough_mm
         frame = self.frame
@@ -187,7 +371,7 @@ def draw_smooth_noise(axes: Axes, scale_mm: float, rng: np.random.Generator) -> 
     from scipy import ndimage
 
     lines = (axes.x, axes.y, axes.z)
-    low, high = point(line[0] for line in lines), point(float(line[-1]) + scale_mm for line in lines)
+    low, high = to_point(line[0] for line in lines), to_point(float(line[-1]) + scale_mm for line in lines)
     coarse = make_regular_axes(low, high, (scale_mm / 2,) * 3)
     noise = ndimage.gaussian_filter(rng.standard_normal(coarse.shape, dtype=np.float32), 1.0)
     noise /= noise.std()

@@ -1,1 +1,0 @@
-"""Synthetic anatomy: body, organs and lesions."""
