@@ -1,8 +1,8 @@
-"""A deep network on the images around the tumour, whose answers for RFS and HPV status are features of the heads.
+"""A deep network on the images around the tumour, whose predictions of RFS and HPV status are features of the heads.
 
-The network is MONAI's ResNet-18 with the clinical variables joined before the last layer. It is trained jointly with a
-segmentation, like DeepMTS (Meng et al., IEEE JBHI 2022) and the winner of HECKTOR 2025's task 2: the decoder of a U-Net
-segments GTVp and GTVn from the stages of the encoder, and the network sees only CT and PET.
+The network is MONAI's ResNet-18; the clinical variables are concatenated before the last layer. It is trained jointly
+with a segmentation, like DeepMTS (Meng et al., IEEE JBHI 2022) and the winner of HECKTOR 2025's task 2: the decoder of
+a U-Net segments GTVp and GTVn from the stages of the encoder, and the network sees only CT and PET.
 """
 
 from __future__ import annotations
@@ -20,35 +20,42 @@ from monai.networks.nets.resnet import ResNet
 from torch import nn
 from torch.nn import functional
 
-# Loss of RFS: "cox" is Cox's partial likelihood; "mtlr" is multi-task logistic regression, a hazard in discrete time.
+# Loss for RFS: "cox" is Cox's partial likelihood; "mtlr" is multi-task logistic regression, a hazard in discrete time.
 LOSS = "cox"
-# If True, the network also learns to segment the tumour; if False, it sees the masks as two more channels.
+# If True, the network also learns to segment the tumour; if False, the masks are two more input channels.
 JOINT = True
-# Channels of the first stage; every later stage has twice as many as the stage before. These values suit a CPU. On a
-# GPU use 64 channels, `cube = (96, 2.0)` and `margin = 8`.
+# Channels of the first stage; the number doubles from stage to stage. The values here suit a CPU. On a GPU use 64
+# channels, 100 epochs, `cube = (96, 2.0)` and `margin = 8`.
 WIDTH = 16
 EPOCHS = 40
 BATCH = 16
 LEARNING_RATE = 1e-3
+# Maximum number of interval ends of MTLR.
 MAX_ENDS = 8
 FILE = "network.pt"
 # A value with a smaller standard deviation counts as constant.
 MIN_SD = 1e-3
-# The first channels of a cube are CT and PET, the remaining channels are the masks.
-IMAGES = 2
+# A cube has the channels CT, PET, mask of GTVp and mask of GTVn.
+IMAGE_CHANNELS = 2
 
 
 class Network(nn.Module):
     """The network of one fold.
 
-    Buffers hold statistics of the training patients: median, mean and standard deviation of the clinical variables, and
-    mean and standard deviation of the answers, which make the answers of several folds comparable.
+    Its buffers hold statistics of the training patients: median, mean and standard deviation of the clinical variables,
+    and mean and standard deviation of the predictions, which make the networks of several folds comparable.
+
+    Args:
+        clinical: Number of clinical variables.
+        ends_days: Ends of MTLR's intervals; empty for the Cox loss.
+        width: Channels of the first stage.
+        joint: Whether the network also segments the tumour.
     """
 
     def __init__(self, clinical: int, ends_days: Sequence[float], width: int, *, joint: bool) -> None:
         super().__init__()
         self.settings = {"clinical": clinical, "ends_days": list(ends_days), "width": width, "joint": joint}
-        self.channels = IMAGES if joint else 2 * IMAGES
+        self.channels = IMAGE_CHANNELS if joint else 2 * IMAGE_CHANNELS
         widths = [width * 2**stage for stage in range(4)]
         self.encoder = ResNet(
             "basic",
@@ -84,7 +91,7 @@ class Network(nn.Module):
         return values
 
     def predict(self, stages: Sequence[torch.Tensor], clinical: torch.Tensor) -> torch.Tensor:
-        """Compute the raw outputs (patients, outputs), of which the last is for HPV.
+        """Compute the raw outputs (patients, outputs); the last output is the logit of HPV positive.
 
         Missing values of `clinical` are NaN.
         """
@@ -94,7 +101,7 @@ class Network(nn.Module):
         return torch.as_tensor(self.last(torch.cat([pooled, values], dim=1)))
 
     def segment(self, stages: Sequence[torch.Tensor], edge: int) -> torch.Tensor:
-        """Compute logits of GTVp and GTVn, shape (patients, 2, edge, edge, edge)."""
+        """Compute the logits of GTVp and GTVn, shape (patients, 2, edge, edge, edge)."""
         *skips, values = stages
         for block, skip in zip(self.decoder, reversed(skips), strict=True):
             values = block(torch.cat([_resize(values, skip.shape[2:]), skip], dim=1))
@@ -103,7 +110,7 @@ class Network(nn.Module):
     def compute_answers(self, cubes: torch.Tensor, clinical: torch.Tensor) -> torch.Tensor:
         """Compute the risk and the logit of HPV positive, shape (patients, 2), before they are scaled.
 
-        The risk is a log hazard, or minus the expected days without an event up to the last end.
+        The risk is a log hazard; with MTLR it is minus the expected days without an event up to the last interval end.
         """
         outputs = self.predict(self.encode(cubes), clinical)
         ends = self.get_buffer("ends_days")
@@ -143,9 +150,9 @@ def log_probabilities(outputs: torch.Tensor) -> torch.Tensor:
 
 
 def event_free_days(outputs: torch.Tensor, ends_days: torch.Tensor) -> torch.Tensor:
-    """Compute the expected days without an event up to the last end.
+    """Compute the expected days without an event up to the last interval end.
 
-    It is the area under the survival curve, which starts at 1 and is linear between the ends.
+    This is the area under the survival curve, which starts at 1 and is linear between the ends.
     """
     survival = 1 - log_probabilities(outputs).exp().cumsum(1)[:, :-1]
     before = torch.cat([torch.ones_like(survival[:, :1]), survival[:, :-1]], dim=1)
@@ -153,9 +160,9 @@ def event_free_days(outputs: torch.Tensor, ends_days: torch.Tensor) -> torch.Ten
 
 
 def compute_interval_ends(days: Sequence[float]) -> list[float]:
-    """Compute the ends of all intervals except the last interval, which is open.
+    """Compute the interval ends: quantiles of the event times, in ascending order.
 
-    The ends are quantiles of the event times in ascending order, at most as many as there are events.
+    There are at most as many ends as events. The last interval is open, so it has no end.
     """
     times = np.array([day for day in days if day > 0])
     if not len(times):
@@ -165,7 +172,7 @@ def compute_interval_ends(days: Sequence[float]) -> list[float]:
 
 
 def cox_loss(scores: torch.Tensor, days: torch.Tensor, events: torch.Tensor) -> torch.Tensor:
-    """Compute the negative log partial likelihood per event (ties by Breslow), 0 without an event."""
+    """Compute the negative log partial likelihood per event, with Breslow's method for ties; 0 without an event."""
     if not bool(events.any()):
         return scores.sum() * 0
     at_risk = days[None, :] >= days[events][:, None]
@@ -174,10 +181,10 @@ def cox_loss(scores: torch.Tensor, days: torch.Tensor, events: torch.Tensor) -> 
 
 
 def mtlr_loss(outputs: torch.Tensor, days: torch.Tensor, events: torch.Tensor, ends_days: torch.Tensor) -> torch.Tensor:
-    """Compute the mean negative log likelihood, 0 without a patient.
+    """Compute the mean negative log likelihood; 0 without a patient.
 
     The likelihood of a patient is the probability of all intervals that may contain the event. An interval includes its
-    end. After censoring, the event may lie in any interval that ends later.
+    end. The event of a censored patient may lie in any interval that ends after the censoring.
     """
     if not len(outputs):
         return outputs.sum() * 0
@@ -188,19 +195,19 @@ def mtlr_loss(outputs: torch.Tensor, days: torch.Tensor, events: torch.Tensor, e
     return -torch.logsumexp(log_probabilities(outputs).masked_fill(~possible, -torch.inf), dim=1).mean()
 
 
-def class_loss(logits: torch.Tensor, positive: torch.Tensor, fraction: float) -> torch.Tensor:
-    """Compute the cross-entropy with equal weight of both classes, 0 without a patient.
+def class_loss(logits: torch.Tensor, positive: torch.Tensor, positive_fraction: float) -> torch.Tensor:
+    """Compute the cross-entropy with the same weight for both classes; 0 without a patient.
 
-    `fraction` of the training patients is positive.
+    `positive_fraction` is the fraction of HPV positive patients in the training.
     """
     if not len(logits):
         return logits.sum() * 0
-    weights = torch.where(positive > 0, 0.5 / max(fraction, MIN_SD), 0.5 / max(1 - fraction, MIN_SD))
+    weights = torch.where(positive > 0, 0.5 / max(positive_fraction, MIN_SD), 0.5 / max(1 - positive_fraction, MIN_SD))
     return functional.binary_cross_entropy_with_logits(logits, positive, weight=weights)
 
 
 def augment(cubes: torch.Tensor, margin: int) -> torch.Tensor:
-    """Shift the cubes, mirror them left to right, scale the PET and change the offset of the CT at random."""
+    """Shift and mirror the cubes, scale the PET and change the offset of the CT, all at random."""
     edge = cubes.shape[-1] - 2 * margin
     parts = []
     for cube in cubes:
@@ -215,7 +222,13 @@ def augment(cubes: torch.Tensor, margin: int) -> torch.Tensor:
 
 
 class Features:
-    """The answers of one fold's network, in standard deviations of its training patients."""
+    """The predictions of one fold's network, in standard deviations of its training patients.
+
+    Attributes:
+        names: Name and unit of each feature.
+        cube: Edge of the cube in voxels, and voxel spacing in mm.
+        margin: Voxels around the cube, only in training, so that the cube can be shifted.
+    """
 
     names: ClassVar = {"rfs": "SD", "hpv": "SD"}
     cube = (48, 4.0)
@@ -230,8 +243,8 @@ class Features:
         The weights of the last epoch are used, so that nothing is selected on held-out patients.
         """
         torch.manual_seed(seed)
-        risks = outcomes["rfs_event"] == 1
-        ends = compute_interval_ends(outcomes.loc[risks, "rfs_days"].tolist()) if LOSS == "mtlr" else []
+        has_event = outcomes["rfs_event"] == 1
+        ends = compute_interval_ends(outcomes.loc[has_event, "rfs_days"].tolist()) if LOSS == "mtlr" else []
         values = torch.tensor(clinical.to_numpy(), dtype=torch.float32)
         targets = torch.tensor(outcomes[["rfs_days", "rfs_event", "hpv"]].to_numpy(), dtype=torch.float32)
         network = Network(values.shape[1], ends, WIDTH, joint=JOINT).to(device)
@@ -247,15 +260,15 @@ class Features:
 
     @classmethod
     def _train(cls, network: Network, cubes: Any, values: torch.Tensor, targets: torch.Tensor) -> None:
-        """Train the network; `values` are the clinical variables, `targets` the days, events and HPV status."""
+        """Train the network; `values` are the clinical variables, `targets` the columns days, event and HPV status."""
         optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-2)
         batches = max(1, round(len(cubes) / BATCH))
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=EPOCHS * batches)
-        positive = float(targets[:, 2].nanmean())
+        positive_fraction = float(targets[:, 2].nanmean())
         for _ in range(EPOCHS):
             for batch in torch.randperm(len(cubes)).tensor_split(batches):
                 images = augment(torch.from_numpy(cubes[batch.numpy()]).float(), cls.margin).to(values.device)
-                loss = _compute_loss(network, images, values[batch], targets[batch], positive)
+                loss = _compute_loss(network, images, values[batch], targets[batch], positive_fraction)
                 optimiser.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(network.parameters(), 5.0)
@@ -264,7 +277,7 @@ class Features:
 
     @classmethod
     def _learn_answer_scale(cls, network: Network, cubes: Any, values: torch.Tensor) -> None:
-        """Store mean and standard deviation of the answers to the training patients."""
+        """Store mean and standard deviation of the predictions for the training patients."""
         network.eval()
         inner = slice(cls.margin, cls.margin + cls.cube[0])
         answers = []
@@ -283,7 +296,7 @@ class Features:
         self._network.to(device).eval()
 
     def measure(self, cube: np.ndarray, clinical: Mapping[str, float | None]) -> dict[str, float]:
-        """Compute the answers to one patient; missing clinical variables are None or absent."""
+        """Compute the features of one patient; missing clinical variables are None or absent."""
         values = [clinical.get(name) for name in self._columns]
         numbers = [math.nan if value is None else value for value in values]
         network = self._network
@@ -295,9 +308,9 @@ class Features:
 
 
 def _compute_loss(
-    network: Network, images: torch.Tensor, clinical: torch.Tensor, targets: torch.Tensor, positive: float
+    network: Network, images: torch.Tensor, clinical: torch.Tensor, targets: torch.Tensor, positive_fraction: float
 ) -> torch.Tensor:
-    """Compute the sum of the losses; a patient with a missing outcome does not count in the loss of that outcome."""
+    """Compute the sum of the losses; a patient without an outcome does not count in the loss of this outcome."""
     stages = network.encode(images)
     outputs = network.predict(stages, clinical)
     days, events, hpv = targets.T
@@ -309,9 +322,9 @@ def _compute_loss(
         total = mtlr_loss(risk, days[has_rfs], events[has_rfs] == 1, ends)
     else:
         total = cox_loss(risk[:, 0], days[has_rfs], events[has_rfs] == 1)
-    total = total + class_loss(outputs[has_hpv, -1], hpv[has_hpv], positive)
+    total = total + class_loss(outputs[has_hpv, -1], hpv[has_hpv], positive_fraction)
     if network.settings["joint"]:
-        masks = (images[:, IMAGES:] >= 0.5).float()
+        masks = (images[:, IMAGE_CHANNELS:] >= 0.5).float()
         logits = network.segment(stages, images.shape[-1])
         total = total + DiceFocalLoss(sigmoid=True, batch=True)(logits, masks)
     return total

@@ -1,4 +1,4 @@
-"""A UNet of MONAI as a network: its transforms expressed as the hook's declaration."""
+"""MONAI's UNet as a custom network; the attributes of `Network` replace MONAI's transforms."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def build_unet() -> UNet:
 
 
 class Network:
-    """The trained network, which is loaded from the folder of its weights."""
+    """The trained network."""
 
     spacing_mm = (4.0, 4.0, 4.0)
     patch = (48, 48, 48)
-    # A window does the same as MONAI's ScaleIntensityRange with clip=True.
+    # A window is the same as MONAI's ScaleIntensityRange to 0 to 1 with clip=True.
     channels = (("CT", CT_WINDOW), ("PET", PET_WINDOW))
     labels = ("background", "GTVp", "GTVn")
     mirror_axes = ()
     returns = "logits"
-    # With float32 the masks are the same as with MONAI's own inference.
+    # In float32 the masks are the same as with MONAI's own inference.
     half_precision = False
 
     def __init__(self, folder: Path, device: str) -> None:

@@ -22,9 +22,9 @@ KEYS = ("ct", "pet", "label")
 
 
 def build_transforms() -> mt.Compose:
-    """Build the transforms that cut patches (channel, z, y, x) of CT and PET, scaled to 0 to 1.
+    """Build the transforms that cut patches (channel, z, y, x) out of CT and PET, scaled to 0 to 1.
 
-    On average three of four patches are centred on a voxel of a lesion.
+    On average three of four patches are centred on a lesion voxel.
     """
     windows = [
         mt.ScaleIntensityRanged(name, low, high, 0.0, 1.0, clip=True)
@@ -34,7 +34,7 @@ def build_transforms() -> mt.Compose:
         [
             mt.LoadImaged(KEYS),
             mt.EnsureChannelFirstd(KEYS),
-            mt.Transposed(KEYS, (0, 3, 2, 1)),  # MONAI reads images as (x, y, z).
+            mt.Transposed(KEYS, (0, 3, 2, 1)),  # MONAI reads images as (channel, x, y, z).
             *windows,
             mt.ConcatItemsd(("ct", "pet"), "image"),
             mt.SelectItemsd(("image", "label")),

@@ -1,4 +1,4 @@
-"""Multi-task logistic regression as a head of a risk: a hazard in discrete time, with weights for each interval.
+"""Multi-task logistic regression (MTLR) as a head for risks: a discrete-time model with weights for each interval.
 
 The method is from Yu et al., Learning patient-specific cancer survival distributions as a sequence of dependent
 regressors, NIPS 2011. The winner of HECKTOR 2021's outcome prediction used it. The weights are stored as plain arrays.
@@ -17,16 +17,16 @@ from scipy.special import logsumexp
 
 Floats = npt.NDArray[np.float64]
 FILE = "mtlr.npz"
-# The maximum number of interval ends, at quantiles of the event times.
+# Maximum number of interval ends, which are quantiles of the event times.
 MAX_ENDS = 8
 # Weight of the penalty on squared weights and on their squared changes between intervals.
 PENALTY = 0.1
 
 
 def compute_interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
-    """Compute the ends of all intervals except the last interval, which is open.
+    """Compute the interval ends: quantiles of the event times in days, in ascending order.
 
-    The ends are quantiles of the event times in days, in ascending order.
+    The last interval is open, so it has no end.
     """
     inner = np.linspace(0, 1, MAX_ENDS + 2)[1:-1]
     ends = np.unique(np.quantile(days[event], inner)) if event.any() else np.zeros(0)
@@ -36,7 +36,8 @@ def compute_interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
 def find_possible_intervals(ends: Floats, days: Floats, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Find the intervals that can contain each patient's event, shape (patients, ends + 1).
 
-    An interval includes its end. After censoring, the event can lie in any interval that ends later.
+    An interval includes its end. The event of a censored patient can lie in any interval that ends after the
+    censoring.
     """
     event_interval = np.searchsorted(ends, days, side="left")[:, None]
     first_possible = np.searchsorted(ends, days, side="right")[:, None]
@@ -47,20 +48,23 @@ def find_possible_intervals(ends: Floats, days: Floats, event: npt.NDArray[np.bo
 def log_probabilities(values: Floats, weights: Floats) -> Floats:
     """Compute the log probability of an event in each interval, shape (patients, ends + 1).
 
-    The last column of `values` is ones; `weights` has shape (ends, columns). The score of an event in interval j is the
-    sum of the regressors of end j and all later ends. A patient with this event reaches none of them without an event.
+    The last column of `values` is ones, and `weights` has shape (ends, columns). The score of an event in interval j is
+    the sum of the regressors of end j and all later ends, by which the event has occurred. The last interval has the
+    score 0.
     """
     scores = np.zeros((len(values), len(weights) + 1))
     scores[:, :-1] = np.cumsum((values @ weights.T)[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(scores - logsumexp(scores, axis=1, keepdims=True))
 
 
-def loss(flat: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty: float) -> tuple[float, Floats]:
-    """Compute the mean negative log likelihood with the penalty, and its gradient.
+def compute_loss(
+    flat_weights: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty: float
+) -> tuple[float, Floats]:
+    """Compute the mean negative log likelihood plus the penalty, and the gradient of this sum.
 
     `possible` is the result of `find_possible_intervals`.
     """
-    weights = flat.reshape(possible.shape[1] - 1, values.shape[1])
+    weights = flat_weights.reshape(possible.shape[1] - 1, values.shape[1])
     log_probability = log_probabilities(values, weights)
     log_likelihood = logsumexp(np.where(possible, log_probability, -np.inf), axis=1, keepdims=True)
     score_gradient = np.exp(log_probability) - np.where(possible, np.exp(log_probability - log_likelihood), 0.0)
@@ -78,7 +82,7 @@ def loss(flat: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty:
 
 
 class Head:
-    """MTLR as a head; a higher prediction means an earlier event."""
+    """MTLR as a head. A higher prediction means an earlier event."""
 
     kinds = ("risk",)
 
@@ -92,8 +96,8 @@ class Head:
         self.weights = np.zeros((0, 1))
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
-        """Fit on patients in rows; `outcomes` has the columns `days` and `event`. The fit is deterministic."""
-        del rng
+        """Fit the head; rows are patients, and `outcomes` has the columns `days` and `event`."""
+        del rng  # The fit is deterministic.
         days = outcomes["days"].to_numpy(float)
         event = outcomes["event"].to_numpy(bool)
         self.names = list(features.columns)
@@ -106,16 +110,16 @@ class Head:
         possible = find_possible_intervals(self.ends, days, event)
         values = self._standardise(features)
         start = np.zeros(len(self.ends) * values.shape[1])
-        result = minimize(loss, start, (values, possible, PENALTY), jac=True, method="L-BFGS-B")
+        result = minimize(compute_loss, start, (values, possible, PENALTY), jac=True, method="L-BFGS-B")
         self.weights = result.x.reshape(len(self.ends), values.shape[1])
 
     def predict_survival(self, features: pd.DataFrame) -> Floats:
-        """Predict the probability of no event up to each of `ends`, shape (patients, ends)."""
+        """Predict the probability of no event up to each interval end, shape (patients, ends)."""
         probabilities = np.exp(log_probabilities(self._standardise(features), self.weights))
         return np.asarray(1 - np.cumsum(probabilities, axis=1)[:, :-1])
 
     def predict(self, features: pd.DataFrame) -> Floats:
-        """Predict the risk of each patient: minus the expected days without an event up to the last of `ends`."""
+        """Predict the risk of each patient: minus the expected days without an event up to the last interval end."""
         before = np.hstack([np.ones((len(features), 1)), self.predict_survival(features)])
         after = before[:, 1:]
         widths = np.diff(self.ends, prepend=0.0)
@@ -141,6 +145,6 @@ class Head:
         return np.where(np.isnan(values), self.fill, values)
 
     def _standardise(self, features: pd.DataFrame) -> Floats:
-        """Return standardised features, clipped at four standard deviations, and a last column of ones."""
+        """Standardise the features, clip them at four standard deviations, and append a column of ones."""
         scaled = np.clip((self._fill_missing(features) - self.mean) / self.sd, -4, 4)
         return np.hstack([scaled, np.ones((len(scaled), 1))])

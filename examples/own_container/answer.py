@@ -1,7 +1,7 @@
-"""An algorithm for HECKTOR 2025's tasks that shares no code with this project.
+"""An algorithm for the tasks of HECKTOR 2025 that shares no code with this project.
 
 It shows what the platform expects of a program: read the case from `--input` (/input) and write the answers to
-`--output` (/output). It thresholds the PET and follows fixed rules, so its answers are poor.
+`--output` (/output). It thresholds the PET and applies fixed rules, so its answers are poor.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import SimpleITK as sitk
 
 TASKS = ("segmentation", "rfs", "hpv")
 HOT_SUV = 4.0
-# The brain is hotter than most tumours, so the upper part of the PET is ignored.
-BRAIN_MM = 150.0
+# The brain takes up more FDG than most tumours, so this height below the top of the PET is ignored.
+BRAIN_HEIGHT_MM = 150.0
 MIN_LESION_ML = 0.5
 
 
 def read_image(folder: Path) -> sitk.Image:
-    """Read the only image in the folder of a socket; the platform chooses the name of the file."""
+    """Read the only image in a folder; the platform chooses the name of the file."""
     (path,) = folder.glob("*.mha")
     return sitk.ReadImage(str(path))
 
@@ -30,11 +30,11 @@ def segment(ct: sitk.Image, pet: sitk.Image) -> tuple[sitk.Image, list[float]]:
     """Segment hot spots of the PET.
 
     Returns:
-        A mask on the CT's grid and the volumes of the hot spots in ml. The largest hot spot is GTVp (1), all smaller
-        hot spots are GTVn (2).
+        A mask on the CT's grid, and the volumes of the hot spots in ml. The largest hot spot is GTVp (1), the others
+        are GTVn (2).
     """
     hot = sitk.Cast(pet > HOT_SUV, sitk.sitkUInt8)
-    top = max(0, hot.GetSize()[2] - round(BRAIN_MM / hot.GetSpacing()[2]))
+    top = max(0, hot.GetSize()[2] - round(BRAIN_HEIGHT_MM / hot.GetSpacing()[2]))
     hot[:, :, top:] = 0
     voxel_ml = float(ct.GetSpacing()[0] * ct.GetSpacing()[1] * ct.GetSpacing()[2]) / 1000
     on_ct = sitk.Resample(hot, ct, sitk.Transform(), sitk.sitkNearestNeighbor, 0)

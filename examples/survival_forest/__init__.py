@@ -1,7 +1,7 @@
-"""A random forest as a head of a risk: regression on pseudo-values of the mean time without an event.
+"""A random forest as a head for risks: regression on pseudo-values of the mean time without an event.
 
-A pseudo-value is a patient's contribution to the Kaplan-Meier estimate; a censored patient has one, too (Andersen et
-al., Biometrika 2003). The forest is stored as plain arrays, so that loading a file runs no code.
+A pseudo-value is a patient's contribution to the Kaplan-Meier estimate. It also exists for a censored patient (Andersen
+et al., Biometrika 2003). The forest is stored as plain arrays, so that loading the file runs no code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 Floats = npt.NDArray[np.float64]
 FILE = "forest.npz"
-# The mean time is computed up to this quantile of the follow-up times: later times depend on a few patients.
+# The mean time is computed up to this quantile of the follow-up times, since few patients are followed longer.
 HORIZON_QUANTILE = 0.9
 
 
@@ -32,7 +32,7 @@ def compute_restricted_mean(days: Floats, event: npt.NDArray[np.bool_], horizon:
 def compute_pseudo_values(days: Floats, event: npt.NDArray[np.bool_], horizon: float | None = None) -> Floats:
     """Compute the pseudo-value of each patient, shape (patients,).
 
-    It is n times the mean time of all n patients, minus n - 1 times the mean time without this patient.
+    A pseudo-value is n times the mean time of all n patients, minus n - 1 times the mean time of the other patients.
     """
     if horizon is None:
         horizon = float(np.quantile(days, HORIZON_QUANTILE))
@@ -43,7 +43,7 @@ def compute_pseudo_values(days: Floats, event: npt.NDArray[np.bool_], horizon: f
 
 
 class Head:
-    """The forest as a head; a higher prediction means an earlier event."""
+    """The forest as a head. A higher prediction means an earlier event."""
 
     kinds = ("risk",)
 
@@ -54,7 +54,7 @@ class Head:
         self.trees: list[dict[str, npt.NDArray[Any]]] = []
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
-        """Fit on patients in rows; `outcomes` has the columns `days` and `event`."""
+        """Fit the head; rows are patients, and `outcomes` has the columns `days` and `event`."""
         self.names = list(features.columns)
         self.fill = np.nan_to_num(features.median().to_numpy(float))
         values = compute_pseudo_values(outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool))
@@ -106,6 +106,6 @@ class Head:
         return head
 
     def _fill_missing(self, features: pd.DataFrame) -> npt.NDArray[np.float32]:
-        """Order the features as in the fit and replace missing values by medians, in scikit-learn's precision."""
+        """Order the features as in the fit and replace missing values by medians, in float32 as scikit-learn does."""
         values = features.reindex(columns=self.names).to_numpy(float)
         return np.where(np.isnan(values), self.fill, values).astype(np.float32)

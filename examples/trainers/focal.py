@@ -12,8 +12,8 @@ from torch import nn
 GAMMA = 2.0
 
 
-class PerVoxel(nn.Module):
-    """A loss of MONAI with the interface of nnU-Net's cross-entropy, whose labels have no channel axis."""
+class VoxelLoss(nn.Module):
+    """Adapter of a MONAI loss to the interface of nnU-Net's cross-entropy: labels without a channel axis."""
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
@@ -25,11 +25,11 @@ class PerVoxel(nn.Module):
 
 
 class FocalTrainer(nnUNetTrainer):  # type: ignore[misc]
-    """nnU-Net's trainer with a focal loss of all labels in place of cross-entropy."""
+    """nnU-Net's trainer with a focal loss of all labels instead of cross-entropy."""
 
     def _build_loss(self) -> Any:
         loss = super()._build_loss()
-        # With outputs at several resolutions, nnU-Net wraps the loss.
+        # With deep supervision nnU-Net wraps the loss.
         inner_loss = getattr(loss, "loss", loss)
-        inner_loss.ce = PerVoxel(FocalLoss(to_onehot_y=True, use_softmax=True, gamma=GAMMA))
+        inner_loss.ce = VoxelLoss(FocalLoss(to_onehot_y=True, use_softmax=True, gamma=GAMMA))
         return loss

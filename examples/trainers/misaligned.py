@@ -1,6 +1,6 @@
-"""Misalignment of the PET as an augmentation, which LesionTracer used for autoPET III.
+"""Misalignment of PET and CT as an augmentation, as LesionTracer used it for autoPET III.
 
-The PET is rotated against the CT in 10% of the patches, and shifted in 10%.
+The PET is rotated against the CT in 10% of the patches, and shifted in 10% of the patches.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class MisalignedTrainer(nnUNetTrainer):  # type: ignore[misc]
     """nnU-Net's trainer with patches whose PET is not aligned with the CT."""
 
     def get_training_transforms(self, *args: Any, **options: Any) -> Any:
-        """Return nnU-Net's transforms with a misalignment of the PET before them.
+        """Return the misalignment of the PET, followed by nnU-Net's transforms.
 
-        The reference is not moved, since it was drawn on the CT. The misalignment comes first, because the patch then
-        still has the margin that a rotation needs.
+        The reference is not moved, since it was drawn on the CT. The misalignment comes first, because at this point
+        the patch still has the margin that a rotation needs.
         """
         misalignment = ChannelMisalignmentTransform(
             (PET_CHANNEL,),

@@ -1,4 +1,7 @@
-"""Tversky loss plus cross-entropy (Salehi et al. 2017, arXiv 1706.05721): missed voxels weigh more than false ones."""
+"""Tversky loss plus cross-entropy (Salehi et al. 2017, arXiv 1706.05721).
+
+Missed voxels weigh more than false positives.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ FALSE_POSITIVE_WEIGHT = 0.3
 FALSE_NEGATIVE_WEIGHT = 0.7
 
 
-class PerRegion(nn.Module):
-    """A loss of MONAI with the interface of nnU-Net's Dice.
+class RegionLoss(nn.Module):
+    """Adapter of a MONAI loss to the interface of nnU-Net's Dice loss.
 
     `loss_mask` is unused, because HECKTOR's labels have no ignored voxels.
     """
@@ -30,11 +33,11 @@ class PerRegion(nn.Module):
 
 
 class TverskyTrainer(nnUNetTrainer):  # type: ignore[misc]
-    """nnU-Net's trainer with a Tversky loss of the lesions in place of Dice."""
+    """nnU-Net's trainer with a Tversky loss of the lesions instead of Dice."""
 
     def _build_loss(self) -> Any:
         loss = super()._build_loss()
-        # With outputs at several resolutions, nnU-Net wraps the loss.
+        # With deep supervision nnU-Net wraps the loss.
         inner_loss = getattr(loss, "loss", loss)
         tversky = TverskyLoss(
             include_background=False,
@@ -44,5 +47,5 @@ class TverskyTrainer(nnUNetTrainer):  # type: ignore[misc]
             beta=FALSE_NEGATIVE_WEIGHT,
             batch=self.configuration_manager.batch_dice,
         )
-        inner_loss.dc = PerRegion(tversky)
+        inner_loss.dc = RegionLoss(tversky)
         return loss

@@ -1,8 +1,8 @@
-"""A custom model: put your code into these classes and remove the classes that you do not need.
+"""A custom model: put your code into these classes, and remove the classes that you do not need.
 
-The algorithm finds the classes by name, such as `my_model:Network`. They are in the folder of the option `--code`, or
-in the folder with which the image was built. No class needs to import this project. docs/own-model.md describes what
-happens if a class fails.
+Name this folder in the option `--code` of the commands; the same option copies the folder into an image. The algorithm
+finds the classes by their names, such as `my_model:Network`. No class needs to import this project. docs/own-model.md
+describes what happens if a class fails.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 class Network:
     """A network that segments patches.
 
-    The project reads the images, finds the head and neck region, resamples it, cuts it into patches, mirrors and
-    averages them, and restores the mask on the CT's grid.
+    The project reads the images, finds the head and neck region, resamples it to `spacing_mm`, and cuts it into
+    patches. It averages the outputs of overlapping and mirrored patches, and restores the mask on the CT's grid.
 
     Attributes:
         spacing_mm: Voxel spacing (x, y, z) of the patches.
         patch: Number of voxels (z, y, x) of a patch.
-        channels: Pairs of an image, "CT" (HU) or "PET" (SUV), and its normalisation. A normalisation is a window
-            (low, high) that is scaled to 0 to 1, the name of a normalisation of nnU-Net, such as
+        channels: For each channel the image, "CT" (HU) or "PET" (SUV), and its normalisation. A normalisation is a
+            window (low, high) that is scaled to 0 to 1, the name of one of nnU-Net's normalisations, such as
             "ZScoreNormalization", or a function of an array (z, y, x).
-        labels: Names of the outputs, among them background, GTVp and GTVn. Any other label counts as background.
-        mirror_axes: Axes of (z, y, x) along which a patch may be mirrored for further passes.
-        returns: "logits", or "probabilities" that sum to 1.
+        labels: Name of each output: background, GTVp, GTVn and any others, which count as background.
+        mirror_axes: Axes of (z, y, x) along which patches may be mirrored in further passes.
+        returns: "logits", or "probabilities" that sum to 1 in each voxel.
         half_precision: Whether the network is called under torch's autocast.
     """
 
@@ -46,7 +46,11 @@ class Network:
     half_precision = False
 
     def __init__(self, folder: Path, device: str) -> None:
-        """Load the network from `folder`, the folder of `hecktor package --weights`, onto a device such as "cuda"."""
+        """Load the network onto a device such as "cuda".
+
+        `folder` contains the files of the folder that was packaged by `hecktor package --weights`.
+        """
+        # The PET is scaled from SUV 0 to 20, so that 0.25 means SUV 5.
         self.threshold = float(json.loads((folder / "settings.json").read_text())["threshold"])
         self.device = device
 
@@ -66,10 +70,10 @@ class Network:
 class Features:
     """Custom features, which heads get in addition to the project's features.
 
-    They are measured once for each patient of the training, and in each new case.
+    They are measured once for each training patient, and for each new case.
 
     Attributes:
-        names: Name and unit of each feature. Heads know the first feature as `my_model:suv_spread`.
+        names: Name and unit of each feature. For heads the feature below is the column `my_model:suv_spread`.
     """
 
     names: ClassVar[dict[str, str]] = {"suv_spread": "SUV"}
@@ -87,14 +91,14 @@ class Features:
 
         Args:
             mask: Labels (z, y, x): 0 background, 1 GTVp, 2 GTVn.
-            ct: HU on the grid of the mask.
-            pet: SUV on the grid of the mask; None without a PET.
-            dose: Gy on the grid of the mask; None without a dose.
+            ct: CT in HU on the grid of the mask.
+            pet: PET in SUV on the grid of the mask; None if the case has no PET.
+            dose: Dose in Gy on the grid of the mask; None if the case has no dose.
             spacing_mm: Voxel spacing (x, y, z) of the grid.
-            clinical: The edition's clinical variables; None for a missing value.
+            clinical: Clinical variables of the edition by name; None for a missing value.
 
         Returns:
-            A number for each name, or None if the feature cannot be measured.
+            A number for each name; None if the feature cannot be measured.
         """
         del ct, dose, spacing_mm, clinical  # This feature only needs the uptake in the mask.
         tumour = mask > 0
@@ -109,7 +113,7 @@ class Head:
     It is fitted, cross-validated and compared in the same way as the project's heads.
 
     Attributes:
-        kinds: Kinds of answers that the head can predict: "risk", "class" or both.
+        kinds: Kinds of answers that the head predicts: "risk", "class" or both.
     """
 
     kinds = ("risk",)
@@ -117,37 +121,37 @@ class Head:
     def __init__(self, target: Any) -> None:
         """Create a head for the answer `target`, which has a `name`, a `kind` and the names of its `classes`."""
         self.target = target
-        self.fill = 0.0
+        self.median_ml = 0.0
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
         """Fit the head.
 
         Args:
-            features: One row a patient, NaN for a missing feature; docs/heads.md names the columns.
-            outcomes: One row a patient. The columns are `days` and `event` for a risk, and `class` (a number) for a
-                class.
-            rng: Source of randomness, so that a training can be repeated.
+            features: One row for each patient, NaN for a missing feature; docs/heads.md lists the columns.
+            outcomes: One row for each patient. A risk has the columns `days` and `event`; a class has the column
+                `class`, a number.
+            rng: Random generator; take all random numbers from it, so that a training can be repeated.
         """
         del outcomes, rng  # This head only needs the median of a feature.
-        self.fill = float(np.nan_to_num(features["total_volume_ml"].median()))
+        self.median_ml = float(np.nan_to_num(features["total_volume_ml"].median()))
 
     def predict(self, features: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """Predict the answer of each patient.
+        """Predict the answer for each patient.
 
         Returns:
-            For a risk, numbers of shape (patients,), higher for an earlier event. For a class, scores of shape
-            (patients,) if there are two classes, or (patients, classes) if there are more.
+            For a risk, numbers of shape (patients,); a higher number means an earlier event. For a class, scores of
+            shape (patients,) for two classes, or (patients, classes) for more classes.
         """
-        volume_ml = np.asarray(features["total_volume_ml"].fillna(self.fill), dtype=np.float64)
+        volume_ml = np.asarray(features["total_volume_ml"].fillna(self.median_ml), dtype=np.float64)
         return np.log(volume_ml + 1)
 
     def save(self, folder: Path) -> None:
-        """Write the data that `load` needs into `folder`, as plain data without code."""
-        (folder / "head.json").write_text(json.dumps({"fill": self.fill}))
+        """Write what `load` needs into `folder`, as plain data without code."""
+        (folder / "head.json").write_text(json.dumps({"median_ml": self.median_ml}))
 
     @classmethod
     def load(cls, folder: Path) -> Head:
         """Read the head that `save` wrote."""
         head = cls(None)
-        head.fill = float(json.loads((folder / "head.json").read_text())["fill"])
+        head.median_ml = float(json.loads((folder / "head.json").read_text())["median_ml"])
         return head
