@@ -1,8 +1,8 @@
-# An algorithm image with entrants' code, and in another layer the packages that it requires.
+# An algorithm image with custom code, and the packages that the code requires in a layer of their own.
 #
 #   ALGORITHM_IMAGE  the image of scripts/build without code
-#   BASE_IMAGE       as that image's; its pip installs the packages
-#   build/code       the folders, each a Python package with an optional requirements.txt
+#   BASE_IMAGE       the base of that image; its pip installs the packages
+#   build/code       the folders of code, each a Python package with an optional requirements.txt
 #   secret `ca`, build/wheelhouse  as in algorithm.Dockerfile
 ARG ALGORITHM_IMAGE
 ARG BASE_IMAGE=python:3.11-slim-bookworm
@@ -24,5 +24,5 @@ RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
 FROM algorithm
 COPY --from=packages /opt/code-packages /opt/code-packages
 COPY build/code /opt/code
-# After ours: no package of an entrant takes the place of one of these.
+# The image's own packages come first, so that no package of an entrant replaces them.
 ENV PYTHONPATH=/opt/app:/opt/code-packages/site-packages

@@ -1,7 +1,6 @@
-# The evaluation images, without torch. They differ only in the last layer, which checks
-# the edition, and in the variables that name one algorithm of the edition.
-# The other arguments, secret and wheelhouse are explained in algorithm.Dockerfile. The ground truth is uploaded
-# separately.
+# The evaluation images, without torch. They differ only in the last layer, which checks the edition, and in the variables
+# that name one algorithm of the edition. algorithm.Dockerfile explains the other arguments, the secret and the wheelhouse.
+# The ground truth is uploaded separately.
 #
 #   EDITION      edition of the challenge, such as hecktor2026, or /opt/app/edition.json
 #   TASK         algorithm of the edition, such as combined
@@ -45,8 +44,8 @@ WORKDIR /opt/app
 ARG EDITION
 ARG TASK
 ARG API_METHOD=exec
-# The entry point reads these variables as its default arguments (contract/entry.py). With `rank` as the first argument
-# of the run the image ranks teams of this edition and task (evaluation/__main__.py).
+# The entry point reads these variables as its default arguments (contract/entry.py). If the first argument of a run is
+# `rank`, the image ranks the teams of this edition and task (evaluation/__main__.py).
 ENV HECKTOR_EDITION=${EDITION} HECKTOR_TASK=${TASK} HECKTOR_API_METHOD=${API_METHOD}
 RUN --mount=type=bind,source=build/edition,target=/mnt \
     find /mnt -name edition.json -exec install -m 0644 {} /opt/app/ \; \

@@ -1,7 +1,7 @@
 # Sourced by the scripts that call a container engine.
 # shellcheck shell=bash
 
-# The first client that reaches a daemon or needs none; HECKTOR_ENGINE names a client.
+# Find the first client that reaches a daemon or needs no daemon; HECKTOR_ENGINE names a client.
 find_engine() {
     local client
     for client in ${HECKTOR_ENGINE:-docker /usr/bin/docker podman}; do
@@ -13,8 +13,8 @@ find_engine() {
     return 1
 }
 
-# The first such client that can build with secrets and bind mounts: a Docker client older than 23 includes BuildKit,
-# a newer one needs the buildx plug-in, and Podman has its own builder.
+# Find the first such client that can build with secrets and bind mounts. A Docker client older than 23 includes
+# BuildKit, a newer Docker client needs the buildx plug-in, and Podman has its own builder.
 find_builder() {
     local client major
     for client in ${HECKTOR_ENGINE:-docker /usr/bin/docker podman}; do
@@ -36,7 +36,7 @@ is_podman() {
     "$1" --version 2>/dev/null | grep -qi podman
 }
 
-# The tag of an image: $1 cuda or cpu, $2 exec or invoke, $3 empty or require-model.
+# Print the tag of an image: $1 cuda or cpu, $2 exec or invoke, $3 empty or require-model.
 image_tag() {
     local tag=""
     [ "$1" = cpu ] || tag="-$1"
@@ -46,7 +46,7 @@ image_tag() {
     echo "${tag:-latest}"
 }
 
-# The tag of an image with code: $1 that of the image without, then the names of the folders. Empty without a folder.
+# Print the tag of an image with code, nothing without a folder: $1 tag of the image without code, then the folders' names.
 code_tag() {
     local tag="$1" names=("${@:2}")
     [ ${#names[@]} -gt 0 ] || return 0
@@ -54,7 +54,7 @@ code_tag() {
     (IFS=-; echo "$tag${names[*]}")
 }
 
-# The image that $1 names in a command, with the tag $2: that of this project, or the one with just this name.
+# Print the image that $1 names in a command, with the tag $2: hecktor-$1 if it exists, otherwise the image $1.
 image_of() {
     local name="hecktor-$1:$2"
     if ! "$ENGINE" image inspect "$name" >/dev/null 2>&1; then
@@ -72,9 +72,9 @@ human_size() {
     numfmt --to=si --suffix=B --format=%.2f "$1"
 }
 
-# Prints one line for each algorithm of an edition's file (default: of the shipped editions that declare algorithms of
-# their own): image, evaluation image or - if it is not scored, edition and task. Uses only the standard library, because
-# images are built without `.venv`.
+# Print one line for each algorithm of an edition's file: image, evaluation image (- if it is not scored), edition, task.
+# Without a file, print the algorithms of all shipped editions that declare their own. Only the standard library is used,
+# because images are built without `.venv`.
 declared_images() {
     python3 - "$@" <<'PYTHON'
 import json
