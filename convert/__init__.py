@@ -1,6 +1,6 @@
-"""Conversion of clinical data into cases: `convert_dicom` reads DICOM folders (docs/formats.md).
+"""Conversion of DICOM studies into cases: `convert_dicom` (docs/formats.md).
 
-Importing this package does not import pydicom, which only the extra `dicom` installs, nor SimpleITK.
+The import of this package imports neither SimpleITK nor pydicom, which only the extra `dicom` installs.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Convert a study and print a summary; raise `HecktorError` for errors that the user can fix."""
+    """Convert a study or a mask, and print a summary; raise `HecktorError` for errors that the user can fix."""
     options = _build_parser().parse_args(argv)
     require_folders(options, "--input")
     if options.format == "seg":
@@ -60,11 +60,11 @@ def _write_segmentation(options: argparse.Namespace) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="hecktor convert", description="Convert clinical data into a case.")
+    parser = Parser(prog="hecktor convert", description="Convert a DICOM study into a case, or a mask into DICOM.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="dicom|seg")
     dicom = formats.add_parser(
         "dicom",
-        help="a DICOM study with CT and PET",
+        help="write a case from a DICOM study with CT and PET",
         description="Write a case in the platform's layout from a DICOM study with CT and PET (docs/formats.md).",
     )
     add = dicom.add_argument
@@ -79,7 +79,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--ct-series", metavar="UID|TEXT", help="CT series by its UID or description (default: chosen by rule)")
     add("--pet-series", metavar="UID|TEXT", help="PET series by its UID or description (default: chosen by rule)")
     for option, name in (("--gtvp", "GTVp"), ("--gtvn", "GTVn")):
-        text = f"structure of {name}, * for any text; may be repeated (default: the usual spellings of {name})"
+        text = f"name of a {name} structure, * for any text; may be repeated (default: the usual spellings of {name})"
         add(option, action="append", default=[], metavar="NAME", help=text)
     add_edition_option(dicom)
     _add_segmentation(formats)
@@ -90,14 +90,19 @@ def _add_segmentation(formats: Any) -> None:
     """Add the options of `hecktor convert seg`."""
     seg = formats.add_parser(
         "seg",
-        help="a mask, to a DICOM segmentation",
+        help="write a mask as a DICOM segmentation",
         description="Write a mask as a DICOM segmentation of the CT on whose grid it lies (docs/formats.md).",
     )
-    seg.add_argument("--mask", type=Path, required=True, metavar="FILE", help="mask with 1 GTVp and 2 GTVn")
+    seg.add_argument("--mask", type=Path, required=True, metavar="FILE", help="mask with labels 1 GTVp and 2 GTVn")
     seg.add_argument("--input", type=Path, required=True, metavar="DIR", help="folder of the study with the CT")
     seg.add_argument("--output", type=Path, required=True, metavar="FILE", help="DICOM file to write")
-    seg.add_argument("--algorithm", default="hecktor", metavar="NAME", help="algorithm to name (default: hecktor)")
-    seg.add_argument("--manual", action="store_true", help="declare that a person drew the mask")
+    seg.add_argument(
+        "--algorithm",
+        default="hecktor",
+        metavar="NAME",
+        help="name of the algorithm that made the mask (default: hecktor)",
+    )
+    seg.add_argument("--manual", action="store_true", help="state that a person drew the mask")
 
 
 def _format_summary(case: ConvertedCase) -> list[str]:
@@ -108,7 +113,7 @@ def _format_summary(case: ConvertedCase) -> list[str]:
         f"CT   {_format_grid(case.ct)}",
         f"PET  {_format_grid(case.pet)}, highest SUV {case.suv_max:.2f}",
         f"SUV  factor {factor}: {case.suv_derivation}",
-        f"EHR  {ehr} (DICOM holds age, sex and weight only)",
+        f"EHR  {ehr} (DICOM holds only age, sex and weight)",
     ]
     if case.structures is not None:
         lines += _format_structures(case.structures)

@@ -38,11 +38,11 @@ class ConvertRequest:
     """Options of a conversion.
 
     Attributes:
-        source: folder of one study; sub-folders are read too.
-        output: new or empty folder of the case.
-        edition: declares sockets and clinical variables.
+        source: Folder of one study; sub-folders are read, too.
+        output: New or empty folder of the case.
+        edition: Edition that declares sockets and clinical variables.
         ct_series, pet_series: UID or description of a series; None chooses by rule.
-        roi_names: names of the ROIs of GTVp and GTVn.
+        roi_names: Names of the ROIs of GTVp and GTVn.
     """
 
     source: Path
@@ -58,16 +58,16 @@ class ConvertedCase:
     """A written case and how it was derived.
 
     Attributes:
-        output: folder of the case.
-        ct, pet: grids.
-        suv_max: highest SUV.
-        suv_factors: smallest and largest SUV of a rescaled pixel value of 1 over the slices.
-        suv_derivation: dose, weight and times behind the factors.
-        ehr: content of `ehr.json`.
-        structures: reference mask and names of the ROIs, None without a structure set.
-        dose_max_gy: highest dose, None without a dose.
-        ignored: files and series that were not used, with the reason.
-        findings: warnings.
+        output: Folder of the case.
+        ct, pet: Grids of CT and PET.
+        suv_max: Highest SUV.
+        suv_factors: Smallest and largest factor of the slices from rescaled pixel values to SUV.
+        suv_derivation: Dose, weight and times from which the factors were computed.
+        ehr: Content of `ehr.json`.
+        structures: Reference mask and names of the ROIs; None without a structure set.
+        dose_max_gy: Highest dose; None without a dose.
+        ignored: Files and series that were not used, with the reason.
+        findings: Warnings.
     """
 
     output: Path
@@ -172,11 +172,11 @@ def write_case(
     """Write a complete case or nothing.
 
     Args:
-        folder: new or empty folder.
-        edition: declares the sockets.
-        images: images by the name of the input; the UID gives the file's name.
-        ehr: content of `ehr.json`.
-        mask: reference mask on the CT's grid, written to `ground_truth/CASE.mha`; None without structures.
+        folder: New or empty folder.
+        edition: Edition that declares the sockets.
+        images: Images by the name of the input; file names are derived from the UIDs.
+        ehr: Content of `ehr.json`.
+        mask: Reference mask on the CT's grid, written to `ground_truth/CASE.mha`; None without structures.
 
     Raises:
         OutputError: The folder is in use or cannot be written.
@@ -218,7 +218,7 @@ def read_clinical_values(
         raw = list(dict.fromkeys(read(header) for header in headers))
         try:
             value = variable.read(raw[0]) if len(raw) == 1 else None
-        except ImpossibleValueError:  # An example is sex O.
+        except ImpossibleValueError:  # Such as sex O.
             value = None
         if value is not None:
             values[variable.key] = value

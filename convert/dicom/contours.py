@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-# A voxel lies on a contour if its centre is at most this far from it, in voxels: files round to hundredths of a mm.
+# A voxel lies on a contour if its centre is at most this many voxels away, since files round to hundredths of a mm.
 MAX_OUTLINE_DISTANCE: Final = 0.01
 
 _Points = npt.NDArray[np.float64]
@@ -24,7 +24,7 @@ class Contour:
     Attributes:
         slice_index: Slice of the grid.
         points: Points (x, y) in voxels.
-        is_parity: Whether the contours of the structure are combined by parity (CLOSEDPLANAR_XOR).
+        is_parity: Whether the contour is combined with others by parity (CLOSEDPLANAR_XOR).
     """
 
     slice_index: int
@@ -51,16 +51,16 @@ class _Area:
 def draw_contours(contours: Sequence[Contour], array_shape: tuple[int, int, int]) -> tuple[_Mask, int]:
     """Draw the contours of a structure.
 
-    Contours are joined, and a contour that lies wholly inside another one is a hole. Contours combined by parity
-    enclose the voxels that lie inside an odd number of them.
+    The mask is the union of the contours; a contour that lies entirely inside another contour is a hole. Contours that
+    are combined by parity enclose the voxels that lie inside an odd number of them.
 
     Returns:
         The mask (z, y, x) of the voxels inside the contours or on them, and the number of holes.
     """
     mask = np.zeros(array_shape, dtype=np.bool_)
     holes = 0
-    ordered = sorted(contours, key=_slice_and_rule)
-    for (index, is_parity), group in groupby(ordered, key=_slice_and_rule):
+    ordered = sorted(contours, key=_get_slice_and_rule)
+    for (index, is_parity), group in groupby(ordered, key=_get_slice_and_rule):
         areas = _order_by_depth([_draw_area(contour, array_shape[1:]) for contour in group])
         plane = np.zeros(array_shape[1:], dtype=np.bool_)
         for area in areas:
@@ -75,7 +75,7 @@ def draw_contours(contours: Sequence[Contour], array_shape: tuple[int, int, int]
     return mask, holes
 
 
-def _slice_and_rule(contour: Contour) -> tuple[int, bool]:
+def _get_slice_and_rule(contour: Contour) -> tuple[int, bool]:
     return contour.slice_index, contour.is_parity
 
 
@@ -91,7 +91,7 @@ def _draw_area(contour: Contour, shape: tuple[int, int]) -> _Area:
 
 
 def _draw_outline(points: _Points, shape: tuple[int, int]) -> _Mask:
-    """Return the voxels whose centres lie on the contour; each edge is sampled along its longer side."""
+    """Return the voxels whose centres lie on the contour; each edge is sampled along its longer extent."""
     mask = np.zeros(shape, dtype=np.bool_)
     for start, end in zip(points, np.roll(points, -1, axis=0), strict=True):
         step = end - start
@@ -112,7 +112,7 @@ def _draw_outline(points: _Points, shape: tuple[int, int]) -> _Mask:
 
 
 def _order_by_depth(areas: Sequence[_Area]) -> list[_Area]:
-    """Sort the areas by depth: an area inside another one has depth 1, an area inside depth 1 has depth 2."""
+    """Sort the areas by depth: an area inside one other area has depth 1, an area inside that area has depth 2."""
     outer_areas = {
         i: [j for j, outer in enumerate(areas) if j != i and _is_inside(areas[i], outer)] for i in range(len(areas))
     }
@@ -125,7 +125,7 @@ def _order_by_depth(areas: Sequence[_Area]) -> list[_Area]:
 
 
 def _is_inside(inner: _Area, outer: _Area) -> bool:
-    """Return whether a contour lies wholly inside another one, without touching it."""
+    """Return whether a contour lies entirely inside another contour, without touching it."""
     from skimage.measure import points_in_poly
 
     points = inner.contour.points

@@ -1,4 +1,4 @@
-"""Find and read DICOM files, with errors that name file and tag; files of other formats are counted."""
+"""Find and read DICOM files, with errors that name file and tag."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _Value = TypeVar("_Value")
 class DicomFolder:
     """The headers of all DICOM files in a folder and its sub-folders, without pixels.
 
-    `ignored` counts the files of other formats, DICOMDIR files and further copies of an object. `findings` name files
-    that have the suffix of a DICOM file, but not its content.
+    `ignored` states how many files were ignored: files of other formats, DICOMDIR files and copies of an object.
+    `findings` name files with the suffix of a DICOM file but without DICOM content.
     """
 
     headers: tuple[DicomHeader, ...]
@@ -50,7 +50,7 @@ def require_libraries() -> None:
     """Check that the extra `dicom` is installed.
 
     Raises:
-        HecktorError: a library is missing; the message names the pip command.
+        HecktorError: A library is missing; the message names the pip command.
     """
     missing = [package for module, package in _LIBRARIES.items() if importlib.util.find_spec(module) is None]
     if missing:
@@ -61,7 +61,7 @@ def require_libraries() -> None:
 
 @contextmanager
 def quiet_pydicom() -> Iterator[None]:
-    """Silence pydicom's warnings about values that break a rule of the standard; the values used here are checked."""
+    """Silence pydicom's warnings about values that violate the standard; all values that are used are checked here."""
     logger = logging.getLogger("pydicom")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -77,7 +77,7 @@ def read_folder(folder: Path) -> DicomFolder:
     """Read all headers below `folder`, with a progress bar; the order of the files does not matter.
 
     Raises:
-        InputError: no such folder, no DICOM file, or an unreadable one.
+        InputError: The folder does not exist or contains no DICOM file, or a DICOM file cannot be read.
     """
     if not folder.is_dir():
         raise InputError(str(folder), "no such folder", "a folder of DICOM files")
@@ -116,7 +116,7 @@ def _format_count(number: int, reason: str) -> str:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    """Return the first names in brackets, empty without names."""
+    """Return the first names in brackets; empty without names."""
     more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
     return f" ({', '.join(names[:_MAX_SHOWN])}{more})" if names else ""
 
@@ -141,7 +141,7 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
 def _read_header(path: Path, name: str) -> DicomHeader | None:
     """Read the header of a file; return None for other formats and DICOMDIR.
 
-    A file that does not start with 128 bytes and DICM is read if it begins with the first group of a header.
+    A DICOM file starts with 128 bytes and DICM. Any other file is read if it begins with the first group of a header.
     """
     try:
         with path.open("rb") as file:
@@ -172,7 +172,7 @@ def _is_data_set(path: Path) -> bool:
 
 
 def _set_transfer_syntax(dataset: Dataset) -> None:
-    """Set the syntax of a file without a file header, whose pixels are not compressed."""
+    """Set the transfer syntax of a file without a file header; its pixels are not compressed."""
     from pydicom import uid
 
     if "TransferSyntaxUID" in dataset.file_meta:
@@ -225,7 +225,7 @@ class DicomHeader:
         return "" if value is None else " ".join(str(value).split())
 
     def words(self, keyword: str) -> tuple[str, ...]:
-        """Return the values of a multi-valued code string in capitals, empty if it is absent."""
+        """Return the values of a code string in capitals; empty if it is absent."""
         value = self.get(keyword)
         if value is None:
             return ()
@@ -260,7 +260,7 @@ class DicomHeader:
         return number
 
     def require_numbers(self, keyword: str, count: int | None, expected: str) -> tuple[float, ...]:
-        """Return `count` finite numbers, or any count if None; raise `InputError` for any other value."""
+        """Return `count` finite numbers, any number of them if it is None; raise `InputError` for other values."""
         value = self.require(keyword, expected)
         values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         try:
@@ -299,7 +299,7 @@ class DicomHeader:
 
 
 def read_shared(headers: Sequence[DicomHeader], what: str, read: Callable[[DicomHeader], _Value]) -> _Value:
-    """Return the value that all slices share; `what` names it in the message.
+    """Read a value that all slices must share; `what` names the value in the message.
 
     Raises:
         InputError: A slice has another value than the first slice; the message names both files.

@@ -27,7 +27,7 @@ _MAY_BE_EMPTY: Final = (
     "PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyID", "StudyDate", "StudyTime",
     "AccessionNumber", "ReferringPhysicianName",
 )  # fmt: skip
-# SNOMED CT, from the context group of lesion segmentation types (CID 7159): concepts that all viewers know.
+# Concepts of SNOMED CT in the context group of lesion segmentation types (CID 7159), which all viewers know.
 _PROPERTY_TYPES: Final = {labels.GTVP: "NeoplasmPrimary", labels.GTVN: "NeoplasmSecondary"}
 
 
@@ -36,11 +36,11 @@ class SegmentationRequest:
     """A mask to write as DICOM.
 
     Attributes:
-        mask: image with 1 GTVp and 2 GTVn on the CT's grid.
-        source: folder of the study with the CT; sub-folders are read too.
+        mask: Image with labels 1 GTVp and 2 GTVn on the CT's grid.
+        source: Folder of the study with the CT; sub-folders are read, too.
         output: DICOM file to write.
-        algorithm: name of what made the mask, such as the model package; None for a mask that a person drew.
-        version: version of the algorithm.
+        algorithm: Name of the algorithm or model package that made the mask; None if a person drew it.
+        version: Version of the algorithm.
     """
 
     mask: Path
@@ -73,7 +73,7 @@ def write_segmentation(request: SegmentationRequest) -> ImageSeries:
 
 
 def _find_ct(source: Path, grid: Geometry) -> tuple[ImageSeries, SliceStack]:
-    """Find the CT series whose grid is the mask's; raise `InputError` if no series has it."""
+    """Find the CT series with the mask's grid; raise `InputError` if there is none."""
     differences = []
     for series in sort_objects(read_folder(source).headers).ct:
         stack = stack_slices(series.headers)
@@ -90,7 +90,7 @@ def _make_segmentation(request: SegmentationRequest, stack: SliceStack, mask: An
     from highdicom.seg import Segmentation, SegmentationTypeValues
 
     present = [label for label in labels.FOREGROUND if (mask == label).any()]
-    numbered = np.zeros_like(mask)  # the numbers of segments are consecutive
+    numbered = np.zeros_like(mask)  # Segments are numbered consecutively.
     for number, label in enumerate(present, start=1):
         numbered[mask == label] = number
     return Segmentation(

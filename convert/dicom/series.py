@@ -57,9 +57,9 @@ class ImageSeries:
 
     @property
     def is_attenuation_corrected(self) -> bool:
-        """Return whether a PET is corrected, by the first CorrectedImage or, if it is absent, by the description.
+        """Return whether a PET is corrected: by CorrectedImage or, if it is absent, by the series description.
 
-        Only the first slice with the attribute counts here; `compute_suv_scale` checks all slices.
+        Only the first slice with CorrectedImage counts here; `compute_suv_scale` checks all slices.
         """
         corrections = next((words for header in self.headers if (words := header.words("CorrectedImage"))), ())
         return "ATTN" in corrections if corrections else not _UNCORRECTED.search(self.description)
@@ -160,7 +160,7 @@ def _describe_ignored(reason: str, members: Sequence[DicomHeader]) -> str:
     return f"{_describe_series(members[0])!r} ({members[0].text('Modality')}, {count}): {reason}"
 
 
-# Name of a criterion and the value of a series; the series with the highest value is preferred.
+# Name of a criterion and a function of a series; the series with the highest value is preferred.
 _Criterion = tuple[str, Callable[[ImageSeries], float]]
 _COMMON: Final[tuple[_Criterion, ...]] = (
     ("axial slices", lambda series: float(SlicePlane.from_header(series.headers[0]).is_axial)),
@@ -181,10 +181,10 @@ class ChosenSeries:
 
 
 def choose_series(study: Study, ct_wanted: str | None, pet_wanted: str | None) -> ChosenSeries:
-    """Choose by the options `--ct-series` and `--pet-series` (UID or description), otherwise by rule.
+    """Choose CT and PET by the options `--ct-series` and `--pet-series` (UID or description), otherwise by rule.
 
-    PET: corrected for attenuation, then axial, not derived, most slices. CT: the PET's frame of reference, then the
-    largest overlap with the PET, axial, not derived, most slices.
+    The PET must be corrected for attenuation; axial slices, an original series and most slices are preferred. For the
+    CT the PET's frame of reference and the largest overlap with the PET come before these criteria.
 
     Raises:
         InputError: There is no CT or PET, several series are equal by the rule, or CT and PET have different frames of
@@ -252,7 +252,7 @@ def _choose_by_name(
 def _choose_by_rank(
     series: Sequence[ImageSeries], criteria: Sequence[_Criterion], kind: str, option: str
 ) -> tuple[ImageSeries, dict[str, str]]:
-    """Choose the series that ranks first; return with it, by UID, the criterion against each of the rest."""
+    """Choose the series that ranks first; return with it by UID why each other series was not chosen."""
     ranks = [(tuple(measure(candidate) for _, measure in criteria), candidate) for candidate in series]
     ranks.sort(key=lambda entry: entry[0], reverse=True)
     best_rank, chosen = ranks[0]
@@ -261,7 +261,9 @@ def _choose_by_rank(
     if tied:
         listed = ", ".join(map(str, [chosen, *tied]))
         raise InputError(
-            "input folder", f"found {len(tied) + 1} {kind} series alike: {listed}", f"one; choose by {option}"
+            "input folder",
+            f"found {len(tied) + 1} equally suitable {kind} series: {listed}",
+            f"one; choose by {option}",
         )
     reasons = {}
     for rank, candidate in rejected:

@@ -15,12 +15,12 @@ from contract.images.geometry import Geometry
 from convert.dicom.files import DicomHeader, tag_name
 
 _Vector = npt.NDArray[np.float64]
-# Slices closer than this are at the same position.
+# Slices at a smaller distance are at the same position.
 _DUPLICATE_MM: Final = 0.02
-# Distances of slices may differ by the larger one of a length and a fraction of the usual distance.
+# The distances of slices may differ from the median distance by this length or this fraction, whichever is larger.
 _SPACING_TOLERANCE_MM: Final = 0.02
 _SPACING_TOLERANCE_FRACTION: Final = 0.01
-# Slices may be shifted against each other by this fraction of a pixel.
+# Slices may be shifted in plane by this fraction of a pixel.
 _SHIFT_TOLERANCE_FRACTION: Final = 0.25
 _COSINE_TOLERANCE: Final = 1e-3
 
@@ -167,7 +167,7 @@ def _check_straight(planes: Sequence[SlicePlane], offsets: _Vector) -> None:
         problem = (
             f"found a slice {shifts[worst]:.3g} mm off the line along the normal {_format_position(planes[worst])}"
         )
-        expected = "slices straight above each other; a tilted gantry must be resampled before"
+        expected = "slices straight above each other; resample a CT with a tilted gantry first"
         raise InputError(planes[worst].header.name, problem, expected)
 
 

@@ -20,32 +20,33 @@ from convert.dicom.contours import Contour, draw_contours
 from convert.dicom.files import DicomHeader, tag_name
 from convert.dicom.series import ImageSeries
 
-# Names in small letters, without blanks and signs, such as gtvp, gtvt1, gtvprimary, gtvn2, gtvnodeleft.
+# Names in lower case without blanks and punctuation, such as gtvp, gtvt1, gtvprimary, gtvn2, gtvnodeleft.
 _SIDE: Final = r"\d*(l|r|left|right)?\d*"
 _USUAL_NAMES: Final = {
     labels.GTVP: re.compile(rf"gtv(p|t|pt|prim|primary|primarytumou?r|tumou?r){_SIDE}"),
     labels.GTVN: re.compile(rf"gtv(n|nd|ln|node|nodes|nodal|lymphnodes?){_SIDE}"),
 }
-# A contour may be this fraction of the slice distance away from its slice.
+# A contour may lie this fraction of the slice distance above or below its slice.
 _MAX_SLICE_OFFSET: Final = 0.25
-# Types of closed contours, without underscores, which vendors set differently. The second type is combined by parity.
+# Types of closed contours, without underscores, which vendors use differently. The second type is combined by parity.
 _PARITY_TYPE: Final = "CLOSEDPLANARXOR"
 _CLOSED_TYPES: Final = ("CLOSEDPLANAR", _PARITY_TYPE)
 # A message lists at most this many heights or slices.
 _MAX_SHOWN: Final = 5
-# Contours on fewer slices than these may belong to lesions far apart, so that their distance is no step.
+# Contours on fewer slices may belong to lesions that are far apart, so their distance tells nothing about missing
+# slices.
 _MIN_SLICES_FOR_STEP: Final = 3
 
 
 @dataclass(frozen=True)
 class RoiNames:
-    """Shell patterns of ROI names for GTVp and GTVn, regardless of case; empty for the usual spellings."""
+    """Shell patterns of ROI names for GTVp and GTVn, in any case; empty for the usual spellings."""
 
     gtvp: tuple[str, ...] = ()
     gtvn: tuple[str, ...] = ()
 
     def find_label(self, name: str) -> int:
-        """Find the label of a ROI; background if it is no GTV."""
+        """Find the label of an ROI; background if it is not a GTV."""
         lower = normalise_unicode(name).lower()
         for label, patterns in ((labels.GTVP, self.gtvp), (labels.GTVN, self.gtvn)):
             plain = re.sub(r"[^a-z0-9]", "", lower)
@@ -62,7 +63,7 @@ class ReferenceMask:
     Attributes:
         array: uint8 labels (z, y, x).
         rois: Name and label of each ROI in the mask.
-        unused_names: Names of structures that are no GTV.
+        unused_names: Names of structures that are not a GTV.
         empty_rois: Name and label of each GTV without a contour that could be drawn on the CT.
         findings: Warnings.
     """
@@ -177,7 +178,7 @@ def match_contours(header: DicomHeader, names: RoiNames) -> RoiContours:
     strays = [f"{number:g}" for number in doubtful if number is not None and number not in names_of]
     findings = []
     if wanted and strays:
-        problem = f"found contours of ROI number {', '.join(strays)}, which no structure has"
+        problem = f"found contours of ROI number {', '.join(strays)}, which belongs to no structure"
         findings.append(Finding(header.name, problem, action="left out"))
     by_number: dict[float | None, tuple[DicomHeader, ...]] = {}
     for item in items:
@@ -206,7 +207,9 @@ def _check_number(
         raise InputError(structure.name, problem, expected)
     if not count and doubtful:
         listed = ", ".join(f"{doubt:g}" for doubt in doubtful if doubt is not None)
-        problem = f"found no contours of {name!r} (number {number:g}), but several or unknown ones of number {listed}"
+        problem = (
+            f"found no contours of {name!r} (number {number:g}), but contours of repeated or unknown number {listed}"
+        )
         raise InputError(structure.name, problem, expected)
 
 
@@ -237,7 +240,7 @@ def _check_frame(roi: DicomHeader, header: DicomHeader, ct: ImageSeries) -> tupl
     if frame == ct.frame_of_reference or not frames or (not frame and frames == {ct.frame_of_reference}):
         return True, []
     is_on_ct = not frame or frame in frames_of_ct
-    fault = "that is not the CT's" if frame else "absent in a set of other frames"
+    fault = "that is not the CT's" if frame else "absent, while the set has other frames of reference"
     problem = f"found {tag_name(keyword)} of {name!r} {fault}"
     action = "taken as aligned" if is_on_ct else "left out"
     return is_on_ct, [Finding(roi.name, problem, f"the frame of reference of CT {ct.description!r}", action)]
@@ -250,7 +253,7 @@ def _check_patterns(names: RoiNames, present: set[int], available: Sequence[str]
 
 
 def _select_drawable(contours: Sequence[DicomHeader], roi: str, grid: Geometry) -> tuple[list[Contour], list[Finding]]:
-    """Select the closed contours of a ROI on slices of the CT, and return a finding for the remaining contours."""
+    """Select the closed contours of an ROI on slices of the CT; return with them a finding for the other contours."""
     drawable: list[Contour] = []
     rejected: Counter[str] = Counter()
     off_slices: list[str] = []
@@ -291,15 +294,17 @@ def _format_heights(heights: npt.NDArray[np.float64]) -> str:
 def _draw_roi(
     contours: Sequence[Contour], roi: str, grid: Geometry, file: str
 ) -> tuple[npt.NDArray[np.bool_], list[Finding]]:
-    """Draw the contours of a ROI, and return findings about holes and slices without a contour."""
+    """Draw the contours of an ROI; return with the mask findings about holes and slices without a contour."""
     mask, holes = draw_contours(contours, grid.array_shape)
     findings = []
     if holes:
-        findings.append(Finding(file, f"{holes} contours of {roi!r} lie within another one", action="they are holes"))
+        findings.append(
+            Finding(file, f"{holes} contours of {roi!r} lie within another contour", action="they are holes")
+        )
     slices = np.unique([contour.slice_index for contour in contours])
     step = int(np.median(np.diff(slices))) if len(slices) >= _MIN_SLICES_FOR_STEP else 1
     if step > 1:
-        problem = f"contours of {roi!r} lie on every {step}. slice ({', '.join(map(str, slices[:_MAX_SHOWN]))})"
+        problem = f"contours of {roi!r} are {step} slices apart ({', '.join(map(str, slices[:_MAX_SHOWN]))})"
         findings.append(Finding(file, problem, "one on each slice", "the slices between them stay empty"))
     return mask, findings
 

@@ -17,7 +17,7 @@ from convert.dicom.times import compute_count_moment, find_injection, find_scan_
 F18_HALF_LIFE_S: Final = 6586.2
 _F18_CODES: Final = ("C-111A1", "77004003", "18F")
 _F18_NAMES: Final = ("fluorine", "f-18", "f18", "18f", "^18^f", "fdg", "fluorodeoxyglucose")
-# No patient is injected with less than 10 kBq, and no F-18 dose reaches 10 GBq: a small number is a dose in MBq, as
+# A dose below 10 kBq is not injected, and a dose of F-18 is below 10 GBq. So a number below 10,000 is a dose in MBq, as
 # older scanners wrote it.
 _MAX_DOSE_MBQ: Final = 10_000.0
 _DOSE_RANGE_BQ: Final = (1e6, 1e10)
@@ -37,8 +37,8 @@ class SuvScale:
 def compute_suv_scale(headers: Sequence[DicomHeader]) -> SuvScale:
     """Compute the factors from rescaled pixel values to SUV for the slices of a PET series.
 
-    Units BQML need weight, dose, times and half-life, and units CNTS need Philips' private factors. GML and CM2ML are
-    SUV already; SUV by another body measure than weight is converted.
+    Units BQML require weight, dose, times and half-life; units CNTS require Philips' private factors. Pixels in GML and
+    CM2ML are SUV; SUV by any other body measure than weight is converted.
 
     Raises:
         InputError: An attribute is missing or impossible, the PET is not corrected for attenuation, or its decay
@@ -62,19 +62,19 @@ def compute_suv_scale(headers: Sequence[DicomHeader]) -> SuvScale:
 def _check_corrections(headers: Sequence[DicomHeader], *, is_activity: bool) -> tuple[Finding, ...]:
     """Check CorrectedImage.
 
-    An activity with DecayCorrection NONE is corrected for decay here, so that its CorrectedImage must not list DECY.
+    An activity with DecayCorrection NONE is corrected for decay here, so its CorrectedImage must not list DECY.
     """
     name = tag_name("CorrectedImage")
     first = headers[0]
     expected = "ATTN and DECY (corrected for attenuation and decay)"
-    has_decay = is_activity and first.text("DecayCorrection").upper() == "NONE"
-    if has_decay:
+    has_uncorrected_decay = is_activity and first.text("DecayCorrection").upper() == "NONE"
+    if has_uncorrected_decay:
         expected = "ATTN without DECY, since DecayCorrection is NONE"
     if not any(header.words("CorrectedImage") for header in headers):
         return (Finding(first.name, f"found no {name}", expected.partition(" (")[0], "taken as corrected"),)
     for header in headers:
         corrections = header.words("CorrectedImage")
-        if "ATTN" not in corrections or bool({"DECY", "DECAY"} & set(corrections)) == has_decay:
+        if "ATTN" not in corrections or bool({"DECY", "DECAY"} & set(corrections)) == has_uncorrected_decay:
             raise InputError(header.name, f"found {name} {', '.join(corrections) or 'absent'}", expected)
     return ()
 
@@ -240,12 +240,12 @@ _HEIGHT_RANGE_M: Final = (0.3, 2.5)
 _Measure = Callable[[float, float], float]
 
 
-def _body_mass_index(read_weight_kg: float, height_cm: float) -> float:
-    return read_weight_kg / (height_cm / 100) ** 2
+def _body_mass_index(weight_kg: float, height_cm: float) -> float:
+    return weight_kg / (height_cm / 100) ** 2
 
 
-def _surface_cm2(read_weight_kg: float, height_cm: float) -> float:
-    return float(71.84 * read_weight_kg**0.425 * height_cm**0.725)  # Du Bois
+def _surface_cm2(weight_kg: float, height_cm: float) -> float:
+    return float(71.84 * weight_kg**0.425 * height_cm**0.725)  # Du Bois
 
 
 # Mass in g or surface in cm2 by `SUVType` and sex.
@@ -277,7 +277,7 @@ def read_weight_kg(header: DicomHeader) -> float:
 def compute_body_measure(header: DicomHeader, suv_type: str) -> tuple[float, tuple[Finding, ...]]:
     """Compute lean mass or ideal weight in g, or body surface in cm2.
 
-    With sex O it is the mean of the formulas of both sexes, with a warning.
+    For sex O the result is the mean of the formulas of both sexes, with a warning.
 
     Args:
         header: Attributes with weight, height and, except for the surface, sex.

@@ -17,7 +17,7 @@ _DAY: Final = timedelta(days=1)
 # F-18 loses 0.01% of its activity in a second and 0.6% in a minute.
 _SECOND: Final = timedelta(seconds=1)
 _MINUTE: Final = timedelta(minutes=1)
-# Date of times without a date, since only differences of times are used.
+# Date of a time without a date; only differences of times are used.
 _ANY_DATE: Final = "19000101"
 _DATE_TIME: Final = re.compile(r"(\d{4})(\d{2})(\d{2}) *(\d{2}):?(\d{2})?:?(\d{2})?(?:\.(\d{1,6}))?")
 _OFFSET: Final = re.compile(r"([+-])(\d{2})(\d{2})$")
@@ -41,10 +41,10 @@ class ScanStart:
 def find_scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanStart:
     """Find the start of the scan, to which DecayCorrection START refers.
 
-    The sources in this order are DecayCorrectionDateTime; the vendor's private attribute; SeriesTime, if the first
-    acquisition began at this time; and AcquisitionTime plus the time of the average count minus FrameReferenceTime. A
-    series that was processed later has a later SeriesTime. Without FrameReferenceTime the start is the earlier time of
-    SeriesTime and the first acquisition, with a warning.
+    The sources, in this order, are DecayCorrectionDateTime; the vendor's private attribute; SeriesTime, if the first
+    acquisition began at this time, since a series that was processed later has a later SeriesTime; and AcquisitionTime
+    plus the time of the average count minus FrameReferenceTime. Without FrameReferenceTime the start is SeriesTime or
+    the first acquisition, whichever is earlier, with a warning.
 
     Raises:
         InputError: There is no SeriesTime and no AcquisitionTime, or slices disagree.
@@ -163,7 +163,7 @@ def compute_count_moment(header: DicomHeader, half_life_s: float) -> datetime:
 def _compute_count_delay(header: DicomHeader, half_life_s: float) -> timedelta | None:
     """Compute the time from the start of a frame until its activity equals its average (DICOM PS3.3, C.8.9.4.1.5).
 
-    For a frame of T seconds and a decay constant L it is ln(L T / (1 - exp(-L T))) / L, which is shortly before the
+    For a frame of T seconds and a decay constant L this time is ln(L T / (1 - exp(-L T))) / L, shortly before the
     middle of the frame.
     """
     duration_ms = header.get_number("ActualFrameDuration")
@@ -174,7 +174,7 @@ def _compute_count_delay(header: DicomHeader, half_life_s: float) -> timedelta |
 
 
 def find_injection(header: DicomHeader, item: DicomHeader, scan: datetime) -> tuple[datetime, list[Finding]]:
-    """Find the time of injection before `scan` in the item of the radiopharmaceutical; return with it warnings.
+    """Find the time of injection before `scan` in the item of the radiopharmaceutical; return it with warnings.
 
     A time without a date belongs to the day of the scan, or to the day before if it is later than the scan.
 

@@ -20,12 +20,12 @@ from convert.dicom.slices import SlicePlane, SliceStack, stack_slices
 from convert.dicom.suv import SuvScale
 
 PADDING_HU: Final = -1024
-# Padding is air or less; a padding value above this one is an error of the file.
+# Padding is air or less; a higher padding value is an error of the file.
 _MAX_PADDING_HU: Final = -900
 # Tolerance of the distances between planes of a dose.
 _TOLERANCE_MM: Final = 0.02
 _TOLERANCE_COSINE: Final = 1e-3
-# The highest dose of a plan for head and neck is 50 to 80 Gy; another unit or factor gives 0.07 or 7,000.
+# The highest dose of a head and neck plan is 50 to 80 Gy; a wrong unit or factor gives values such as 0.07 or 7,000.
 _MAX_DOSE_RANGE_GY: Final = (1.0, 200.0)
 
 
@@ -157,8 +157,10 @@ def read_radiotherapy(
         images[CT_PLANNING] = SeriesVolume(planning_ct, series.uid)
         findings = (*findings, *ct_findings)
     name = tag_name("FrameOfReferenceUID")
-    problem = f"another {name} than the CT has" if frame and ct.frame_of_reference else f"no {name} of dose or CT"
-    finding = Finding(dose.name, f"found {problem}", "a dose aligned with the CT", "taken as such")
+    problem = (
+        f"another {name} than the CT has" if frame and ct.frame_of_reference else f"no {name} of the dose or the CT"
+    )
+    finding = Finding(dose.name, f"found {problem}", "a dose aligned with the CT", "taken as aligned")
     return Radiotherapy(images, ignored, (*findings, finding))
 
 

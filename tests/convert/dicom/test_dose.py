@@ -183,5 +183,5 @@ def test_a_dose_without_a_frame_of_reference_is_said(study: StudyFolder, convert
     study.ct_and_pet()
     study.dose(dose_volume(), 0.01, FrameOfReferenceUID=None)
     assert [finding.found for finding in convert().case.findings] == [
-        "found no FrameOfReferenceUID (0020,0052) of dose or CT"
+        "found no FrameOfReferenceUID (0020,0052) of the dose or the CT"
     ]

@@ -87,7 +87,7 @@ def test_two_series_alike_need_an_option(study: StudyFolder, convert: Convert) -
     study.pet()
     with pytest.raises(InputError) as stop:
         convert()
-    assert "found 2 CT series alike: 'CT soft' (9 slices, UID " in stop.value.found
+    assert "found 2 equally suitable CT series: 'CT soft' (9 slices, UID " in stop.value.found
     assert stop.value.expected == "one; choose by --ct-series"
 
 
@@ -106,7 +106,7 @@ def test_pet_by_option(study: StudyFolder, convert: Convert) -> None:
     study.ct()
     study.pet(description="PET OSEM")
     study.pet(pet_volume(seed=5), description="PET PSF")
-    refuse(convert, "found 2 PET series alike")
+    refuse(convert, "found 2 equally suitable PET series")
     with pytest.raises(InputError, match=r"--pet-series: found 'PET'"):
         convert(pet_series="PET")
     converted = convert(pet_series="psf")

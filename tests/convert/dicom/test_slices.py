@@ -51,7 +51,7 @@ def test_a_tilted_gantry_is_refused(study: StudyFolder, convert: Convert) -> Non
 
     study.ct(edit=tilt)
     study.pet()
-    refuse(convert, r"found a slice 24 mm off the line .*; a tilted gantry must be resampled before")
+    refuse(convert, r"found a slice 24 mm off the line .*; resample a CT with a tilted gantry first")
 
 
 def edit_position(index: int, offset_mm: tuple[float, float, float]) -> Any:

@@ -247,7 +247,7 @@ def test_a_hole_is_a_notice(study: StudyFolder, convert: Convert) -> None:
 
 def test_contours_on_every_second_slice_are_a_notice(study: StudyFolder, convert: Convert) -> None:
     study.structures(study.ct_and_pet(), {"GTVp": [rectangle((4, 8), (5, 8), z) for z in (2, 4, 6)]})
-    assert [one.found for one in convert().case.findings] == ["contours of 'GTVp' lie on every 2. slice (2, 4, 6)"]
+    assert [one.found for one in convert().case.findings] == ["contours of 'GTVp' are 2 slices apart (2, 4, 6)"]
 
 
 def test_an_empty_structure_gives_one_line(study: StudyFolder, convert: Convert) -> None:
@@ -285,8 +285,16 @@ def renumber(names: list[int | None], contours: list[int | None]) -> Callable[[D
         ([None, 2, 3], [1, 2, 3], r"found no ROINumber \(3006,0022\) of 'GTVp'"),
         ([1, 2, 3], [None, 2, 3], r"found 1 of 3 items of ROIContourSequence .* without ReferencedROINumber"),
         ([1, 2, 3], [1, 2, 1], r"found 2 items of ROIContourSequence \(3006,0039\) with number 1 of 'GTVp'"),
-        ([1, 2, 3], [1, 3, 3], r"found no contours of 'GTVn' \(number 2\), but several or unknown ones of number 3"),
-        ([1, 2, 3], [1, 7, 3], r"found no contours of 'GTVn' \(number 2\), but several or unknown ones of number 7"),
+        (
+            [1, 2, 3],
+            [1, 3, 3],
+            r"found no contours of 'GTVn' \(number 2\), but contours of repeated or unknown number 3",
+        ),
+        (
+            [1, 2, 3],
+            [1, 7, 3],
+            r"found no contours of 'GTVn' \(number 2\), but contours of repeated or unknown number 7",
+        ),
     ],
 )
 def test_a_tumour_without_its_own_number_is_refused(
@@ -305,7 +313,10 @@ def test_numbers_of_other_structures_may_repeat(study: StudyFolder, convert: Con
     converted = convert()
     assert [(converted.mask().array == label).sum() for label in (1, 2)] == [20, 9]
     (finding,) = converted.case.findings
-    assert (finding.found, finding.action) == ("found contours of ROI number 9, which no structure has", "left out")
+    assert (finding.found, finding.action) == (
+        "found contours of ROI number 9, which belongs to no structure",
+        "left out",
+    )
 
 
 def move_to_frame(frame: str, *names: str, also_set: bool = False) -> Callable[[Dataset], None]:
