@@ -271,7 +271,7 @@ def score_masks(
 
 
 @dataclass(frozen=True)
-class _MaskPair:
+class _LoadedPair:
     """A reference and a prediction on one grid, with the voxel spacing (x, y, z) in mm."""
 
     reference: npt.NDArray[Any]
@@ -281,13 +281,13 @@ class _MaskPair:
 
 def _read_masks(
     reference: Mask, prediction: Mask, spacing_mm: tuple[float, float, float] | None, rules: MaskRules
-) -> _MaskPair:
+) -> _LoadedPair:
     if isinstance(reference, Path | str) and isinstance(prediction, Path | str):
         if spacing_mm is not None:
             raise HecktorError("spacing_mm", "given with paths", "arrays; the spacing of files is in their headers")
         volume = read_labels(Path(reference), GroundTruthError)
         predicted = read_prediction(Path(prediction), volume.geometry, rules.geometry)
-        return _MaskPair(volume.array, predicted, volume.geometry.spacing_mm)
+        return _LoadedPair(volume.array, predicted, volume.geometry.spacing_mm)
     if isinstance(reference, Path | str) or isinstance(prediction, Path | str):
         raise HecktorError("score_masks", "found an array and a path", "two arrays or two paths")
     if spacing_mm is None or len(tuple(spacing_mm)) != 3 or not all(0 < size < np.inf for size in spacing_mm):
@@ -296,7 +296,7 @@ def _read_masks(
     _check_array(prediction, "prediction", PredictionError)
     if reference.shape != prediction.shape:
         raise PredictionError("prediction", f"shape {prediction.shape}", f"{reference.shape} as the reference")
-    return _MaskPair(reference, PredictedMask(prediction), spacing_mm)
+    return _LoadedPair(reference, PredictedMask(prediction), spacing_mm)
 
 
 def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:

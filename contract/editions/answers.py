@@ -112,7 +112,7 @@ class MaskSpec(_WithoutClasses, _Answer):
         return "Segmentation"
 
 
-class _HeadAnswer(_Answer):
+class _HeadSpec(_Answer):
     """An answer of a prediction head.
 
     Attributes:
@@ -149,7 +149,7 @@ class _HeadAnswer(_Answer):
         return {column: self.aliases.get(role, ()) for role, column in self.columns.items()}
 
 
-class RiskSpec(_WithoutClasses, _HeadAnswer):
+class RiskSpec(_WithoutClasses, _HeadSpec):
     """A risk, whose reference has the columns "time" and "event".
 
     Attributes:
@@ -181,7 +181,7 @@ class RiskSpec(_WithoutClasses, _HeadAnswer):
         return "Float"
 
 
-class ClassSpec(_HeadAnswer):
+class ClassSpec(_HeadSpec):
     """A class, whose reference has the column "class".
 
     Attributes:

@@ -321,7 +321,7 @@ def kang(patients: TeamRisks) -> PairwiseTest:
 
 
 @dataclass(frozen=True)
-class _PairSums:
+class _ConcordanceSums:
     """Sums over comparable pairs.
 
     Attributes:
@@ -336,9 +336,9 @@ class _PairSums:
     products: Floats
 
 
-def _sum_pairs(patients: TeamRisks) -> _PairSums:
+def _sum_pairs(patients: TeamRisks) -> _ConcordanceSums:
     n_teams, n = patients.risks.shape
-    sums = _PairSums(np.zeros(n), np.zeros((n_teams, n)), np.zeros((n_teams, n_teams)))
+    sums = _ConcordanceSums(np.zeros(n), np.zeros((n_teams, n)), np.zeros((n_teams, n_teams)))
     follow_up = find_follow_up(patients.times, patients.events)
     for block in follow_up.split_pairs(_MAX_SCORES_IN_MEMORY // n_teams):
         scores = block.score(patients.risks, patients.missing_score)

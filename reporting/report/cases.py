@@ -81,7 +81,7 @@ class CaseTable:
 
 
 @dataclass(frozen=True)
-class _AnswerRows:
+class _AnswerTable:
     """The rows of one answer, by team and case.
 
     Attributes:
@@ -139,18 +139,18 @@ def build_case_table(results: Sequence[TaskResults]) -> CaseTable:
     return CaseTable(cases, teams, facts, tuple(columns))
 
 
-def _collect_rows(results: Sequence[TaskResults]) -> list[_AnswerRows]:
+def _collect_rows(results: Sequence[TaskResults]) -> list[_AnswerTable]:
     names = [task.task.name for task in results]
     answers = []
     for task in results:
         prefix = f"Task {task.task.number}: " if names.count(task.task.name) > 1 else ""
         for answer in task.task.answers:
             rows = {team: {row["case"]: row for row in task.rows_of(team, answer.name)} for team in task.teams}
-            answers.append(_AnswerRows(answer, prefix, rows))
+            answers.append(_AnswerTable(answer, prefix, rows))
     return answers
 
 
-def _read_value(answer: _AnswerRows, figure: _AnswerFigure, team: str, case: str) -> Value:
+def _read_value(answer: _AnswerTable, figure: _AnswerFigure, team: str, case: str) -> Value:
     row = answer.rows.get(team, {}).get(case)
     return None if row is None else figure.read(row)
 
