@@ -23,7 +23,7 @@ Head = CODE.find("mtlr:Head", "head")
 log_probabilities = CODE.find("mtlr:log_probabilities", "head")
 find_possible_intervals = CODE.find("mtlr:find_possible_intervals", "head")
 compute_interval_ends = CODE.find("mtlr:compute_interval_ends", "head")
-loss = CODE.find("mtlr:loss", "head")
+compute_loss = CODE.find("mtlr:compute_loss", "head")
 
 
 def test_one_end_is_a_logistic_regression() -> None:
@@ -58,8 +58,8 @@ def test_the_slope_is_that_of_differences() -> None:
     interval, event = rng.integers(0, 4, 20)[:, None], rng.random(20)[:, None] < 0.5
     possible = np.where(event, np.arange(4) == interval, np.arange(4) >= interval)
     flat = rng.normal(size=9)
-    numbers = approx_fprime(flat, lambda point: loss(point, values, possible, 0.3)[0], 1e-6)
-    np.testing.assert_allclose(loss(flat, values, possible, 0.3)[1], numbers, atol=1e-5)
+    numbers = approx_fprime(flat, lambda point: compute_loss(point, values, possible, 0.3)[0], 1e-6)
+    np.testing.assert_allclose(compute_loss(flat, values, possible, 0.3)[1], numbers, atol=1e-5)
 
 
 def test_without_features_the_intervals_have_their_frequencies() -> None:
