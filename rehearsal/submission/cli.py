@@ -83,7 +83,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--output", type=Path, required=True, help="folder for model.tar.gz, the image archives and README.md")
     task_help = "make only this task of the edition, by name or number; may be repeated"
     add("--task", action="append", default=[], help=task_help)
-    add_edition_option(parser, "that of the package")
+    add_edition_option(parser, "the edition of the package")
     images_help = "PyTorch build of the images; the platform's T4 needs cuda (default: cuda)"
     add("--images", choices=_BUILDS, help=images_help)
     add("--model-only", action="store_true", help="make only model.tar.gz and rehearse it with plain processes")
