@@ -51,6 +51,7 @@ PARTS: Final[dict[str, CheckPart]] = {
     "machine": CheckPart("speed:describe_machine", 40, "card, driver, versions"),
     "convolution": CheckPart("speed:time_convolution", 40, "one 3D convolution in float32 and half precision"),
     "tiles": CheckPart("speed:time_tiles", 70, "a tile of nnU-Net's default network and of ResEnc-M"),
+    "tail": CheckPart("speed:time_tail", 30, "softmax, addition and copy after a pass"),
     "patients": CheckPart("patients:run_patients", 130, "a head and neck and a whole body through `predict`"),
     "agreement": CheckPart("patients:compare_devices", 80, "masks of CPU and card"),
     "training": CheckPart("speed:train_plain", 120, "two epochs of the preset nnunet"),

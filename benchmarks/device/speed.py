@@ -1,6 +1,6 @@
-"""Describe the machine, and time one 3D convolution, one tile of a network of full size, and one training iteration.
+"""Describe the machine, and time one 3D convolution, one tile of a large network, the end of a pass, and a training.
 
-A training runs for two epochs of the preset `nnunet` on images of noise.
+The training runs for two epochs of the preset `nnunet` on images of noise.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.devices import as_inference, device_named
-from algorithm.network.networks import Networks
+from algorithm.network.networks import HalfConvolutions, Networks
 from algorithm.network.package import load_package
-from algorithm.network.tiles import cpu_has_bfloat16, synchronise
+from algorithm.network.tiles import PassSum, cpu_has_bfloat16, synchronise
 from baseline.network.nnunet import Machine, train_network
 from baseline.network.planning import plan_and_preprocess
 from baseline.network.plans import PRESETS, NetworkPlan, store_plan
@@ -38,6 +38,9 @@ from contract.processes import count_usable_cpus
 
 REPEATS: Final = 10
 TILE: Final = "tile (s)"
+AUTOCAST: Final = "tile, weights converted by autocast (s)"
+CONVERTED: Final = "tile, weights converted once (s)"
+BENCHMARK: Final = "tile, cudnn.benchmark on (s)"
 HALF: Final = "half precision takes, times float32"
 # Half precision is slower than float32 if torch computes the convolution without cuDNN (requirements/torch-cuda.txt).
 _HALF_LIMIT: Final = Limit(HALF, maximum=1.0)
@@ -102,12 +105,17 @@ def time_convolution(job: CheckJob) -> None:
 
 
 def time_tiles(job: CheckJob) -> None:
-    """Measure the seconds of a tile of noise, with the weights of the first fold."""
+    """Measure the seconds of a tile of noise, with the weights of the first fold.
+
+    The algorithm converts the weights of convolutions to half precision once, and leaves `cudnn.benchmark` off. The row
+    shows what a tile takes if autocast converts them instead, and on a card with `cudnn.benchmark` on.
+    """
     device = device_named(job.device)
     half = torch.float16 if job.on_card else torch.bfloat16
     for plan in PLAN_NAMES:
         package = load_package(job.package(plan))
         network = Networks(package, keeps_all=False).get(0, device)
+        plain = network.network if isinstance(network, HalfConvolutions) else network
         patch = [int(n) for n in package.configuration["patch_size"]]
         tile = torch.randn((1, len(CHANNELS), *patch), generator=torch.Generator().manual_seed(0)).to(device)
         if job.on_card:
@@ -115,11 +123,42 @@ def time_tiles(job: CheckJob) -> None:
         with as_inference(device, limited=True), torch.autocast(device.type, half, job.on_card or cpu_has_bfloat16()):
             tile_s = measure_median_s(functools.partial(network, tile), device)
             figures = {TILE: tile_s}
-        if job.on_card:
-            figures[CARD_GIB] = torch.cuda.max_memory_reserved() / 2**30
+            if job.on_card:
+                figures[CARD_GIB] = torch.cuda.max_memory_reserved() / 2**30
+            other = plain if job.on_card else HalfConvolutions(plain, half)
+            name = AUTOCAST if job.on_card else CONVERTED
+            figures[name] = measure_median_s(functools.partial(other, tile), device)
+            if job.on_card:
+                torch.backends.cudnn.benchmark = True  # `as_inference` restores it
+                figures[BENCHMARK] = measure_median_s(functools.partial(network, tile), device)
         flops = count_tile_flops(package.configuration)
         figures |= {"GFLOP": flops / 1e9, "TFLOP/s": flops / tile_s / 1e12}
         job.report(f"{plan}, {' x '.join(map(str, patch))} voxels", figures)
+
+
+def time_tail(job: CheckJob) -> None:
+    """Measure the milliseconds after the last tile of a pass: softmax, addition, and copy to RAM.
+
+    The copy is waited for here. In the algorithm the card goes on with the next pass.
+    """
+    device = device_named(job.device)
+    shape = (len(labels.NAMES), *((24, 24, 24) if job.quick else (310, 200, 200)))
+    logits = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
+    passes = PassSum()
+    passes.add(logits.clone(), on_card=job.on_card)
+
+    def copy() -> None:
+        passes.start_copy()
+        passes.finish_copy()
+
+    steps: dict[str, Callable[[], object]] = {
+        "softmax": functools.partial(torch.softmax, logits, 0),
+        "addition": functools.partial(passes.add, logits, on_card=job.on_card),
+        "copy to RAM": copy,
+    }
+    with as_inference(device, limited=True):
+        figures = {f"{name} (ms)": 1000 * measure_median_s(step, device) for name, step in steps.items()}
+    job.report(f"{' x '.join(map(str, shape))} values", figures)
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.device import speed
 from benchmarks.device.check import PARTS
 from benchmarks.device.job import CheckJob
-from benchmarks.device.speed import HALF, TILE
+from benchmarks.device.speed import CONVERTED, HALF, TILE
 from contract.io.files import read_json
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,6 +28,7 @@ STARTED = {
 }
 CALLED = {
     "convolution": (speed.time_convolution, "8 to 8 channels, 16^3 voxels (ms)", {"float32", "bfloat16", HALF}),
+    "tail": (speed.time_tail, "3 x 24 x 24 x 24 values", {"softmax (ms)", "addition (ms)", "copy to RAM (ms)"}),
     "compiled": (speed.train_compiled, "skipped", {"why"}),
 }
 
@@ -55,7 +56,7 @@ def test_the_other_parts_run_on_a_cpu(tmp_path: Path) -> None:
     parts = {part["part"]: part for part in document["parts"]}
     assert {name: [row["name"] for row in part["rows"]] for name, part in parts.items()} == STARTED
     figures = {name: [row["figures"] for row in part["rows"]] for name, part in parts.items()}
-    assert all(row[TILE] > 0 for row in figures["tiles"])
+    assert all(row[TILE] > 0 and row[CONVERTED] > 0 for row in figures["tiles"])
     for run in figures["patients"]:
         assert (run["passes"], run["planned passes"]) == (4, 4)
         assert run["answered by"].startswith("cpu (")
