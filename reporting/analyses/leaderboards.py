@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from evaluation.editions.document import list_row_schemes
 from evaluation.metrics.rules import KANG, SIGNED_RANK
-from evaluation.ranking.comparisons import BOOTSTRAP, RECALLS
+from evaluation.ranking.comparisons import BOOTSTRAP, RECALLS, TOO_FEW
 from evaluation.results.board import KendallTau, MetricTests, RankStability, TeamPair
 from evaluation.results.documents import MetricFigures
 from evaluation.results.task import TaskResults
@@ -314,8 +314,16 @@ def _describe_tests(comparisons: Mapping[str, MetricTests]) -> list[str]:
         if count
     ]
     if untested:
-        notes.append(
-            f"Too few patients differ to test {'; '.join(untested)}: a class has only one patient, or the bootstrap "
-            "deviation has fewer than five degrees of freedom."
-        )
+        notes.append(f"Too few patients differ to test {'; '.join(untested)}: {_explain_untested(comparisons)}.")
     return notes
+
+
+def _explain_untested(comparisons: Mapping[str, MetricTests]) -> str:
+    """Return why pairs of teams have no p: a class of one patient, the bootstrap deviation, or both."""
+    reasons = {pair.without_p for tests in comparisons.values() for pair in tests.pairs if pair.without_p}
+    texts = []
+    if TOO_FEW in reasons:
+        texts.append("a class has only one patient")
+    if reasons - {TOO_FEW}:
+        texts.append("the bootstrap deviation has fewer than five degrees of freedom")
+    return ", or ".join(texts)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from evaluation.ranking.comparisons import TOO_FEW, TOO_FEW_DIFFER
 from evaluation.results.task import TaskResults
 from reporting.analyses.leaderboards import analyse_significance, analyse_stability
 from tests.evaluation.built import board_of, with_board
@@ -77,13 +78,18 @@ def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams
         assert analyse_stability(results) == analyse_significance(results) == []
 
 
-def test_the_second_test_stands_beside(two_teams) -> None:
+@pytest.mark.parametrize(
+    ("without_p", "reason"),
+    [
+        (TOO_FEW, "a class has only one patient"),
+        (f"{TOO_FEW_DIFFER}: 1.2 degrees of freedom", "the bootstrap deviation has fewer than five degrees of freedom"),
+    ],
+)
+def test_the_second_test_stands_beside(two_teams, without_p: str, reason: str) -> None:
     """Kang's test beside the bootstrap for one metric, which has no p; the other has no second test."""
     boot = two_teams.board.comparisons["m"].model_dump(exclude_unset=True)
     pairs = [{"team": "bea", "than": "ann", "p_holm": 1.0}, {"team": "ann", "than": "bea", "p_holm": 0.04}]
-    decided = [
-        {**pair, "p": None, "p_holm": None, "without_p": "too few patients differ to test"} for pair in boot["pairs"]
-    ]
+    decided = [{**pair, "p": None, "p_holm": None, "without_p": without_p} for pair in boot["pairs"]]
     second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": {"kang": pairs}}
     comparisons = {"m": second, "gtvp_hd95_median_mm": {**boot, "other_tests": {}}}
     (tests,) = analyse_significance(with_board(two_teams, comparisons=comparisons))
@@ -93,8 +99,5 @@ def test_the_second_test_stands_beside(two_teams) -> None:
     assert tests.notes == (
         "M: Student's t of the difference over its bootstrap deviation, with Kang's test as a second test.",
         "D (mm): Wilcoxon's signed-rank test.",
-        (
-            "Too few patients differ to test M in 1 of 1 pairs of teams: a class has only one patient, or the bootstrap "
-            "deviation has fewer than five degrees of freedom."
-        ),
+        f"Too few patients differ to test M in 1 of 1 pairs of teams: {reason}.",
     )
