@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import statistics
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from evaluation.results.documents import MetricsJson
 from evaluation.rows.mask import flatten_row
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.lesions import analyse_lesions
+from reporting.analyses.masks import FAILED_BELOW
 from reporting.analyses.scans import PatientFiles
 from reporting.analyses.tables import AnswerRows
 from reporting.page.html import TEAM_COLOURS
@@ -34,6 +36,7 @@ NETWORK: Final = "out-of-fold"
 COLOUR: Final = TEAM_COLOURS[0]
 RECALL: Final = "gtvn-recall-by-volume"
 MAX_WORST_CASES: Final = 6
+MAX_NAMED_PATIENTS: Final = 4
 # Keys of a declared algorithm that do not depend on its answers.
 _ALGORITHM_KEYS: Final = ("name", "title", "inputs", "optional_inputs", "time_limit_s")
 
@@ -151,6 +154,29 @@ def analyse_recall(edition: Edition, rows: Sequence[Mapping[str, Any]]) -> Analy
     cases = tuple(row["case"] for row in flat)
     table = AnswerRows(profile.answer, "", (NETWORK,), cases, (tuple(flat),), {}, cast("MaskRules", profile.rules))
     return next((analysis for analysis in analyse_lesions(table) if analysis.name == RECALL), None)
+
+
+def describe_failed_masks(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe in one sentence which patients' masks fail, and how large the tumours of these patients are.
+
+    A mask fails if the mean DSC of its structures is below `FAILED_BELOW`.
+
+    Args:
+        rows: Rows of the evaluation's `metrics.json`.
+    """
+    flat = [row for row in map(flatten_row, rows) if mean_dsc(row) is not None]
+    failed = [name for dsc, name in sort_by_mean_dsc(flat) if dsc < FAILED_BELOW]
+    if not failed:
+        return f"No mask of {len(flat)} patients has a mean DSC below {FAILED_BELOW}."
+    volumes_ml = {row["case"]: (row["gtvp_reference_mm3"] + row["gtvn_reference_mm3"]) / 1000 for row in flat}
+    failed_ml = statistics.median(volumes_ml.pop(name) for name in failed)
+    others = f", against {statistics.median(volumes_ml.values()):.1f} ml in the other patients" if volumes_ml else ""
+    names = ", ".join(failed[:MAX_NAMED_PATIENTS])
+    more = f" and {len(failed) - MAX_NAMED_PATIENTS} more" if len(failed) > MAX_NAMED_PATIENTS else ""
+    return (
+        f"The masks of {len(failed)} of {len(flat)} patients fail (mean DSC below {FAILED_BELOW}): {names}{more}. The "
+        f"median volume of GTVp and GTVn is {failed_ml:.1f} ml in their references{others}."
+    )
 
 
 def draw_worst_cases(

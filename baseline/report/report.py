@@ -16,7 +16,7 @@ from baseline.postprocessing.rules import list_mask_metric_titles
 from baseline.preparation import read_preparation, read_training_edition
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits
-from baseline.report.masks import WorstCase, analyse_recall, draw_worst_cases, score_masks
+from baseline.report.masks import WorstCase, analyse_recall, describe_failed_masks, draw_worst_cases, score_masks
 from baseline.report.models import describe_benefit_of_images, describe_targets_at_new_centres, estimate_target
 from baseline.report.page import (
     collect_facts,
@@ -112,6 +112,7 @@ def _make_page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> t
     figures["summary"] = [
         describe_targets_at_new_centres(targets, new_test_centres),
         describe_benefit_of_images(targets),
+        describe_failed_masks(metrics["results"]),
     ]
     logs = read_training_logs(work)
     figures["training"] = collect_facts(work, logs)

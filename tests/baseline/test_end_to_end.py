@@ -176,7 +176,7 @@ def check_report(work: Path) -> None:
     page = (work / "report" / "index.html").read_text()
     assert page.count("<img") == 6
     assert page.count('<section class="chart ') == 4  # the loss; recall of GTVn; survival and calibration
-    assert len(list(filter(None, figures["summary"]))) == 2
+    assert len(list(filter(None, figures["summary"]))) == 3
     assert figures["training"]["Trained until"]
     order = ["summary", "training", "rfs", "hpv", "segmentation", "worst"]
     assert [one for one in re.findall(r'class="part" id="([^"]+)"', page) if one != "postprocessing"] == order

@@ -11,7 +11,14 @@ import pytest
 
 from baseline.postprocessing.rules import list_mask_metric_titles
 from baseline.release.cases import ReleaseCase
-from baseline.report.masks import analyse_recall, draw_worst_cases, mean_dsc, score_masks, write_mask_edition
+from baseline.report.masks import (
+    analyse_recall,
+    describe_failed_masks,
+    draw_worst_cases,
+    mean_dsc,
+    score_masks,
+    write_mask_edition,
+)
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
@@ -103,6 +110,36 @@ def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
     assert mean_dsc(row | none) == pytest.approx(0.6)
     assert mean_dsc(row | none | {"gtvn_predicted_voxels": 5}) == pytest.approx(0.3)
     assert mean_dsc(none | dict.fromkeys(row, 0)) is None
+
+
+def make_row(case: str, reference_ml: float, dsc: float) -> dict[str, Any]:
+    """A row of `metrics.json` of a GTVp in voxels of 1 mm3, and of no GTVn; the mask is as large as the reference."""
+    voxels = round(1000 * reference_ml)
+    gtvp = {"intersection_voxels": round(dsc * voxels), "reference_voxels": voxels, "predicted_voxels": voxels}
+    return {
+        "case": case,
+        "voxel_volume_mm3": 1.0,
+        "gtvp": gtvp | {"lesions": None, "surface": None},
+        "gtvn": dict.fromkeys(gtvp, 0) | {"lesions": None, "surface": None},
+    }
+
+
+def test_the_summary_names_the_patients_whose_masks_fail() -> None:
+    """A and B fail with 1 and 2 ml, median 1.5; C and D do not with 8 and 10 ml, median 9. E has no tumour and mask."""
+    rows = [
+        make_row("C", 8, 0.5),
+        make_row("A", 1, 0.4),
+        make_row("E", 0, 0),
+        make_row("B", 2, 0),
+        make_row("D", 10, 0.9),
+    ]
+    assert describe_failed_masks(rows) == (
+        "The masks of 2 of 4 patients fail (mean DSC below 0.5): B, A. The median volume of GTVp and GTVn is 1.5 ml in "
+        "their references, against 9.0 ml in the other patients."
+    )
+    assert describe_failed_masks([rows[0], rows[4]]) == "No mask of 2 patients has a mean DSC below 0.5."
+    six = describe_failed_masks([make_row(name, 1, 0) for name in "ABCDEF"])
+    assert six.endswith("A, B, C, D and 2 more. The median volume of GTVp and GTVn is 1.0 ml in their references.")
 
 
 def test_the_mask_keeps_its_rules_without_the_other_answers(tmp_path: Path) -> None:
