@@ -43,7 +43,7 @@ def test_all_charts_are_drawn_as_svg_with_a_name(page: Page, small_report: str) 
     opened(page, small_report, ".fold", ".figures details")
     sections = page.locator("section.chart").count()
     assert sections > 20
-    assert page.locator("section.chart .drawing > [role=img][aria-label]").count() == sections
+    expect(page.locator("section.chart .drawing > [role=img][aria-label]")).to_have_count(sections)
 
 
 def test_a_fold_is_drawn_when_it_opens(page: Page, report: str) -> None:
@@ -54,7 +54,7 @@ def test_a_fold_is_drawn_when_it_opens(page: Page, report: str) -> None:
     assert drawn == [f"task{number}-rank-stability" for number in (1, 2, 3)]
     page.locator("#by-answer > summary").click()
     expect(page.locator("#task1-metrics svg").first).to_be_visible()
-    assert page.locator("#task1-dsc-by-team svg").count() == 0
+    expect(page.locator("#task1-dsc-by-team svg")).to_have_count(0)
     page.locator("#task1-dsc-by-team > details > summary").click()
     expect(page.locator("#task1-dsc-by-team svg").first).to_be_visible()
 
@@ -74,7 +74,7 @@ def test_one_panel_is_picked_of_many(page: Page, small_report: str) -> None:
     ]
     section.locator(".pick select").select_option("GTVn aggregated DSC")
     expect(section.locator(".panel-title")).to_have_text("GTVn aggregated DSC")
-    assert section.locator('[aria-label="cell"] [data-row]').count() == 56
+    expect(section.locator('[aria-label="cell"] [data-row]')).to_have_count(56)
 
 
 def test_outliers_are_drawn_where_they_lie(page: Page, small_report: str) -> None:
@@ -100,7 +100,7 @@ def test_escape_clears_the_selection(page: Page, report: str) -> None:
     expect(page.locator("#selection")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#selection")).to_be_hidden()
-    assert page.locator("tr.chosen").count() == 0
+    expect(page.locator("tr.chosen")).to_have_count(0)
 
 
 def test_values_are_read_by_arrow_keys(page: Page, small_report: str) -> None:
@@ -134,7 +134,7 @@ def test_a_long_table_is_searched(page: Page, report: str) -> None:
     opened(page, report, ".fold")
     search = page.locator("#by-case").get_by_label("Search")
     search.fill("chum")
-    assert page.locator("#by-case > .scroll tbody tr:visible").count() == 20
+    expect(page.locator("#by-case > .scroll tbody tr:visible")).to_have_count(20)
     expect(page.locator("#by-case .search [role=status]")).to_have_text("20 of 60 rows")
 
 
@@ -150,12 +150,12 @@ def test_a_click_on_a_team_marks_it_everywhere(page: Page, report: str) -> None:
         "circles => circles.map(c => [c.pageRow.team, c.getAttribute('fill-opacity') ?? c.parentNode.getAttribute('fill-opacity')])"
     )
     assert {team for team, opacity in faded if opacity in {None, "1"}} == {TEAMS[2]}
-    assert page.locator("#task2-survival .panel-title").count() == 1
+    expect(page.locator("#task2-survival .panel-title")).to_have_count(1)
     page.get_by_role("button", name="Clear", exact=True).click()
     page.wait_for_function(DRAWN)
     expect(page.locator("#selection")).to_be_hidden()
-    assert page.locator("tr.chosen").count() == 0
-    assert page.locator("#task2-survival .panel-title").count() == 40
+    expect(page.locator("tr.chosen")).to_have_count(0)
+    expect(page.locator("#task2-survival .panel-title")).to_have_count(40)
 
 
 def test_the_selection_is_in_the_address_and_comes_from_it(page: Page, report: str) -> None:
@@ -166,9 +166,9 @@ def test_the_selection_is_in_the_address_and_comes_from_it(page: Page, report: s
         "Clear",
     ]
     page.locator("#by-case > summary").click()
-    assert page.locator("#by-case > .scroll tbody tr:visible").count() == 20
+    expect(page.locator("#by-case > .scroll tbody tr:visible")).to_have_count(20)
     page.get_by_role("button", name=f"Remove team {TEAMS[1]}").click()
-    assert page.evaluate("location.hash") == "#task2&centre=MDA"
+    expect(page).to_have_url(f"{report}#task2&centre=MDA")
 
 
 def test_a_case_is_chosen_by_keyboard_and_shows_its_picture_and_answers(page: Page, report: str) -> None:
@@ -408,5 +408,5 @@ def test_tables_are_there_without_scripts(browser: Browser, report: str) -> None
     page = context.new_page()
     page.goto(report)
     assert page.locator("#task1 tbody tr").count() >= 40
-    assert page.locator("#by-case > .scroll tbody tr").count() == 60
+    expect(page.locator("#by-case > .scroll tbody tr")).to_have_count(60)
     context.close()

@@ -90,7 +90,7 @@ def test_all_charts_are_drawn(page: Page, report: Path) -> None:
     """The loss, and one each of the risk, the status and the stage. No visible text speaks of teams."""
     opened(page, report)
     assert len(charts_of(report.read_text(encoding="utf-8"))) == 4
-    assert page.locator("section.chart .drawing > [role=img][aria-label]").count() == 4
+    expect(page.locator("section.chart .drawing > [role=img][aria-label]")).to_have_count(4)
     assert "team" not in page.locator("body").inner_text().lower()
 
 

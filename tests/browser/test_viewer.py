@@ -161,7 +161,7 @@ def test_a_case_that_cannot_be_shown_says_so_and_the_next_opens(browser: Browser
     expect(message).to_contain_text(f"{BROKEN} cannot be shown.\n{BROKEN}__CT.nii.gz", timeout=OPEN_MS)
     page.locator("#cases button", has_text=HOSTILE).click()
     wait_for_case(page, HOSTILE)
-    assert page.locator("img").count() == 0
+    expect(page.locator("img")).to_have_count(0)
     expect(page.locator("#masks")).to_contain_text(BETA)
     page.locator("#cases button", has_text=WITHOUT_PET).click()
     wait_for_case(page, WITHOUT_PET)
