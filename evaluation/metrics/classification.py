@@ -221,7 +221,7 @@ def _make_recall_metric(value: ClassValue, code: int) -> Metric:
 
 
 def with_all_classes(answer: AnswerSpec) -> AnswerSpec:
-    """Return the answer so that the classes count that its declaration does not count."""
+    """Return the answer with all its classes counted, including those that its declaration leaves out."""
     return answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
 
 
