@@ -244,7 +244,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add_edition_and_task_options(parser, f"the edition of --model, otherwise {DEFAULT_EDITION}")
     cases_help = "cases in the platform's layout, CASES/<ID>/input/, or a release: Task N/<ID>/ or <ID>/<ID>__CT.nii.gz"
     add("--cases", required=True, type=Path, help=cases_help)
-    add("--case", action="append", default=[], metavar="ID", help="run only this case; may be repeated")
+    add("--case", action="append", default=[], metavar="ID", help="run and score only this case; may be repeated")
     add("--output", required=True, type=Path, help="folder for predictions, logs, metrics.json and rehearsal.json")
     program = parser.add_mutually_exclusive_group(required=True)
     program.add_argument(

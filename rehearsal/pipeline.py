@@ -57,8 +57,8 @@ def rehearse(
     """Run a submission as the platform does, and write the results below `output_dir`.
 
     The results are `predictions/`, `evaluation/input/` as the evaluation sees it, `evaluation/ground_truth/` for a
-    release, `metrics.json`, `logs/` and `rehearsal.json`. Results of an earlier rehearsal are removed first. Before the
-    first job the IDs of the cases are compared with the IDs of the ground truth.
+    release or for selected cases, `metrics.json`, `logs/` and `rehearsal.json`. Results of an earlier rehearsal are
+    removed first. Before the first job the IDs of the cases are compared with the IDs of the ground truth.
 
     Args:
         rehearsal: Programs, cases and limits.

@@ -123,10 +123,12 @@ class CsvCells:
     Attributes:
         columns: The header, which is row 1.
         rows: Number and cells of each row that is not empty.
+        delimiter: Separator of the cells.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[int, list[str]], ...]
+    delimiter: str
 
 
 def list_columns_read(edition: Edition) -> tuple[str, ...]:
@@ -170,7 +172,7 @@ def read_cells(path: Path) -> CsvCells:
         raise InputError(path.name, f"not a readable table ({reason})", expected) from None
     if not header:
         raise InputError(path.name, "not a readable table (no header in row 1)", expected)
-    return CsvCells(tuple(header), tuple(rows))
+    return CsvCells(tuple(header), tuple(rows), delimiter)
 
 
 def find_differing_row(cells: CsvCells, places: Sequence[int], *, is_id: bool = False) -> int | None:

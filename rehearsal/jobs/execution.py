@@ -60,7 +60,7 @@ class Rehearsal:
         ground_truth_dir: Reference of the evaluation. For a release it is made of its masks and table by default.
         model: Folder or `.tar.gz` of the model.
         parallel: Number of cases that run at a time.
-        only: IDs of the cases to run; empty for all cases.
+        only: IDs of the cases to run and to score; empty for all cases.
         api_method: How the algorithm is called; `auto` follows the image's label.
     """
 

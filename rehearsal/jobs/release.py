@@ -5,6 +5,8 @@ The images of a case are NIfTI files, and its `ehr.json` is a row of the release
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from contract.editions.clinical import ImpossibleValueError
 from contract.editions.inputs import EHR
 from contract.errors import GroundTruthError, InputError
 from contract.images.volumes import list_images
-from contract.io.files import list_folder
+from contract.io.files import list_folder, write_text
 from contract.io.tables import write_csv
 from contract.patient import describe_id_difference, format_names
 from contract.platform import ONE_FILE_SUFFIXES, is_system_name, normalise_unicode
@@ -37,6 +39,8 @@ from contract.release.tables import (
     Row,
     has_suv_factors,
     list_columns_read,
+    read_cells,
+    read_columns,
     read_suv_factors,
     read_table,
 )
@@ -163,14 +167,20 @@ def _make_ehr(
 
 
 def write_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tuple[Rehearsal, tuple[str, ...]]:
-    """Write the ground truth of a release into `folder`, if the rehearsal is scored and has no ground truth yet.
+    """Write the ground truth into `folder`: that of a release, or of the selected cases of a ground truth.
 
     Returns:
         The rehearsal with the ground truth, and warnings. If the release lacks the reference of the task, nothing is
         written or scored, and a warning names the missing files or columns.
     """
-    if rehearsal.evaluation is None or rehearsal.ground_truth_dir is not None:
+    if rehearsal.evaluation is None:
         return rehearsal, ()
+    if rehearsal.ground_truth_dir is not None:
+        if not rehearsal.only:
+            return rehearsal, ()
+        names = {parse_case(case.image_name) for case in cohort.cases}
+        _copy_ground_truth(rehearsal.ground_truth_dir, folder, names, rehearsal.edition)
+        return replace(rehearsal, ground_truth_dir=folder), ()
     missing = _find_missing_reference(cohort, rehearsal.task)
     if missing is not None:
         return rehearsal, (f"{rehearsal.cohort.name}: {missing}, so nothing is scored",)
@@ -185,6 +195,41 @@ def write_ground_truth(rehearsal: Rehearsal, cohort: Cohort, folder: Path) -> tu
     unscored = [case.case_id for case in cohort.cases if rehearsal.task.mask_spec and case.case_id not in cohort.masks]
     warning = f"no reference mask of {len(unscored)} cases ({format_names(unscored)}), which are not scored"
     return replace(rehearsal, ground_truth_dir=folder), (warning,) if unscored else ()
+
+
+def _copy_ground_truth(source: Path, target: Path, names: Collection[str], edition: Edition) -> None:
+    """Copy a ground truth without the masks and rows of other cases.
+
+    All other files are copied, since a custom evaluation may read them.
+
+    Args:
+        source: Folder of the ground truth.
+        target: New folder.
+        names: IDs of the cases to keep.
+        edition: Edition whose spellings of columns count.
+    """
+    target.mkdir(parents=True)
+    masks, tables = set(list_images(source, ONE_FILE_SUFFIXES)), set(list_csv_files(source))
+    for path in sorted(source.rglob("*")):
+        if not path.is_file() or (path in masks and parse_case(path.name) not in names):
+            continue
+        place_file(path, target / path.relative_to(source))
+        if path in tables:
+            _remove_rows_of_other_cases(target / path.name, names, edition)
+
+
+def _remove_rows_of_other_cases(table: Path, names: Collection[str], edition: Edition) -> None:
+    """Remove the rows of a CSV file whose patient is not in `names`; a file without a column of IDs stays as it is."""
+    columns = read_columns(table, edition)
+    if ID_COLUMN not in columns:
+        return
+    cells = read_cells(table)
+    place = columns.index(ID_COLUMN)
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=cells.delimiter, lineterminator="\n")
+    writer.writerow(cells.columns)
+    writer.writerows(row for _, row in cells.rows if place < len(row) and row[place] in names)
+    write_text(table, text.getvalue())
 
 
 def _find_missing_reference(cohort: Cohort, task: Algorithm) -> str | None:
@@ -218,17 +263,22 @@ def compare_ids(cases: Sequence[CohortCase], rehearsal: Rehearsal) -> tuple[str,
     warnings: list[str] = []
     if task.mask_spec is not None:
         masks = {parse_case(path.name) for path in list_images(folder, ONE_FILE_SUFFIXES)}
-        warnings += _compare_with_reference(folder.name, "masks", masks, names)
+        warnings += _compare_with_reference(folder.name, "masks", masks, names, rehearsal.only)
     if task.head_specs:
         tables = [read_table(path, path.name, rehearsal.edition) for path in list_csv_files(folder)]
         outcomes = {column for answer in task.head_specs for column in answer.columns.values()}
         rows = {case for table in tables if outcomes.intersection(table.columns) for case in table.rows}
-        warnings += _compare_with_reference(folder.name, "rows", rows, names)
+        warnings += _compare_with_reference(folder.name, "rows", rows, names, rehearsal.only)
     return tuple(warnings)
 
 
-def _compare_with_reference(folder: str, kind: str, known: Collection[str], names: Sequence[str]) -> list[str]:
-    """Compare the names of the cases with the `known` IDs of the reference; `kind` is "masks" or "rows"."""
+def _compare_with_reference(
+    folder: str, kind: str, known: Collection[str], names: Sequence[str], only: Sequence[str]
+) -> list[str]:
+    """Compare the names of the cases with the `known` IDs of the reference.
+
+    `kind` is "masks" or "rows". If the cases are restricted to those of `only`, other references are left out.
+    """
     if not known:
         return [f"{folder}: found no {kind} by case, so the IDs of the cases are not compared with it"]
     common = set(known).intersection(names)
@@ -243,7 +293,7 @@ def _compare_with_reference(folder: str, kind: str, known: Collection[str], name
             f"{folder}: no {kind} of {len(unscored)} cases ({format_names(unscored)}), which are not scored"
         )
     unanswered = sorted(set(known) - common)
-    if unanswered:
+    if unanswered and not only:
         count = f"{len(unanswered)} of {len(known)}"
         warnings.append(
             f"{folder}: {kind} of {count} belong to no case ({format_names(unanswered)}) and count as missing"
