@@ -22,7 +22,7 @@ from tests.browser.report_page import (
     of_figures,
     opened,
 )
-from tests.evaluation.built import with_board
+from tests.evaluation.builders import with_board
 from tests.reporting.report.challenge import cases, content, names
 
 

@@ -1,4 +1,4 @@
-"""A challenge of any size with simulated results: rows and metrics.json of each team, without images."""
+"""Simulate the results of a challenge of any size: the rows and the metrics.json of each team, without images."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def write_challenge(folder: Path, edition: str, size: ChallengeSize | None = Non
     """
     size = size or ChallengeSize()
     profile, rng = load_profile(edition), np.random.default_rng(seed)
-    patients = simulated_patients(size.cases, rng)
+    patients = simulate_patients(size.cases, rng)
     teams = [
         SimulatedTeam(f"Team {number:02d}", float(rng.standard_normal()), 0.01 * (number % 2), number % 4 != 3)
         for number in range(size.teams)
@@ -94,17 +94,17 @@ def write_challenge(folder: Path, edition: str, size: ChallengeSize | None = Non
         target = folder / f"task{task.algorithm.number}"
         files = [target / team.name / METRICS_JSON for team in teams]
         for team, file in zip(teams, files, strict=True):
-            write_json(file, simulated_metrics(task, patients, team, size.bootstraps, rng).to_dict())
+            write_json(file, simulate_metrics(task, patients, team, size.bootstraps, rng).to_dict())
         rank([*map(str, files), "--task", name, "--bootstraps", str(size.rankings), "--output", str(target)])
 
 
-def simulated_patients(cases: int, rng: np.random.Generator) -> list[SimulatedPatient]:
-    """Patients of all centres in turn, in the order of their names."""
+def simulate_patients(cases: int, rng: np.random.Generator) -> list[SimulatedPatient]:
+    """Draw patients of all centres in turn, sorted by their names."""
     return sorted((_patient(number, rng) for number in range(cases)), key=lambda patient: patient.case)
 
 
 def _patient(number: int, rng: np.random.Generator) -> SimulatedPatient:
-    """Volumes of log-normal size, exponential recurrence within a uniform follow-up: about a third recurs."""
+    """Draw log-normal volumes and an exponential recurrence within a uniform follow-up: about a third recurs."""
     turn, place = divmod(number, len(CENTRES))
     primary_ml = float(rng.lognormal(2.2, 0.9)) * (rng.random() >= _NO_PRIMARY)
     nodes_ml = rng.lognormal(1.4, 1.0, rng.poisson(1.7))
@@ -127,14 +127,13 @@ def _patient(number: int, rng: np.random.Generator) -> SimulatedPatient:
     )
 
 
-def simulated_metrics(
+def simulate_metrics(
     task: TaskProfile,
     patients: Sequence[SimulatedPatient],
     team: SimulatedTeam,
     bootstraps: int,
     rng: np.random.Generator,
 ) -> MetricsJson:
-    """A team's metrics.json."""
     answers = [_answer(patients, team, task, name, rng) for name in task.answers]
     return build_report(task, answers, EvaluationRequest(Path(), Path(), bootstraps=bootstraps))
 
@@ -148,7 +147,7 @@ def _answer(
 ) -> ScoredAnswer:
     profile = task.answers[name]
     reference = _reference(patients, profile)
-    rows = [_row(one, team, profile, rng) for one in patients if one.case in reference.targets]
+    rows = [_row(patient, team, profile, rng) for patient in patients if patient.case in reference.targets]
     submitted = tuple(SubmittedAnswer(row.case, None, row.error, failed=row.failed) for row in rows)
     return score_answer(profile, reference, Submission(submitted, (), ()), rows)
 
@@ -156,18 +155,22 @@ def _answer(
 def _reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> Reference[Any]:
     name, kind = profile.answer.name, profile.answer.kind
     targets: dict[str, Any] = {
-        one.case: Path(one.case) if kind == "mask" else one.follow_up if kind == "risk" else one.classes[name]
-        for one in patients
-        if name not in one.not_counted
+        patient.case: Path(patient.case)
+        if kind == "mask"
+        else patient.follow_up
+        if kind == "risk"
+        else patient.classes[name]
+        for patient in patients
+        if name not in patient.not_counted
     }
-    not_counted = tuple(one.case for one in patients if name in one.not_counted)
+    not_counted = tuple(patient.case for patient in patients if name in patient.not_counted)
     without = tuple(case for case, target in targets.items() if target is None)
     known = {case: target for case, target in targets.items() if target is not None}
-    return Reference(known, without, not_counted, {one.case: one.centre for one in patients})
+    return Reference(known, without, not_counted, {patient.case: patient.centre for patient in patients})
 
 
 def _row(patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile, rng: np.random.Generator) -> CaseRow:
-    """The row of a patient, by the answer's kind; of the masks that cannot be used a third fails."""
+    """Draw the row of a patient by the answer's kind; a third of the unusable masks are failures."""
     missing = rng.random() < team.missing
     error = NO_PREDICTION if missing else None
     if isinstance(profile.rules, MaskRules):
@@ -213,25 +216,25 @@ def _mask_row(
         for voxels in (patient.primary_voxels, *patient.node_voxels)
     ]
     false = [] if without else rng.integers(15, 600, rng.poisson(0.35)).tolist()
-    found = sum(_iou(one) > rules.iou_threshold for one in nodes)
-    present = sum(one.predicted > 0 for one in nodes) + len(false)
+    matched = [_iou(node) > rules.iou_threshold for node in nodes]
+    n_matched = sum(matched)
+    present = sum(node.predicted > 0 for node in nodes) + len(false)
     gtvn = Overlap(
-        sum(one.intersection for one in nodes),
-        sum(one.reference for one in nodes),
-        sum(one.predicted for one in nodes) + sum(false),
+        sum(node.intersection for node in nodes),
+        sum(node.reference for node in nodes),
+        sum(node.predicted for node in nodes) + sum(false),
     )
     surfaces = {
         label: make_missing_values() if without else _surface(overlap, rng)
         for label, overlap in (("gtvp", primary), ("gtvn", gtvn))
         if label in SURFACES_OF[rules.surfaces]
     }
-    matched = [_iou(one) > rules.iou_threshold for one in nodes]
     lesions = ComparedLesions(
-        LesionCounts(found, present - found, len(nodes) - found),
+        LesionCounts(n_matched, present - n_matched, len(nodes) - n_matched),
         _false(gtvn),
         reference_voxels=patient.node_voxels,
-        predicted_voxels=(*(one.predicted for one in nodes if one.predicted), *false),
-        dsc=tuple(_dsc(one) if is_matched else None for one, is_matched in zip(nodes, matched, strict=True)),
+        predicted_voxels=(*(node.predicted for node in nodes if node.predicted), *false),
+        dsc=tuple(_dsc(node) if is_matched else None for node, is_matched in zip(nodes, matched, strict=True)),
         iou_of=_pairs(nodes),
     )
     row = make_mask_row(
@@ -245,7 +248,7 @@ def _mask_row(
 
 
 def _pairs(nodes: list[Overlap]) -> dict[tuple[int, int], float]:
-    """The IoU of each node with the prediction that was made for it; predictions are numbered without the missed."""
+    """Return the IoU of each node with its own prediction; predictions are numbered without the missed ones."""
     iou_of, number = {}, 0
     for place, node in enumerate(nodes):
         if node.predicted:
@@ -260,7 +263,7 @@ def _false(overlap: Overlap) -> FalseVoxels:
 
 
 def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:
-    """A lesion's overlap: missed at times, otherwise with a DSC around 0.8 that grows with `ease`."""
+    """Draw the overlap of a lesion, which is missed at times; its DSC is around 0.8 and grows with `ease`."""
     if reference == 0:
         return Overlap(0, 0, int(rng.integers(20, 900)) if rng.random() < 0.3 else 0)
     if rng.random() < 1 / (1 + np.exp(3.2 + 1.2 * ease)):
@@ -280,7 +283,7 @@ def _iou(overlap: Overlap) -> float:
 
 
 def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceValues:
-    """Distances that fall with the DSC."""
+    """Draw distances that fall with the DSC."""
     sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
     if not all(sides.values()):
         return make_values_of_empty_masks(**sides)

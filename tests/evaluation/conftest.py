@@ -22,8 +22,8 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.options import EvaluationRequest
 from evaluation.pipeline import evaluate_submission
 from tests.evaluation.staging import GRID
-from tests.evaluation.tasks import SEGMENTATION
-from tests.evaluation.valid_metrics import valid_contents
+from tests.evaluation.tasks import HPV, SEGMENTATION
+from tests.evaluation.valid_metrics import make_valid_contents
 
 
 class Phase:
@@ -37,13 +37,13 @@ class Phase:
         self.input_dir.mkdir()
         self.jobs: list[dict[str, Any]] = []
 
-    def truth_mask(self, case: str, mask: np.ndarray, geometry: Geometry = GRID, suffix: str = ".mha") -> None:
+    def add_truth_mask(self, case: str, mask: np.ndarray, geometry: Geometry = GRID, suffix: str = ".mha") -> None:
         write_mask(self.truth_dir / f"{case}{suffix}", mask, geometry)
 
-    def truth_table(self, text: str, name: str = "targets.csv", encoding: str = "utf-8") -> None:
+    def add_truth_table(self, text: str, name: str = "targets.csv", encoding: str = "utf-8") -> None:
         (self.truth_dir / name).write_text(text, encoding=encoding)
 
-    def job(self, case: str, status: str = "Succeeded", ct_name: str | None = None) -> Path:
+    def add_job(self, case: str, status: str = "Succeeded", ct_name: str | None = None) -> Path:
         """Add a job; returns the path of its output (an image's folder, or a JSON file)."""
         pk = f"job-{len(self.jobs)}"
         ct = make_socket_entry(self.task.inputs["ct"], 1, image=("pk", ct_name or f"{case}.mha"))
@@ -54,13 +54,13 @@ class Phase:
         (path if output.is_image else path.parent).mkdir(parents=True)
         return path
 
-    def mask(self, case: str, mask: np.ndarray, geometry: Geometry = GRID) -> Path:
-        path = self.job(case) / "anything.mha"
+    def add_mask(self, case: str, mask: np.ndarray, geometry: Geometry = GRID) -> Path:
+        path = self.add_job(case) / "anything.mha"
         write_mask(path, mask, geometry)
         return path
 
-    def value(self, case: str, text: str) -> None:
-        self.job(case).write_text(text)
+    def add_value(self, case: str, text: str) -> None:
+        self.add_job(case).write_text(text)
 
     def run(self, **changes: Any) -> dict[str, Any]:
         (self.input_dir / platform.PREDICTIONS_JSON).write_text(json.dumps(list(reversed(self.jobs))))
@@ -78,7 +78,7 @@ class WorkerDeathError(Exception):
 def apply_in_this_process(
     work: Callable[[Any], Any], items: Sequence[Any], _workers: object
 ) -> Iterator[tuple[int, Any]]:
-    """Do the work at once, in the test's own process."""
+    """Do the work in the test's own process."""
     for index, item in enumerate(items):
         try:
             yield index, work(item)
@@ -87,10 +87,10 @@ def apply_in_this_process(
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def compare_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare masks in the test's own process, where a monkeypatch applies and no interpreter has to start.
 
-    Tests of the processes themselves override this fixture.
+    Tests of the worker processes override this fixture.
     """
     monkeypatch.setattr("evaluation.execution._apply", apply_in_this_process)
 
@@ -101,10 +101,22 @@ def phase_of(tmp_path):
     return lambda task: Phase(tmp_path / task.name, task)
 
 
+@pytest.fixture
+def hpv_phase(phase_of):
+    """Write a phase of HPV of two patients; the first answer is right, the second one wrong."""
+    phase = phase_of(HPV)
+    phase.add_truth_table("PatientID,HPV Status\nP1,1\nP2,0\n")
+    phase.add_value("P1", "true")
+    phase.add_value("P2", "true")
+    phase.run()
+    (phase.output_dir / "metrics.json").unlink()
+    return phase
+
+
 @pytest.fixture(scope="session")
 def valid_metrics(tmp_path_factory):
-    """Make the content of a metrics.json of one kind, see `valid_contents`."""
-    contents = valid_contents(tmp_path_factory.mktemp("valid"))
+    """Make the content of a metrics.json of one kind, see `make_valid_contents`."""
+    contents = make_valid_contents(tmp_path_factory.mktemp("valid"))
     return lambda kind: copy.deepcopy(contents[kind])
 
 

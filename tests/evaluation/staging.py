@@ -1,4 +1,4 @@
-"""A small cohort of HECKTOR 2026 with values that are derived by hand, on disk as the platform and as plain files."""
+"""Write a small cohort of HECKTOR 2026 with values derived by hand, in the platform's layout and as plain files."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
 COLUMNS = {"t_stage": "T-stage", "n_stage": "N-stage", "rfs": "RFS"}
 
 
-def mask_of(grid: Geometry, *, primary: int | None, nodes: bool) -> np.ndarray:
-    """A GTVp of 8 voxels that begins at the column `primary`, None for none, and a GTVn of 4 voxels."""
+def make_mask(grid: Geometry, *, primary: int | None, nodes: bool) -> np.ndarray:
+    """Return a mask with a GTVp of 8 voxels from the column `primary`, unless that is None, and a GTVn of 4 voxels."""
     mask = np.zeros(grid.array_shape, dtype=np.uint8)
     if primary is not None:
         mask[2:4, 2:4, primary : primary + 2] = 1
@@ -46,35 +46,35 @@ def mask_of(grid: Geometry, *, primary: int | None, nodes: bool) -> np.ndarray:
     return mask
 
 
-def tumour(grid: Geometry = GRID) -> np.ndarray:
-    """A mask with a GTVp and a GTVn."""
-    return mask_of(grid, primary=2, nodes=True)
+def make_tumour(grid: Geometry = GRID) -> np.ndarray:
+    """Return a mask with a GTVp and a GTVn."""
+    return make_mask(grid, primary=2, nodes=True)
 
 
-def references(grid: Geometry) -> dict[str, np.ndarray]:
-    """P2 has no GTVn and P3 no GTVp."""
+def make_references(grid: Geometry) -> dict[str, np.ndarray]:
+    """Return the references; P2 has no GTVn and P3 no GTVp."""
     return {
-        "P1": mask_of(grid, primary=2, nodes=True),
-        "P2": mask_of(grid, primary=2, nodes=False),
-        "P3": mask_of(grid, primary=None, nodes=True),
-        "P4": mask_of(grid, primary=2, nodes=True),
+        "P1": make_mask(grid, primary=2, nodes=True),
+        "P2": make_mask(grid, primary=2, nodes=False),
+        "P3": make_mask(grid, primary=None, nodes=True),
+        "P4": make_mask(grid, primary=2, nodes=True),
     }
 
 
-def predictions(grid: Geometry) -> dict[str, np.ndarray]:
-    """P1 is right, P2's GTVp is shifted by one of two voxels, P3 is empty, P4 is missing."""
+def make_predictions(grid: Geometry) -> dict[str, np.ndarray]:
+    """Return the predictions: P1 is right, P2's GTVp is shifted by one of two voxels, P3 is empty, P4 is missing."""
     return {
-        "P1": mask_of(grid, primary=2, nodes=True),
-        "P2": mask_of(grid, primary=3, nodes=False),
-        "P3": mask_of(grid, primary=None, nodes=False),
+        "P1": make_mask(grid, primary=2, nodes=True),
+        "P2": make_mask(grid, primary=3, nodes=False),
+        "P3": make_mask(grid, primary=None, nodes=False),
     }
 
 
 def write_truth(folder: Path, grid: Geometry, table: str = TABLE) -> Path:
-    """Reference masks and the table."""
+    """Write the reference masks and the table."""
     folder.mkdir(parents=True)
     (folder / "HECKTOR_2026_training_data.csv").write_text(table)
-    for case, mask in references(grid).items():
+    for case, mask in make_references(grid).items():
         write_mask(folder / f"{case}.nii.gz", mask, grid)
     return folder
 
@@ -82,7 +82,7 @@ def write_truth(folder: Path, grid: Geometry, table: str = TABLE) -> Path:
 def write_jobs(
     root: Path, masks: Mapping[str, np.ndarray], values: Mapping[str, Mapping[str, Any]], grid: Geometry
 ) -> Path:
-    """A submission in the platform's layout; its `predictions.json` lists the declared outputs of each job."""
+    """Write a submission in the platform's layout; its `predictions.json` lists the declared outputs of each job."""
     jobs = []
     for case in sorted({*masks, *values}):
         output = root / f"job-{case}" / "output"
@@ -101,10 +101,10 @@ def write_jobs(
 def write_plain(
     folder: Path, masks: Mapping[str, np.ndarray], values: Mapping[str, Mapping[str, Any]], grid: Geometry
 ) -> Path:
-    """A folder of masks with one table."""
+    """Write a folder of masks with one table."""
     folder.mkdir(parents=True)
     lines = [",".join(["PatientID", *COLUMNS.values()])]
-    lines += [",".join([case, *(str(given[name]) for name in COLUMNS)]) for case, given in values.items()]
+    lines += [",".join([case, *(str(answers[name]) for name in COLUMNS)]) for case, answers in values.items()]
     (folder / "predictions.csv").write_text("\n".join(lines) + "\n")
     for number, (case, mask) in enumerate(masks.items()):
         write_mask(folder / f"{case}{('.mha', '.nii.gz')[number % 2]}", mask, grid)

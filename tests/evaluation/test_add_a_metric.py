@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from contract.images.volumes import write_mask
 from evaluation import evaluate, rank
 from evaluation.metrics import surface
 from evaluation.metrics.overlap import mean_metric
+from tests.evaluation.builders import read_edition
 
 AT_1_MM = surface.SurfaceMetric(
     "surface_dsc_1mm",
@@ -25,9 +25,9 @@ METRICS = ("gtvp_surface_dsc_mean", "gtvp_surface_dsc_1mm_mean")
 
 @pytest.fixture
 def edition(tmp_path):
-    """HECKTOR 2025 with surfaces of the GTVp, which decide the ranking."""
-    content = json.loads((files("contract.editions") / "hecktor2025.json").read_text())
-    content |= {"name": "mine", "scoring": {"segmentation": content["scoring"]["segmentation"]}}
+    """Write HECKTOR 2025 with surfaces of the GTVp, which decide the ranking."""
+    content = read_edition("hecktor2025")
+    content["scoring"] = {"segmentation": content["scoring"]["segmentation"]}
     task = content["scoring"]["segmentation"]
     task["metrics"] = {name: {"title": name, "higher_is_better": True} for name in METRICS}
     task["answers"]["segmentation"]["rules"]["surfaces"] = "gtvp"
@@ -38,7 +38,7 @@ def edition(tmp_path):
 
 @pytest.fixture
 def ground_truth(tmp_path, grid):
-    """Two cases with one plane of GTVp and one voxel of GTVn, and the predictions of two teams, shifted by 1 mm and by 2 mm."""
+    """Write two cases with one plane of GTVp and one voxel of GTVn, and predictions shifted by 1 mm and by 2 mm."""
     for team, (rows, columns) in {"truth": (4, 3), "near": (4, 4), "far": (5, 3)}.items():
         mask = np.zeros(grid.array_shape, dtype=np.uint8)
         mask[2:6, rows, columns : columns + 4] = 1
@@ -58,7 +58,7 @@ def test_surface_dsc_at_1_mm_ranks(ground_truth, edition, monkeypatch):
         )
         for team in ("far", "near")
     }
-    values = {team: [one.aggregates[name].value for name in METRICS] for team, one in results.items()}
+    values = {team: [result.aggregates[name].value for name in METRICS] for team, result in results.items()}
     assert values == {"far": [1.0, 0.0], "near": [1.0, 1.0]}
     assert [row["gtvp"]["surface"]["values"]["surface_dsc_1mm"] for row in results["far"].results] == [0.0, 0.0]
     board = rank(results, edition=edition, bootstraps=20)

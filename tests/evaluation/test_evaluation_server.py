@@ -11,37 +11,24 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.evaluation.tasks import HPV
 from tests.server_calls import call
 from tests.signals import reset_signals
 
 IMAGE = {"HECKTOR_EDITION": "hecktor2025", "HECKTOR_TASK": "hpv", "HECKTOR_API_METHOD": "invoke"}
 
 
-@pytest.fixture
-def phase(phase_of):
-    """Two patients; the class of the first one is right, that of the second one is wrong."""
-    phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\nP1,1\nP2,0\n")
-    phase.value("P1", "true")
-    phase.value("P2", "true")
-    phase.run()
-    (phase.output_dir / "metrics.json").unlink()
-    return phase
-
-
-def program(phase, *more: str) -> list[str]:
-    folders = ["--input", phase.input_dir, "--ground-truth", phase.truth_dir, "--output", phase.output_dir]
+def make_command(hpv_phase, *more: str) -> list[str]:
+    folders = ["--input", hpv_phase.input_dir, "--ground-truth", hpv_phase.truth_dir, "--output", hpv_phase.output_dir]
     return reset_signals([sys.executable, "-m", "evaluation", *folders, "--bootstraps", "10", *more])
 
 
 @contextmanager
-def serving(
-    phase, *more: str, variables: Mapping[str, str] | None = None
+def serve(
+    hpv_phase, *more: str, variables: Mapping[str, str] | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The process of a server and its port, once it is ready."""
+    """Start a server and yield its process and its port once it is ready."""
     environment = {**os.environ, **(variables or {})}
-    command = program(phase, "--port", "0", *more)
+    command = make_command(hpv_phase, "--port", "0", *more)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stderr is not None
@@ -51,15 +38,15 @@ def serving(
             process.kill()
 
 
-def test_submissions_one_after_the_other(phase):
-    """A submission, an unusable one, and the first one again; the variables are those of an image.
+def test_submissions_one_after_the_other(hpv_phase):
+    """An unusable submission between two good ones fails only its call; the variables are set as in an image.
 
     Sensitivity is 1 of 1 and specificity 0 of 1, so the balanced accuracy is 0.5.
     """
-    listing = phase.input_dir / "predictions.json"
+    listing = hpv_phase.input_dir / "predictions.json"
     content = listing.read_bytes()
-    metrics = phase.output_dir / "metrics.json"
-    with serving(phase, variables=IMAGE) as (process, port):
+    metrics = hpv_phase.output_dir / "metrics.json"
+    with serve(hpv_phase, variables=IMAGE) as (process, port):
         assert call(port, "GET", "/health") == (200, "ready")
         for _ in range(2):
             status, text = call(port, "POST", "/invoke")
@@ -69,18 +56,18 @@ def test_submissions_one_after_the_other(phase):
             status, text = call(port, "POST", "/invoke")
             assert status == 500
             assert text.startswith("predictions.json: ")
-            assert list(phase.output_dir.iterdir()) == []
+            assert list(hpv_phase.output_dir.iterdir()) == []
             listing.write_bytes(content)
         process.terminate()
         assert process.wait(30) == 0
 
 
-def test_a_missing_submission_fails_only_its_call(phase, tmp_path):
-    """The platform fills the input folder after the start."""
-    folder = phase.input_dir.rename(tmp_path / "later")
-    with serving(phase, "--serve", "--task", "hpv") as (_, port):
+def test_a_missing_submission_fails_only_its_call(hpv_phase, tmp_path):
+    """The platform may fill the input folder after the start."""
+    folder = hpv_phase.input_dir.rename(tmp_path / "later")
+    with serve(hpv_phase, "--serve", "--task", "hpv") as (_, port):
         assert call(port, "POST", "/invoke")[0] == 500
-        folder.rename(phase.input_dir)
+        folder.rename(hpv_phase.input_dir)
         assert call(port, "POST", "/invoke")[0] == 201
 
 
@@ -94,8 +81,8 @@ def test_a_missing_submission_fails_only_its_call(phase, tmp_path):
         (["--task", "mask"], IMAGE, 2, "argument --task: "),
     ],
 )
-def test_options_that_exclude_each_other(phase, more, variables, status, message):
-    command = program(phase, "--task", "hpv", *more)
+def test_options_that_exclude_each_other(hpv_phase, more, variables, status, message):
+    command = make_command(hpv_phase, "--task", "hpv", *more)
     if "--teams" in more:
         del command[command.index("--input") : command.index("--input") + 2]
     environment = {**os.environ, **variables}
@@ -104,10 +91,10 @@ def test_options_that_exclude_each_other(phase, more, variables, status, message
     assert message in done.stderr.splitlines()[-1]
 
 
-def test_arguments_override_the_variables_of_an_image(phase):
+def test_arguments_override_the_variables_of_an_image(hpv_phase):
     """By `exec` the image's entry point evaluates once, for a task of its argument."""
     variables = {**IMAGE, "HECKTOR_TASK": "rfs"}
-    command = program(phase, "--no-serve", "--task", "hpv")
+    command = make_command(hpv_phase, "--no-serve", "--task", "hpv")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     assert done.returncode == 0, done.stderr
     assert "balanced_accuracy" in done.stdout

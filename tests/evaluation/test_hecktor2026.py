@@ -21,8 +21,8 @@ from tests.evaluation.staging import (
     COMBINED,
     EDITION,
     TABLE,
-    predictions,
-    references,
+    make_predictions,
+    make_references,
     write_jobs,
     write_plain,
     write_truth,
@@ -57,23 +57,23 @@ def truth(tmp_path, grid):
 
 @pytest.fixture
 def plain(tmp_path, grid):
-    return write_plain(tmp_path / "plain", predictions(grid), ANSWERS, grid)
+    return write_plain(tmp_path / "plain", make_predictions(grid), ANSWERS, grid)
 
 
 def run(truth, **more: Any) -> dict[str, Any]:
     return evaluate(truth, edition="hecktor2026", bootstraps=more.pop("bootstraps", 20), **more).to_dict()
 
 
-def values(found):
-    return {name: figures["value"] for name, figures in found["aggregates"].items()}
+def get_values(report):
+    return {name: figures["value"] for name, figures in report["aggregates"].items()}
 
 
-def failures(found):
-    return {entry["case"]: entry["why"] for entry in found["cases"]["failed"]}
+def get_failures(report):
+    return {entry["case"]: entry["why"] for entry in report["cases"]["failed"]}
 
 
 def test_every_metric_by_hand(truth, tmp_path, grid):
-    """The platform's layout and plain files give the values of `BY_HAND`.
+    """Both the platform's layout and plain files give the values of `BY_HAND`.
 
     DSC of GTVp: P1 1, P2 2 * 4 / 16, P3 1 (empty in both), P4 0 (missing): 5/8. GTVn: 1, 1 (empty in both), 0, 0: 1/2.
     Pooled GTVp: 2 (8 + 4) / (16 + 16 + 0 + 8) = 3/5; GTVn: 2 * 4 / (8 + 0 + 4 + 4) = 1/2.
@@ -82,13 +82,13 @@ def test_every_metric_by_hand(truth, tmp_path, grid):
     Times: comparable are P1 with the four others, P2 with P3, P4 and P5, and P4 with P5. In order are P1 before P4, P2
     before P3, P2 before P4; pairs with P5, which has no answer, count 0: 3/8.
     """
-    of_jobs = run(truth, submission=write_jobs(tmp_path / "jobs", predictions(grid), ANSWERS, grid))
-    of_files = run(truth, predictions=write_plain(tmp_path / "plain", predictions(grid), ANSWERS, grid))
+    of_jobs = run(truth, submission=write_jobs(tmp_path / "jobs", make_predictions(grid), ANSWERS, grid))
+    of_files = run(truth, predictions=write_plain(tmp_path / "plain", make_predictions(grid), ANSWERS, grid))
     assert of_jobs["aggregates"] == of_files["aggregates"]
-    found = values(of_jobs)
+    values = get_values(of_jobs)
     for name, value in BY_HAND.items():
-        assert found[name] == (None if value is None else pytest.approx(value)), name
-    assert next(iter(found)) == "score"
+        assert values[name] == (None if value is None else pytest.approx(value)), name
+    assert next(iter(values)) == "score"
     intervals = of_jobs["aggregates"]
     assert all(intervals[name]["ci95_low"] is not None for name, value in BY_HAND.items() if value is not None)
     assert of_jobs["provenance"]["ranked_metrics"] == ["score"]
@@ -107,29 +107,29 @@ def test_every_metric_by_hand(truth, tmp_path, grid):
 
 def test_cases_that_do_not_count_are_named(truth, plain):
     """P5 has no mask, so that only its T stage and its RFS count; it is in the table and has no answer."""
-    found = run(truth, predictions=plain)
-    cases = found["cases"]
+    result = run(truth, predictions=plain)
+    cases = result["cases"]
     assert (cases["in_ground_truth"], cases["used"], cases["answered"]) == (5, 5, 3)
     assert cases["missing"] == ["P5"]
-    assert failures(found) == {"P4": "segmentation: no prediction"}
+    assert get_failures(result) == {"P4": "segmentation: no prediction"}
     assert cases["skipped"] == {
         "segmentation_no_target_in_ground_truth": ["P5"],
         "t_stage_class_not_counted": ["P4"],
         "n_stage_no_target_in_ground_truth": ["P5"],
     }
-    assert set(found["results"][4]) == {"case", "t_stage", "rfs"}
+    assert set(result["results"][4]) == {"case", "t_stage", "rfs"}
 
 
-def test_a_mask_without_a_row_counts_for_the_mask_alone_and_is_named(tmp_path, grid, plain):
+def test_a_mask_without_a_row_counts_only_as_a_mask(tmp_path, grid, plain):
     """P4 has a reference mask and no row: of its four answers only the mask counts, and is missing."""
     table = "".join(line for line in TABLE.splitlines(keepends=True) if not line.startswith("P4"))
-    found = run(write_truth(tmp_path / "short", grid, table), predictions=plain)
-    skipped = found["cases"]["skipped"]
+    result = run(write_truth(tmp_path / "short", grid, table), predictions=plain)
+    skipped = result["cases"]["skipped"]
     assert [name for name, cases in skipped.items() if "P4" in cases] == [
         f"{name}_no_target_in_ground_truth" for name in ("t_stage", "n_stage", "rfs")
     ]
-    assert set(found["results"][3]) == {"case", "segmentation"}
-    assert found["cases"]["unknown"] == []
+    assert set(result["results"][3]) == {"case", "segmentation"}
+    assert result["cases"]["unknown"] == []
 
 
 def test_a_low_c_index_names_the_direction(truth, plain):
@@ -142,8 +142,8 @@ def test_a_low_c_index_names_the_direction(truth, plain):
 
 def test_centres(truth, plain):
     """Centre A, P1 and P2: DSC (1 + 1/2) / 2 and 1; both have T1, so that no balanced accuracy exists, nor a score."""
-    found = run(truth, predictions=plain)
-    centre = {name: figures["value"] for name, figures in found["centres"]["A"]["aggregates"].items()}
+    result = run(truth, predictions=plain)
+    centre = {name: figures["value"] for name, figures in result["centres"]["A"]["aggregates"].items()}
     assert centre["dsc_mean"] == pytest.approx(7 / 8)
     assert centre["t_balanced_accuracy"] is centre["score"] is None
     assert centre["n_balanced_accuracy"] == 1.0
@@ -163,24 +163,24 @@ def test_centres(truth, plain):
 )
 def test_options(truth, plain, options, name, value):
     """T0 as a class of its own: P4 is wrong. A tie: each of the three pairs with P5 counts half."""
-    found = run(truth, predictions=plain, options=options)
-    assert values(found)[name] == pytest.approx(value)
-    assert "t_stage_class_not_counted" not in found["cases"]["skipped"] or "class" not in options.values()
+    result = run(truth, predictions=plain, options=options)
+    assert get_values(result)[name] == pytest.approx(value)
+    assert "t_stage_class_not_counted" not in result["cases"]["skipped"] or "class" not in options.values()
 
 
 def test_the_other_direction(truth, tmp_path, grid):
     """Read as risks, the two of the five complete pairs that were out of order are in order."""
-    jobs = write_jobs(tmp_path / "jobs", predictions(grid), ANSWERS, grid)
-    found = run(truth, submission=jobs, options={"rfs.direction": "risk"})
-    assert values(found)["c_index"] == pytest.approx(2 / 8)
+    jobs = write_jobs(tmp_path / "jobs", make_predictions(grid), ANSWERS, grid)
+    result = run(truth, submission=jobs, options={"rfs.direction": "risk"})
+    assert get_values(result)["c_index"] == pytest.approx(2 / 8)
 
 
 def test_a_class_of_its_own_can_be_predicted(truth, tmp_path, grid):
     """P4's T0 is predicted: recall of T0 1. Without the option it is not one of the classes."""
     answers = {**ANSWERS, "P4": {**ANSWERS["P4"], "t_stage": "T0"}}
-    jobs = write_jobs(tmp_path / "jobs", predictions(grid), answers, grid)
-    assert values(run(truth, submission=jobs, options={"not_counted": "class"}))["t_recall_T0"] == 1.0
-    assert "P4" not in [case for case, why in failures(run(truth, submission=jobs)).items() if "t_stage" in why]
+    jobs = write_jobs(tmp_path / "jobs", make_predictions(grid), answers, grid)
+    assert get_values(run(truth, submission=jobs, options={"not_counted": "class"}))["t_recall_T0"] == 1.0
+    assert "P4" not in [case for case, why in get_failures(run(truth, submission=jobs)).items() if "t_stage" in why]
 
 
 def test_stop_at_a_missing_stage(truth, plain):
@@ -188,19 +188,19 @@ def test_stop_at_a_missing_stage(truth, plain):
         run(truth, predictions=plain, options={"t_stage.missing": "stop"})
 
 
-def test_an_undefined_metric_costs_the_sums_that_contain_it(tmp_path, grid, plain):
-    """All reference T stages are T1: all other metrics keep their values."""
+def test_an_undefined_metric_leaves_its_sums_undefined(tmp_path, grid, plain):
+    """With all reference T stages T1 the other metrics keep their values."""
     table = TABLE.replace("T2", "T1").replace("T4a", "T1")
     truth = write_truth(tmp_path / "one", grid, table)
-    found = run(truth, predictions=plain)
+    result = run(truth, predictions=plain)
     null = {"t_balanced_accuracy", "tn_balanced_accuracy", "score", "score_pooled_dsc"}
-    assert {name for name, value in values(found).items() if value is None and name in BY_HAND} - {
+    assert {name for name, value in get_values(result).items() if value is None and name in BY_HAND} - {
         "t_recall_T2",
         "t_recall_T3",
         "t_recall_T4",
     } == null
-    assert values(found)["dsc_mean"] == pytest.approx(BY_HAND["dsc_mean"])
-    assert found["warnings"][:4] == [
+    assert get_values(result)["dsc_mean"] == pytest.approx(BY_HAND["dsc_mean"])
+    assert result["warnings"][:4] == [
         "score: null, since t_balanced_accuracy has no value",
         "tn_balanced_accuracy: null, since t_balanced_accuracy has no value",
         "t_balanced_accuracy: the reference holds one class only, expected at least two",
@@ -218,14 +218,14 @@ def test_an_undefined_metric_costs_the_sums_that_contain_it(tmp_path, grid, plai
         ("rfs", "300", "rfs.json: found a text, expected a number"),
     ],
 )
-def test_an_invalid_value_is_wrong_and_costs_its_own_answer(truth, tmp_path, grid, name, value, why):
+def test_an_invalid_value_fails_only_its_answer(truth, tmp_path, grid, name, value, why):
     answers = {**ANSWERS, "P3": {**ANSWERS["P3"], name: value}}
-    found = run(truth, submission=write_jobs(tmp_path / "jobs", predictions(grid), answers, grid))
-    assert failures(found)["P3"] == f"{name}: {why}"
-    row = found["results"][2]
-    assert [one for one in row if one != "case" and row[one]["error"]] == [name]
+    result = run(truth, submission=write_jobs(tmp_path / "jobs", make_predictions(grid), answers, grid))
+    assert get_failures(result)["P3"] == f"{name}: {why}"
+    row = result["results"][2]
+    assert [answer for answer in row if answer != "case" and row[answer]["error"]] == [name]
     if name == "t_stage":
-        assert values(found)["t_recall_T2"] == 0.0
+        assert get_values(result)["t_recall_T2"] == 0.0
 
 
 STALE = {
@@ -237,7 +237,7 @@ STALE = {
 
 @pytest.mark.parametrize("name", list(STALE))
 def test_an_output_under_a_stale_name_is_named(truth, tmp_path, grid, name):
-    masks = {case: mask for case, mask in predictions(grid).items() if (case, name) != ("P1", "segmentation")}
+    masks = {case: mask for case, mask in make_predictions(grid).items() if (case, name) != ("P1", "segmentation")}
     answers = {**ANSWERS, "P1": {key: value for key, value in ANSWERS["P1"].items() if key != name}}
     jobs = write_jobs(tmp_path / "jobs", masks, answers, grid)
     content = json.loads((jobs / "predictions.json").read_text())
@@ -245,21 +245,21 @@ def test_an_output_under_a_stale_name_is_named(truth, tmp_path, grid, name):
     for side in ("socket", "interface"):
         content[0]["outputs"][0][side] |= {"slug": slug, "relative_path": path}
     (jobs / "predictions.json").write_text(json.dumps(content))
-    found = run(truth, submission=jobs)
+    result = run(truth, submission=jobs)
     declared = COMBINED.find_answer(name).socket.relative_path
-    assert failures(found)["P1"] == f"{name}: no {declared}, found {path} instead"
-    assert found["results"][0][name]["failed"]
+    assert get_failures(result)["P1"] == f"{name}: no {declared}, found {path} instead"
+    assert result["results"][0][name]["failed"]
 
 
 def test_a_declared_file_under_another_slug_is_no_stale_name(truth, tmp_path, grid):
-    """The organisers print no slugs of outputs: N's own file is not named as the reason why T's is absent."""
+    """N's own file is not named as the reason why T's is absent, since the organisers print no slugs of outputs."""
     answers = {**ANSWERS, "P1": {key: value for key, value in ANSWERS["P1"].items() if key != "t_stage"}}
-    jobs = write_jobs(tmp_path / "jobs", predictions(grid), answers, grid)
+    jobs = write_jobs(tmp_path / "jobs", make_predictions(grid), answers, grid)
     content = (jobs / "predictions.json").read_text()
     (jobs / "predictions.json").write_text(content.replace('"slug": "n-stage"', '"slug": "predicted-n-stage"'))
-    found = run(truth, submission=jobs)
-    assert failures(found)["P1"] == "t_stage: no t-stage.json"
-    assert found["results"][0]["n_stage"]["predicted_n_stage"] == "N0"
+    result = run(truth, submission=jobs)
+    assert get_failures(result)["P1"] == "t_stage: no t-stage.json"
+    assert result["results"][0]["n_stage"]["predicted_n_stage"] == "N0"
 
 
 def test_the_published_scores():
@@ -284,19 +284,19 @@ def test_the_published_scores():
 
 def test_teams_are_ranked_by_the_score(truth, tmp_path, grid):
     """Theirs has the masks of ours and worse stages and times; the difference of scores is tested by its draws."""
-    ours = {case: {**given, "rfs": {"P1": 100.0, "P2": 200.0}.get(case, 400.0)} for case, given in ANSWERS.items()}
+    ours = {case: {**answers, "rfs": {"P1": 100.0, "P2": 200.0}.get(case, 400.0)} for case, answers in ANSWERS.items()}
     teams = {
-        "ours": run(truth, predictions=write_plain(tmp_path / "ours", references(grid), ours, grid)),
-        "theirs": run(truth, predictions=write_plain(tmp_path / "theirs", references(grid), ANSWERS, grid)),
+        "ours": run(truth, predictions=write_plain(tmp_path / "ours", make_references(grid), ours, grid)),
+        "theirs": run(truth, predictions=write_plain(tmp_path / "theirs", make_references(grid), ANSWERS, grid)),
     }
     board = rank(teams, bootstraps=40).to_dict()
     assert [(entry["team"], entry["rank"]) for entry in board["teams"]] == [("ours", 1), ("theirs", 2)]
     assert board["official"] == "score"
-    tests = {name: found["test"] for name, found in board["comparisons"].items()}
+    tests = {name: comparison["test"] for name, comparison in board["comparisons"].items()}
     recalls = {f"{stage}_balanced_accuracy" for stage in ("t", "n", "tn")}
     assert tests == {name: f"{'recall' if name in recalls else 'bootstrap'}_difference" for name in tests}
     gain = {pair["team"]: pair["difference"] for pair in board["comparisons"]["score"]["pairs"]}
-    expected = values(teams["ours"])["score"] - values(teams["theirs"])["score"]
+    expected = get_values(teams["ours"])["score"] - get_values(teams["theirs"])["score"]
     assert gain == {"ours": pytest.approx(expected), "theirs": pytest.approx(-expected)}
     assert board["stability"]["rankings"]["score"] == board["stability"]["metrics"]["score"]
     assert board["stability"]["metrics"]["score"]["kendall_tau"]["mean"] is not None
@@ -308,7 +308,7 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
     from evaluation.ranking.cli import main as rank_command
 
     results = tmp_path / "results"
-    for team, masks in (("ours", references(grid)), ("theirs", predictions(grid))):
+    for team, masks in (("ours", make_references(grid)), ("theirs", make_predictions(grid))):
         folder = write_plain(results / "task1" / team / "predictions", masks, ANSWERS, grid)
         arguments = ["--edition", "hecktor2026", "--predictions", str(folder), "--ground-truth", str(truth)]
         output = str(results / "task1" / team)
@@ -320,7 +320,7 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
     assert rank_command([*files, "--output", str(results / "task1"), "--bootstraps", "20"]) == 0
     assert (results / "task1" / "leaderboard.csv").read_text().startswith("rank,team,score_value,score_ci95_low")
     cohort = tmp_path / "images"
-    for case, mask in references(grid).items():
+    for case, mask in make_references(grid).items():
         (cohort / "ground_truth").mkdir(parents=True, exist_ok=True)
         write_mask(cohort / "ground_truth" / f"{case}.mha", mask, grid)
         for name in ("ct", "pet"):

@@ -16,7 +16,7 @@ RFS = "PatientID,Relapse,RFS\nP1,1,100\nP2,1,200\nP3,0,300\n"
 HPV = "PatientID,HPV Status\nP1,1\nP2,0\n"
 
 
-def scored(root: Path, task: str) -> None:
+def evaluate_task(root: Path, task: str) -> None:
     truth, answers = {"rfs": (RFS, "risk\nP1,3\nP2,2\nP3,1\n"), "hpv": (HPV, "hpv\nP1,1\nP2,0\n")}[task]
     (root / f"{task}.csv").write_text(truth)
     (root / f"{task}-answers.csv").write_text(f"PatientID,{answers}")
@@ -24,23 +24,23 @@ def scored(root: Path, task: str) -> None:
     evaluate(root / f"{task}.csv", predictions=predictions, task=task, output=root / "out", bootstraps=0)
 
 
-@pytest.mark.parametrize("other", ["hpv", "another program"])
-def test_the_result_of_another_task_is_kept(tmp_path: Path, other: str) -> None:
+@pytest.mark.parametrize("owner", ["hpv", "another program"])
+def test_the_result_of_another_task_is_kept(tmp_path: Path, owner: str) -> None:
     file = tmp_path / "out" / "metrics.json"
-    if other == "hpv":
-        scored(tmp_path, other)
+    if owner == "hpv":
+        evaluate_task(tmp_path, owner)
     else:
         file.parent.mkdir()
         file.write_text('{"accuracy": 1}')
     before = file.read_bytes()
-    with pytest.raises(HecktorError, match=f"found the file of {other}, expected another --output"):
-        scored(tmp_path, "rfs")
+    with pytest.raises(HecktorError, match=f"found the file of {owner}, expected another --output"):
+        evaluate_task(tmp_path, "rfs")
     assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("absent", ["--predictions", "--ground-truth"])
 def test_an_absent_path_leaves_no_earlier_result(tmp_path: Path, absent: str) -> None:
-    scored(tmp_path, "rfs")
+    evaluate_task(tmp_path, "rfs")
     paths = {"--predictions": "rfs-answers.csv", "--ground-truth": "rfs.csv"} | {absent: "absent.csv"}
     words = [word for option, name in paths.items() for word in (option, str(tmp_path / name))]
     with pytest.raises(HecktorError, match=f"^{absent}: no such file or folder: "):
@@ -50,17 +50,17 @@ def test_an_absent_path_leaves_no_earlier_result(tmp_path: Path, absent: str) ->
 
 @pytest.mark.parametrize("fault", ["absent", "of other cases"])
 def test_a_ranking_that_is_refused_leaves_no_earlier_leaderboard(tmp_path: Path, fault: str) -> None:
-    scored(tmp_path, "rfs")
+    evaluate_task(tmp_path, "rfs")
     (tmp_path / "out").rename(tmp_path / "a")
-    board, other = tmp_path / "board", tmp_path / "b" / "metrics.json"
+    board, second = tmp_path / "board", tmp_path / "b" / "metrics.json"
     words = [str(tmp_path / "a" / "metrics.json"), "--output", str(board), "--latex", "--cases"]
     assert rank(words) == 0
     assert len(list(board.iterdir())) == 4
     if fault == "of other cases":
-        other.parent.mkdir()
-        other.write_text((tmp_path / "a" / "metrics.json").read_text().replace('"P3"', '"P4"'))
+        second.parent.mkdir()
+        second.write_text((tmp_path / "a" / "metrics.json").read_text().replace('"P3"', '"P4"'))
     with pytest.raises(HecktorError):
-        rank([words[0], str(other), *words[1:]])
+        rank([words[0], str(second), *words[1:]])
     assert list(board.iterdir()) == []
 
 
@@ -69,26 +69,26 @@ def test_an_earlier_or_damaged_result_is_replaced(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"provenance": {"task"')
     for _ in range(2):
-        scored(tmp_path, "rfs")
+        evaluate_task(tmp_path, "rfs")
         assert json.loads(file.read_text())["aggregates"]["c_index"]["value"] == 1
 
 
-@pytest.mark.parametrize("other", ["hpv", "another program"])
-def test_a_leaderboard_of_another_task_is_kept(tmp_path: Path, other: str) -> None:
-    """Both files: the table beside it belongs to the same leaderboard."""
-    scored(tmp_path, "rfs")
+@pytest.mark.parametrize("owner", ["hpv", "another program"])
+def test_a_leaderboard_of_another_task_is_kept(tmp_path: Path, owner: str) -> None:
+    """Both its JSON and its table are kept."""
+    evaluate_task(tmp_path, "rfs")
     (tmp_path / "out").rename(tmp_path / "rfs")
     arguments = [str(tmp_path / "rfs" / "metrics.json"), "--output", str(tmp_path / "board")]
     assert [rank(arguments), rank(arguments)] == [0, 0]  # its own one is replaced
     files = [tmp_path / "board" / name for name in ("leaderboard.json", "leaderboard.csv")]
-    if other == "hpv":
-        scored(tmp_path, "hpv")
+    if owner == "hpv":
+        evaluate_task(tmp_path, "hpv")
         (tmp_path / "out").rename(tmp_path / "hpv")
         arguments = [str(tmp_path / "hpv" / "metrics.json"), "--output", str(tmp_path / "board")]
-        other = "rfs"
+        owner = "rfs"
     else:
         files[0].write_text('["players"]')
     before = [file.read_bytes() for file in files]
-    with pytest.raises(HecktorError, match=f"leaderboard.json: found the file of {other}, expected another --output"):
+    with pytest.raises(HecktorError, match=f"leaderboard.json: found the file of {owner}, expected another --output"):
         rank(arguments)
     assert [file.read_bytes() for file in files] == before

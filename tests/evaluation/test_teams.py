@@ -37,11 +37,11 @@ def run(folder, *more):
     return main(["evaluate", "--task", "1", *words, *QUICK, *more])
 
 
-def content(folder, team):
+def read_result(folder, team):
     return json.loads((folder / "out" / team / "metrics.json").read_text())
 
 
-def test_each_team_gets_the_result_of_its_own_evaluation(masks, capsys, monkeypatch) -> None:
+def test_a_team_gets_the_result_of_its_own_evaluation(masks, capsys, monkeypatch) -> None:
     read = []
     monkeypatch.setattr(
         comparison,
@@ -53,11 +53,11 @@ def test_each_team_gets_the_result_of_its_own_evaluation(masks, capsys, monkeypa
     assert "half  gtvp_dsc_mean 0.6667" in capsys.readouterr().out
     for team in ("half", "whole"):
         own = evaluate(masks / "reference", task="1", predictions=masks / "teams" / team, bootstraps=10, seed=3)
-        assert content(masks, team) == own.to_dict()
+        assert read_result(masks, team) == own.to_dict()
 
 
-def test_a_faulty_team_costs_itself(masks, capsys) -> None:
-    """An earlier result of the team does not stay in place of the one that it lacks."""
+def test_a_faulty_team_fails_only_itself(masks, capsys) -> None:
+    """Its earlier result is removed."""
     assert run(masks) == 0
     for path in (masks / "teams" / "half").iterdir():
         path.rename(path.with_name(f"other-{path.name}"))
@@ -65,11 +65,11 @@ def test_a_faulty_team_costs_itself(masks, capsys) -> None:
     assert run(masks) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: 1 of 2 teams could not be scored: half: half: found masks of")
-    assert content(masks, "whole")["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
+    assert read_result(masks, "whole")["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
     assert not (masks / "out" / "half" / "metrics.json").exists()
 
 
-def test_a_mask_that_ends_its_process_costs_its_own_team(masks, monkeypatch) -> None:
+def test_a_mask_that_ends_its_process_fails_only_its_team(masks, monkeypatch) -> None:
     def reading(path, *more, of=comparison.read_prediction):
         if path.parent.name == "half" and path.name == "B.mha":
             raise WorkerDeathError
@@ -77,11 +77,11 @@ def test_a_mask_that_ends_its_process_costs_its_own_team(masks, monkeypatch) -> 
 
     monkeypatch.setattr(comparison, "read_prediction", reading)
     assert run(masks) == 0
-    assert [one["case"] for one in content(masks, "half")["cases"]["failed"]] == ["B"]
-    assert content(masks, "whole")["cases"]["failed"] == []
+    assert [failure["case"] for failure in read_result(masks, "half")["cases"]["failed"]] == ["B"]
+    assert read_result(masks, "whole")["cases"]["failed"] == []
 
 
-def test_an_odd_entry_costs_no_other_team(masks, capsys) -> None:
+def test_an_odd_entry_fails_no_other_team(masks, capsys) -> None:
     """`whole` is scored beside a name that a ranking refuses, two entries of one name, a sheet and a hidden folder."""
     teams = masks / "teams"
     (teams / "ha\x07lf").mkdir()
@@ -104,13 +104,13 @@ def test_an_odd_entry_costs_no_other_team(masks, capsys) -> None:
     assert earlier.is_file()
     (teams / "half.json").write_text("[]")
     assert run(masks) == 1
-    assert not earlier.exists()  # an earlier result would look like that of this run
+    assert not earlier.exists()  # an earlier result would look like a result of this run
 
 
-def test_the_table_of_a_team_costs_no_other_team(phase_of, capsys) -> None:
-    """One row more than the limit, and 11,000 records of different keys, which would be 1.2e8 cells."""
+def test_the_table_of_a_team_fails_no_other_team(phase_of, capsys) -> None:
+    """Tables with one row more than the limit, and with 11,000 records of different keys, are refused."""
     phase = phase_of(RFS)
-    phase.truth_table("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
+    phase.add_truth_table("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
     teams = phase.root / "teams"
     teams.mkdir()
     (teams / "long.csv").write_text("PatientID,risk\nA,2\nB,1\n" + "x\n" * 100_001)
@@ -127,7 +127,7 @@ def test_the_table_of_a_team_costs_no_other_team(phase_of, capsys) -> None:
 
 
 def test_columns_that_nothing_reads_take_no_memory(tmp_path) -> None:
-    """A header of 9,000 columns and 2,000 short rows would be 1.8e7 cells of 8 bytes."""
+    """With 9,000 columns and 2,000 short rows there would be 1.8e7 cells of 8 bytes."""
     header = ",".join(f"c{column}" for column in range(9_000))
     (tmp_path / "wide.csv").write_text(f"PatientID,risk,{header}\n" + "x\n" * 2_000)
     tracemalloc.start()
@@ -139,28 +139,28 @@ def test_columns_that_nothing_reads_take_no_memory(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "found"), [(None, "--teams: no such file or folder"), ("", "nothing"), ("x.mha", "found x.mha")]
+    ("read_result", "problem"), [(None, "--teams: no such file or folder"), ("", "nothing"), ("x.mha", "found x.mha")]
 )
-def test_no_folder_of_teams(tmp_path, capsys, content, found) -> None:
+def test_no_folder_of_teams(tmp_path, capsys, read_result, problem) -> None:
     (tmp_path / "reference").mkdir()
-    if content is not None:
+    if read_result is not None:
         (tmp_path / "teams").mkdir()
-    if content:
-        (tmp_path / "teams" / content).write_text("")
+    if read_result:
+        (tmp_path / "teams" / read_result).write_text("")
     assert run(tmp_path) == 1
-    assert found in capsys.readouterr().err
+    assert problem in capsys.readouterr().err
 
 
 def test_tables_jobs_and_folders_with_a_table_are_ranked(phase_of, capsys) -> None:
-    """A recurs before B: of the only comparable pair `right` and the platform's jobs are concordant, `wrong` is not."""
+    """The only comparable pair is right in `right` and the platform's jobs, and not in `wrong`."""
     phase = phase_of(RFS)
-    phase.truth_table("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
+    phase.add_truth_table("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
     teams = phase.root / "teams"
     (teams / "wrong").mkdir(parents=True)
     (teams / "wrong" / "risks.csv").write_text("PatientID,risk\nA,1\nB,2\n")
     (teams / "right.csv").write_text("PatientID,risk\nA,2\nB,1\n")
-    phase.value("A", "2.0")
-    phase.value("B", "1.0")
+    phase.add_value("A", "2.0")
+    phase.add_value("B", "1.0")
     phase.run()
     phase.input_dir.rename(teams / "jobs")
     out = phase.root / "out"
@@ -169,11 +169,11 @@ def test_tables_jobs_and_folders_with_a_table_are_ranked(phase_of, capsys) -> No
     (out / "late").mkdir()
     assert main(["rank", str(out), "--output", str(out), "--bootstraps", "0"]) == 0
     board = json.loads((out / "leaderboard.json").read_text())
-    assert [(one["rank"], one["team"]) for one in board["teams"]] == [(1, "jobs"), (1, "right"), (3, "wrong")]
+    assert [(entry["rank"], entry["team"]) for entry in board["teams"]] == [(1, "jobs"), (1, "right"), (3, "wrong")]
     assert "warning: out: no metrics.json of late, not ranked" in capsys.readouterr().err
     assert main(["rank", str(teams), "--output", str(out)]) == 1
     assert "teams: no TEAM/metrics.json" in capsys.readouterr().err
-    folders = [str(out / team) for team in ("right", "wrong")]  # as those of rehearsals, each with a metrics.json
+    folders = [str(out / team) for team in ("right", "wrong")]  # folders with a metrics.json, as of rehearsals
     assert main(["rank", *folders, "--output", str(phase.root / "board"), "--bootstraps", "0"]) == 0
     board = json.loads((phase.root / "board" / "leaderboard.json").read_text())
-    assert [(one["rank"], one["team"]) for one in board["teams"]] == [(1, "right"), (2, "wrong")]
+    assert [(entry["rank"], entry["team"]) for entry in board["teams"]] == [(1, "right"), (2, "wrong")]

@@ -9,7 +9,7 @@ import pytest
 from hecktor.attainable import AttainableScores, read_attainable
 from rehearsal.phantoms.cohort import CohortOptions, draw_cases
 from rehearsal.phantoms.outcome import HPV_POSITIVE_FRACTION
-from tests.evaluation.built import board_of, metrics_of, results_of
+from tests.evaluation.builders import make_board, make_metrics, make_results
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 HEADER = "PatientID,linear_predictor,hpv_logit,hpv_positive,relapse,rfs_days"
@@ -36,8 +36,8 @@ def test_undefined_values(tmp_path: Path) -> None:
     """Without a relapse no pair is comparable, and with one status there is no balanced accuracy."""
     attainable = read_attainable(write_truth(tmp_path, "A,1.0,2.0,1,0,100", "B,0.5,1.7,1,0,200"))
     assert attainable == AttainableScores(2, 0, 2, None, None)
-    board = board_of({"c_index": "C-index"}, [{"team": "ours"}])
-    results = results_of({"ours": metrics_of({"c_index": (0.5,)})}, RFS, leaderboard=board)
+    board = make_board({"c_index": "C-index"}, [{"team": "ours"}])
+    results = make_results({"ours": make_metrics({"c_index": (0.5,)})}, RFS, leaderboard=board)
     assert "ours reached no value;" in attainable.describe([results], "ours")
 
 
@@ -51,7 +51,7 @@ def test_undefined_values(tmp_path: Path) -> None:
     ],
 )
 def test_value_of_a_metric(task, metric, expected) -> None:
-    results = results_of({}, task)
+    results = make_results({}, task)
     assert AttainableScores(4, 2, 2, 0.8, 0.7).find_value(results, metric) == expected
 
 
@@ -59,7 +59,7 @@ def test_value_of_a_weighted_sum() -> None:
     """The score of 2026: 0.25 of DSC, 0.35 of stages, which can all be 1, and 0.4 of the C-index."""
     from contract.editions import load_edition
 
-    results = results_of({}, load_edition("hecktor2026").algorithms[0], "hecktor2026")
+    results = make_results({}, load_edition("hecktor2026").algorithms[0], "hecktor2026")
     assert AttainableScores(4, 2, 2, 0.8, 0.7).find_value(results, "score") == pytest.approx(0.92)
 
 

@@ -1,5 +1,5 @@
 """Fixtures that the tests of evaluation and of reporting share."""
 
-from tests.evaluation.conftest import blank, grid, in_this_process, phase_of, rules, valid_metrics
+from tests.evaluation.conftest import blank, compare_in_process, grid, phase_of, rules, valid_metrics
 
-__all__ = ["blank", "grid", "in_this_process", "phase_of", "rules", "valid_metrics"]
+__all__ = ["blank", "compare_in_process", "grid", "phase_of", "rules", "valid_metrics"]

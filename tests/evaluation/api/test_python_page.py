@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "research.md"
 
 
 def test_the_examples_run(tmp_path, monkeypatch, capsys):
-    """DSC of 10 columns against the same ones shifted by one: 9/10. 500 voxels of 3 mm3 are 1.5 ml."""
+    """Check the printed values: 10 columns shifted by one have a DSC of 9/10, and 500 voxels of 3 mm3 are 1.5 ml."""
     section = PAGE.read_text().split("## Evaluate and rank")[1].split("\n## ")[0]
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

@@ -6,7 +6,6 @@ import argparse
 import json
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.metrics.survival import RISK_METRICS
 from reporting.studies.outputs import add_answer_options, find_answer
+from tests.evaluation.builders import read_edition
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -30,7 +30,7 @@ FOUR_ANSWERS = Path(__file__).parents[2] / "editions" / "four_answers.json"
 @pytest.fixture
 def content():
     """HECKTOR 2025 under another name."""
-    return json.loads(files("contract.editions").joinpath("hecktor2025.json").read_text()) | {"name": "mine"}
+    return read_edition("hecktor2025")
 
 
 def test_hecktor_2025_is_the_specification():
@@ -56,8 +56,8 @@ def test_hecktor_2025_is_the_specification():
     assert official.schemes[official.official] == Lexicographic(parts=("balanced_accuracy", "specificity"))
 
 
-def test_official_metrics_are_those_of_the_official_scheme_each_once():
-    """Sensitivity is a metric of task 3 but does not rank; in 2021 the HD95 stands in the Borda count and after it."""
+def test_each_metric_of_the_official_scheme_is_official_once():
+    """Sensitivity does not rank task 3. In 2021 the HD95 is part of the Borda count and breaks its ties."""
     assert load_profile("hecktor2025").task(HPV.name).ranking.official_metrics == ("balanced_accuracy", "specificity")
     of_2021 = load_profile("hecktor2021").task(SEGMENTATION.name).ranking
     assert of_2021.official_metrics == ("gtvp_dsc_mean", "gtvp_hd95_median_mm")
@@ -102,10 +102,8 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ((*SEG, "answers"), {}, "found , expected exactly segmentation"),
         ((*RULES, "connectivity"), 8, "connectivity: found 8"),
         ((*RULES, "iou_strict"), 1, "iou_strict: found 1"),
-        ((*RULES, "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
         ((*RULES, "iou_threshold"), 1, "iou_threshold: found 1"),
         (RULES, {"missing": "worst"}, "found the rules of another kind of answer"),
-        (RULES, {}, "rules.missing: found nothing"),
         ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", 'title: found ""'),
         ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
         ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
@@ -119,18 +117,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (
             WEIGHTED,
             {"borda": ["gtvn_f1_agg", {"mean_case_rank": "gtvn_dsc_agg"}]},
-            (
-                "flat_borda: mean_case_rank of 'gtvn_dsc_agg', which is not a mean or median of values of individual cases, "
-                "expected one of gtvp_dsc_mean"
-            ),
-        ),
-        (
-            ("scoring", "rfs", "ranking", "schemes", "c_index"),
-            {"median_case_rank": "c_index"},
-            (
-                "c_index: median_case_rank of 'c_index', which is not a mean or median of values of individual cases, expected "
-                "a metric such as a mean DSC"
-            ),
+            "flat_borda: mean_case_rank of 'gtvn_dsc_agg', which is not a mean or median",
         ),
         (
             ("scoring", "hpv", "ranking", "schemes", "other"),
@@ -154,7 +141,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ),
     ],
 )
-def test_a_break_of_the_schema_is_named(content, path, value, message):
+def test_an_invalid_edition_is_refused(content, path, value, message):
     place = content
     for key in path[:-1]:
         place = place[key]
@@ -180,7 +167,7 @@ def test_every_rule_and_metric_is_documented():
         assert f"`{metric.name}`" in pages
     for kind in RULES_OF_KIND.values():
         properties = build_json_schema(kind)["properties"]
-        choices = [json.dumps(one).strip('"') for field in properties.values() for one in field.get("enum", ())]
+        choices = [json.dumps(value).strip('"') for field in properties.values() for value in field.get("enum", ())]
         assert not [name for name in (*properties, *choices) if f"`{name}`" not in rules]
 
 
@@ -204,10 +191,10 @@ def test_a_metric_needs_the_name_of_its_answer():
         build_profile(parse_edition(content))
 
 
-def test_parsing_an_edition_loads_neither_image_libraries_nor_what_reads_and_scores():
+def test_parsing_an_edition_imports_no_image_library_and_no_scorer():
     code = (
         "import sys; from contract.editions import list_editions; from evaluation.editions.profile import "
-        "load_profile; [load_profile(one) for one in list_editions()]; print([name for name in sys.modules if "
+        "load_profile; [load_profile(edition) for edition in list_editions()]; print([name for name in sys.modules if "
         "name.startswith(('SimpleITK', 'scipy', 'evaluation.rows', 'evaluation.inputs', 'evaluation.execution'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -17,72 +16,69 @@ from evaluation.editions.document import MeasuredMetric, RankedMetric, resolve_m
 from evaluation.editions.profile import build_profile, with_options
 from evaluation.metrics.classification import BINARY_METRICS, MULTICLASS_METRICS
 from evaluation.metrics.overlap import WeightedSum
+from tests.evaluation.builders import read_edition
 
 KNOWN = {metric.name: MeasuredMetric("answer", metric) for metric in (*MULTICLASS_METRICS, *BINARY_METRICS)}
 
 
-def entry(parts, weights, **more):
+def make_entry(parts, weights, **more):
     return {"title": "t", "higher_is_better": True, "weighted_sum": parts, "weights": weights, **more}
 
 
-def metrics_of(raw):
-    entries = {name: parse_document(entry, RankedMetric, f"metrics.{name}") for name, entry in raw.items()}
+def resolve(raw):
+    entries = {name: parse_document(metric, RankedMetric, f"metrics.{name}") for name, metric in raw.items()}
     return resolve_metrics(entries, KNOWN, "metrics")
 
 
-def terms(raw, name="total"):
-    return dict(metrics_of(raw)[name].terms)
+def expand(raw, name="total"):
+    return dict(resolve(raw)[name].terms)
 
 
 def test_nested_sums_are_expanded_to_measured_metrics():
     """0.6 (0.5 accuracy + 0.5 auc) + 0.4 auc = 0.3 accuracy + 0.7 auc; the order of the entries is free."""
-    raw = {"total": entry(["half", "auc"], [0.6, 0.4]), "half": entry(["accuracy", "auc"], [0.5, 0.5])}
-    assert terms(raw) == pytest.approx({"accuracy": 0.3, "auc": 0.7})
+    raw = {"total": make_entry(["half", "auc"], [0.6, 0.4]), "half": make_entry(["accuracy", "auc"], [0.5, 0.5])}
+    assert expand(raw) == pytest.approx({"accuracy": 0.3, "auc": 0.7})
 
 
 def test_a_sum_of_metrics_that_are_best_when_low():
-    raw = {"total": entry(["brier", "calibration_error"], [1, 2], higher_is_better=False)}
-    assert terms(raw) == {"brier": 1.0, "calibration_error": 2.0}
+    raw = {"total": make_entry(["brier", "calibration_error"], [1, 2], higher_is_better=False)}
+    assert expand(raw) == {"brier": 1.0, "calibration_error": 2.0}
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"total": entry(["dice"], [1])}, r"metrics\.total\.weighted_sum: 'dice' is not measured"),
-        ({"total": entry([], [])}, r"metrics\.total\.weighted_sum: found \[\], expected at least 1"),
-        ({"total": entry([{"a": 1}], [1])}, r"weighted_sum\[0\]: found "),
-        ({"total": entry(["auc", "accuracy"], [1])}, "expected 2 weights, one for each part"),
-        ({"total": entry(["auc"], [-1])}, r"weights\[0\]: found -1, expected a number above 0"),
-        ({"total": entry(["total"], [1])}, "found 'total' inside itself"),
-        ({"total": entry(["b"], [1]), "b": entry(["total"], [1])}, "found 'total' inside itself"),
-        ({"auc": entry(["accuracy"], [1])}, "found the name of a measured metric"),
-        (
-            {"total": entry(["auc", "brier"], [1, 1])},
-            "found auc, brier",
-        ),
-        ({"total": entry(["brier"], [1])}, "higher_is_better: found true"),
-        ({"total": entry(["auc"], [1], unit="mm")}, 'metrics.total.unit: found "mm"'),
+        ({"total": make_entry(["dice"], [1])}, r"metrics\.total\.weighted_sum: 'dice' is not measured"),
+        ({"total": make_entry([], [])}, r"metrics\.total\.weighted_sum: found \[\], expected at least 1"),
+        ({"total": make_entry([{"a": 1}], [1])}, r"weighted_sum\[0\]: found "),
+        ({"total": make_entry(["auc", "accuracy"], [1])}, "expected 2 weights, one for each part"),
+        ({"total": make_entry(["auc"], [-1])}, r"weights\[0\]: found -1, expected a number above 0"),
+        ({"total": make_entry(["b"], [1]), "b": make_entry(["total"], [1])}, "found 'total' inside itself"),
+        ({"auc": make_entry(["accuracy"], [1])}, "found the name of a measured metric"),
+        ({"total": make_entry(["auc", "brier"], [1, 1])}, "found auc, brier"),
+        ({"total": make_entry(["brier"], [1])}, "higher_is_better: found true"),
+        ({"total": make_entry(["auc"], [1], unit="mm")}, 'metrics.total.unit: found "mm"'),
     ],
 )
-def test_a_break_of_the_schema_is_named(raw, message):
+def test_an_invalid_sum_is_refused(raw, message):
     with pytest.raises(HecktorError, match=message):
-        metrics_of(raw)
+        resolve(raw)
 
 
 @given(values=st.lists(st.floats(0, 1), min_size=3, max_size=3), outer=st.floats(0.01, 1), inner=st.floats(0.01, 1))
 def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, outer, inner):
     a, b, c = values
     raw = {
-        "total": entry(["half", "auc"], [outer, 1.01 - outer]),
-        "half": entry(["accuracy", "auc"], [inner, 1.01 - inner]),
+        "total": make_entry(["half", "auc"], [outer, 1.01 - outer]),
+        "half": make_entry(["accuracy", "auc"], [inner, 1.01 - inner]),
     }
     value = {"accuracy": a, "auc": b}
-    constant = [(weight, lambda w, of=value[name]: np.full(len(w), of)) for name, weight in terms(raw).items()]
+    constant = [(weight, lambda w, of=value[name]: np.full(len(w), of)) for name, weight in expand(raw).items()]
     expected = outer * (inner * a + (1.01 - inner) * b) + (1.01 - outer) * b
     assert WeightedSum(constant)(np.ones((2, 1))) == pytest.approx([expected] * 2)
     mean = WeightedSum([(0.2, lambda w: w @ np.array([a, b, c])), (0.8, lambda w: w @ np.array([c, c, c]))])
     draws = np.eye(3)
-    assert mean(draws) == pytest.approx([0.2 * one + 0.8 * c for one in values])
+    assert mean(draws) == pytest.approx([0.2 * value_of_case + 0.8 * c for value_of_case in values])
     assert (mean(draws) <= max(values) + 1e-12).all()
     assert (mean(draws) >= min(values) - 1e-12).all()
 
@@ -94,7 +90,7 @@ def test_a_sum_is_undefined_where_a_part_is():
 
 @pytest.fixture
 def content():
-    return json.loads(files("contract.editions").joinpath("hecktor2026.json").read_text()) | {"name": "mine"}
+    return read_edition("hecktor2026")
 
 
 def test_metrics_of_two_answers_need_different_names(content):
@@ -122,7 +118,7 @@ def test_options_keep_the_terms_of_a_sum_measured(content):
     """Surface metrics end with `surfaces=none`; a sum of them cannot be measured any more."""
     task = content["scoring"]["combined"]
     task["answers"]["segmentation"]["rules"]["surfaces"] = "both"
-    task["metrics"]["surface"] = entry(["gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"], [1, 1])
+    task["metrics"]["surface"] = make_entry(["gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"], [1, 1])
     profile = build_profile(parse_edition(content)).task(None)
     with pytest.raises(HecktorError, match="'gtvp_surface_dsc_mean' is not measured under these rules"):
         with_options(profile, {"surfaces": "none"})

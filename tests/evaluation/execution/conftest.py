@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture
-def in_this_process() -> None:
-    """Masks are compared in processes of their own."""
+def compare_in_process() -> None:
+    """Compare masks in worker processes."""

@@ -68,9 +68,9 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path):
     (tmp_path / "work_for_cluster.py").write_text(WORK)
-    found = Cluster(tmp_path)
-    yield found
-    found.stop()
+    processes = Cluster(tmp_path)
+    yield processes
+    processes.stop()
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkeypatch):
@@ -82,7 +82,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     begun.mkdir()
     killed = []
 
-    def kill_one():
+    def kill_worker():
         while len(list(begun.iterdir())) < 4:
             time.sleep(0.02)
         busy = {int(path.suffix[1:]) for path in begun.iterdir()}
@@ -90,7 +90,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
         victim.send_signal(signal.SIGKILL)
         killed.append(victim.pid)
 
-    killer = threading.Thread(target=kill_one)
+    killer = threading.Thread(target=kill_worker)
     killer.start()
     jobs = [(str(begun), number) for number in range(16)]
     rows = map_cases(slow_double, jobs, cluster.address, on_death=lambda _: "lost")
@@ -105,8 +105,8 @@ def test_the_cluster_gives_the_table_of_local_processes(cluster, phase_of, blank
         reference = blank()
         reference[1:5, 2:5, 2:6] = 1
         reference[2:4, 6:8, 8 - number : 10] = 2
-        phase.truth_mask(f"P{number}", reference)
-        phase.mask(f"P{number}", np.roll(reference, number, axis=2))
+        phase.add_truth_mask(f"P{number}", reference)
+        phase.add_mask(f"P{number}", np.roll(reference, number, axis=2))
     here = phase.run()
     assert phase.run(workers=cluster.address) == here
 

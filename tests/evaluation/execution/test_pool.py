@@ -13,7 +13,7 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError
 from evaluation.execution import map_cases
 from tests.evaluation.conftest import GRID, apply_in_this_process
-from tests.evaluation.staging import mask_of
+from tests.evaluation.staging import make_mask
 from tests.evaluation.tasks import SEGMENTATION
 
 PATHS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -47,7 +47,7 @@ def speak(number):
 
 @pytest.fixture
 def double(tmp_path, monkeypatch):
-    """A function in a module that fresh interpreters can import."""
+    """Import a function from a module that the worker processes can import as well."""
     Path(tmp_path / "scores_for_pool.py").write_text(SCORES)
     monkeypatch.syspath_prepend(str(tmp_path))
     spec = importlib.util.find_spec("scores_for_pool")
@@ -63,19 +63,19 @@ def test_order_is_kept(double):
 
 
 @pytest.mark.parametrize(("workers", "items"), [(0, ["die"]), (2, ["die", 1, "hang", 2, "die", 3, "eat"])])
-def test_a_crash_and_too_much_time_or_memory_cost_their_own_case_only(double, items, workers, monkeypatch):
+def test_a_crash_a_timeout_and_too_much_memory_fail_only_their_case(double, items, workers, monkeypatch):
     monkeypatch.setattr("evaluation.execution.CASE_TIME_LIMIT_S", 3)
     rows = map_cases(double, items, workers, on_death=lambda item: f"lost {item}")
     assert rows == [f"lost {item}" if isinstance(item, str) else 2 * item for item in items]
 
 
-def test_processes_give_the_rows_of_this_one(phase_of, blank, monkeypatch):
+def test_worker_processes_return_the_same_rows(phase_of, blank, monkeypatch):
     phase = phase_of(SEGMENTATION)
     for number in range(3):
-        phase.truth_mask(f"P{number}", mask_of(GRID, primary=2, nodes=True))
-        phase.mask(f"P{number}", mask_of(GRID, primary=2 + number, nodes=number > 0))
-    (phase.job("odd") / "m.mha").write_bytes(b"no image")
-    phase.truth_mask("odd", blank())
+        phase.add_truth_mask(f"P{number}", make_mask(GRID, primary=2, nodes=True))
+        phase.add_mask(f"P{number}", make_mask(GRID, primary=2 + number, nodes=number > 0))
+    (phase.add_job("odd") / "m.mha").write_bytes(b"no image")
+    phase.add_truth_mask("odd", blank())
     from_processes = phase.run(workers=2)
     monkeypatch.setattr("evaluation.execution._apply", apply_in_this_process)
     assert phase.run() == from_processes
@@ -92,7 +92,7 @@ def test_all_faulty_references_come_together(double):
 
 
 def test_processes_that_cannot_begin_are_an_error(monkeypatch):
-    """Each case would count as one that killed its process."""
+    """Otherwise each case would count as one that ended its process."""
     monkeypatch.setattr("evaluation.execution._prepare_process", os.abort)
     with pytest.raises(HecktorError, match="each process ends while it starts"):
         map_cases(abs, [1, 2], 1, on_death=lambda _: None)
@@ -104,7 +104,7 @@ def test_processes_work_in_the_present_folder(double, tmp_path, monkeypatch):
 
 
 def test_a_script_needs_no_guard(tmp_path):
-    """The processes do not run the script again, which would evaluate without end."""
+    """Worker processes do not run the script again, which would never end."""
     script = tmp_path / "script.py"
     script.write_text(
         "from evaluation.execution import map_cases\n"

@@ -34,7 +34,7 @@ def test_a_stream_that_never_ends(tmp_path, grid, suffix):
 
 @pytest.mark.parametrize("name", ["bomb.nii", "bomb.nii.gz"])
 def test_extensions_of_a_nifti_are_refused_before_they_are_read(tmp_path, grid, name):
-    """Pixels after 3e9 bytes, or after an extension of 64 MB, which ITK would load for the header alone."""
+    """Pixels start after 3e9 bytes, or after an extension of 64 MB, which ITK would load to read the header."""
     write_volume(tmp_path / "intact.nii", Volume(np.zeros(grid.array_shape, np.uint8), grid))
     content = bytearray((tmp_path / "intact.nii").read_bytes())
     for offset, extension in ((3e9, b""), (352 + ZEROS, struct.pack("<2i", ZEROS, 6) + bytes(ZEROS))):

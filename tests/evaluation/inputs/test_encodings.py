@@ -12,7 +12,7 @@ from evaluation.inputs.tables import read_table
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "problem"),
     [
         ("P,ä\n1,2\n".encode("utf-16"), "UTF-16 text"),
         ("P,a\n1,2\n".encode("utf-16-le"), "UTF-16 text"),
@@ -23,12 +23,12 @@ from evaluation.inputs.tables import read_table
     ],
 )
 @pytest.mark.parametrize("read", [partial(read_table, error=GroundTruthError), read_cells])
-def test_tables_of_spreadsheets_are_refused_with_the_step_to_save_them(tmp_path, content, found, read):
+def test_tables_of_spreadsheets_are_refused_with_the_step_to_save_them(tmp_path, content, problem, read):
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises(HecktorError) as error:
         read(path)
-    assert str(error.value).startswith(f"t.csv: {found}")
+    assert str(error.value).startswith(f"t.csv: {problem}")
     assert 'a CSV file in UTF-8: save it as "CSV UTF-8"' in str(error.value)
 
 

@@ -13,7 +13,7 @@ from contract.images.volumes import write_mask
 from evaluation import evaluate_teams
 from evaluation.inputs import mask_files
 from evaluation.inputs.tables import parse_number, read_table, with_decimal_points
-from tests.evaluation.staging import tumour
+from tests.evaluation.staging import make_tumour
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 # Patients A to D recur after 100, 200, 300 and 1,095 days: risks 4, 3, 2, 1 order all six pairs.
@@ -23,8 +23,8 @@ FOLLOW_UP = "PatientID,Relapse,RFS\nA,1,100\nB,1,200\nC,1,300\nD,1,1095\n"
 @pytest.fixture
 def masks(phase_of):
     phase = phase_of(SEGMENTATION)
-    phase.truth_mask("A", tumour())
-    phase.truth_mask("B", tumour(), suffix=".nii")
+    phase.add_truth_mask("A", make_tumour())
+    phase.add_truth_mask("B", make_tumour(), suffix=".nii")
     phase.folder = phase.root / "predictions"
     phase.folder.mkdir()
     return phase
@@ -41,14 +41,14 @@ def test_notes_tables_and_hidden_files_beside_references_are_no_masks(masks, gri
     for name in ("README.md", "notes.txt", "list.json", ".DS_Store"):
         (masks.truth_dir / name).write_text("")
     for case in ("A", "B"):
-        write_mask(masks.folder / f"{case}.nii", tumour(), grid)
+        write_mask(masks.folder / f"{case}.nii", make_tumour(), grid)
     report = masks.run(predictions=masks.folder)
     assert (report["cases"]["in_ground_truth"], report["cases"]["used"]) == (2, 2)
     assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
 
 
-def test_a_prediction_in_another_format_is_the_problem_of_its_case(masks, grid):
-    write_mask(masks.folder / "A.mha", tumour(), grid)
+def test_a_prediction_in_another_format_fails_only_its_case(masks, grid):
+    write_mask(masks.folder / "A.mha", make_tumour(), grid)
     (masks.folder / "B.nrrd").write_bytes(b"NRRD0004")
     rows = {row["case"]: row["error"] for row in masks.run(predictions=masks.folder)["results"]}
     assert rows["A"] is None
@@ -56,8 +56,8 @@ def test_a_prediction_in_another_format_is_the_problem_of_its_case(masks, grid):
 
 
 def test_masks_in_a_zip_lie_at_any_depth(masks, grid):
-    write_mask(masks.folder / "A.nii.gz", tumour(), grid)
-    write_mask(masks.folder / "B.nii.gz", tumour(), grid)
+    write_mask(masks.folder / "A.nii.gz", make_tumour(), grid)
+    write_mask(masks.folder / "B.nii.gz", make_tumour(), grid)
     archive = masks.root / "upload.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         opened.write(masks.folder / "A.nii.gz", "team/masks/A.nii.gz")
@@ -68,13 +68,13 @@ def test_masks_in_a_zip_lie_at_any_depth(masks, grid):
     assert all(row["error"] is None for row in report["results"])
 
 
-@pytest.mark.parametrize(("members", "found"), [(("A.nii.gz", "x/A.nii.gz"), "x/A.nii.gz"), (("A.txt",), "no mask")])
-def test_a_zip_with_two_masks_of_a_name_or_none_is_refused(masks, members, found):
+@pytest.mark.parametrize(("members", "problem"), [(("A.nii.gz", "x/A.nii.gz"), "x/A.nii.gz"), (("A.txt",), "no mask")])
+def test_a_zip_with_two_masks_of_a_name_or_none_is_refused(masks, members, problem):
     archive = masks.root / "upload.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         for member in members:
             opened.writestr(member, b"")
-    with pytest.raises(PredictionError, match=found):
+    with pytest.raises(PredictionError, match=problem):
         masks.run(predictions=archive)
 
 
@@ -91,38 +91,38 @@ def test_the_list_of_members_of_a_zip_is_bounded(masks, monkeypatch):
         masks.run(predictions=archive)
 
 
-def test_the_archive_of_a_team_costs_no_other_team(masks, grid, monkeypatch, capsys):
-    """The reference's 2 masks take less than 1 MB; an archive of 65 MB of zeros is refused and nothing of it written.
+def test_a_broken_archive_fails_only_its_team(masks, grid, monkeypatch, capsys):
+    """An archive of 65 MB is refused before it is unpacked, since the two reference masks take less than 1 MB.
 
-    Each archive is unpacked for its own team: never are two of them on the disk.
+    Each archive is unpacked for its own team: two archives are never on the disk at once.
     """
     (masks.root / "teams").mkdir()
     for team in ("good", "fine"):
         with zipfile.ZipFile(masks.root / "teams" / f"{team}.zip", "w") as opened:
             for case in "AB":
-                write_mask(masks.folder / f"{case}.mha", tumour(), grid)
+                write_mask(masks.folder / f"{case}.mha", make_tumour(), grid)
                 opened.write(masks.folder / f"{case}.mha", f"{case}.mha")
     with zipfile.ZipFile(masks.root / "teams" / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as opened:
         opened.writestr("A.mha", bytes(65 << 20))
     (masks.root / "teams" / "damaged.zip").write_bytes(b"PK\x03\x04 and no more")
     monkeypatch.setattr(tempfile, "tempdir", str(masks.root / "temporary"))
     (masks.root / "temporary").mkdir()
-    seen = []
+    folder_counts = []
 
     def unpack(archive, folder, max_bytes, of=mask_files._unpack):
         of(archive, folder, max_bytes)
-        seen.append(len(list((masks.root / "temporary").glob("hecktor-masks-*"))))
+        folder_counts.append(len(list((masks.root / "temporary").glob("hecktor-masks-*"))))
 
     monkeypatch.setattr(mask_files, "_unpack", unpack)
     with pytest.raises(HecktorError, match=r"2 of 4 teams .*bomb.zip: 68 MB of masks.*damaged.zip: cannot be read"):
         evaluate_teams(
             masks.truth_dir, masks.root / "teams", task="1", output=masks.root / "out", bootstraps=0, workers=1
         )
-    assert seen == [1, 1]
+    assert folder_counts == [1, 1]
     assert sorted(path.parent.name for path in (masks.root / "out").glob("*/metrics.json")) == ["fine", "good"]
 
 
-def risks(phase, text, name="risks.csv", **changes):
+def score_risks(phase, text, name="risks.csv", **changes):
     path = phase.root / name
     path.write_text(text)
     return phase.run(predictions=path, **changes)["aggregates"]["c_index"]["value"]
@@ -131,7 +131,7 @@ def risks(phase, text, name="risks.csv", **changes):
 @pytest.fixture
 def follow_up(phase_of):
     phase = phase_of(RFS)
-    phase.truth_table(FOLLOW_UP)
+    phase.add_truth_table(FOLLOW_UP)
     return phase
 
 
@@ -153,21 +153,23 @@ def follow_up(phase_of):
     ],
 )
 def test_tables_as_editions_ask_for_them(follow_up, text, name):
-    """All six pairs are in order: the C-index is 1."""
-    assert risks(follow_up, text, name) == 1.0
+    """All six pairs have the right order: the C-index is 1."""
+    assert score_risks(follow_up, text, name) == 1.0
 
 
-@pytest.mark.parametrize(("other", "line"), [("risk", "appears twice"), ("Prediction", "mean the same and differ")])
-def test_two_columns_of_one_meaning_that_disagree_are_refused(follow_up, other, line):
-    """The order of the second column is the opposite one: a C-index of 1 or of 0."""
-    with pytest.raises(PredictionError, match=rf"line 2.*{line}"):
-        risks(follow_up, f"PatientID,risk,{other}\nA,4,1\nB,3,2\nC,2,3\nD,1,4\n")
+@pytest.mark.parametrize(
+    ("second_column", "problem"), [("risk", "appears twice"), ("Prediction", "mean the same and differ")]
+)
+def test_two_columns_of_one_meaning_that_disagree_are_refused(follow_up, second_column, problem):
+    """By the first column the C-index is 1, by the second one 0."""
+    with pytest.raises(PredictionError, match=rf"line 2.*{problem}"):
+        score_risks(follow_up, f"PatientID,risk,{second_column}\nA,4,1\nB,3,2\nC,2,3\nD,1,4\n")
 
 
 def test_columns_of_a_class_agree_in_any_spelling(phase_of):
     """Positive is 1: both columns say the same of A; of B they differ in the second table."""
     phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status,note,note,,\nA,1,1,2,,\nB,0,1,2,,\n")
+    phase.add_truth_table("PatientID,HPV Status,note,note,,\nA,1,1,2,,\nB,0,1,2,,\n")
     (phase.root / "hpv.csv").write_text("PatientID,hpv,HPV Status\nA,1,positive\nB,0,false\n")
     assert phase.run(predictions=phase.root / "hpv.csv")["aggregates"]["balanced_accuracy"]["value"] == 1.0
     (phase.root / "hpv.csv").write_text("PatientID,hpv,HPV Status\nA,1,positive\nB,0,1\n")
@@ -179,18 +181,18 @@ def test_a_time_is_no_risk_unless_the_direction_is_time(follow_up):
     """Times in the order of the recurrences: taken as risks they would give a C-index of 0."""
     times = "PatientID,RFS\nA,100\nB,200\nC,300\nD,400\n"
     with pytest.raises(PredictionError, match=r"column RFS.*direction=time"):
-        risks(follow_up, times)
-    assert risks(follow_up, times, options={"direction": "time"}) == 1.0
+        score_risks(follow_up, times)
+    assert score_risks(follow_up, times, options={"direction": "time"}) == 1.0
 
 
 def test_an_object_of_a_patient_and_its_prediction_is_an_answer(follow_up):
     for case, risk in zip("ABCD", (4, 3, 2, 1), strict=True):
-        follow_up.value(case, json.dumps({"PatientID": case, "Prediction": risk}))
+        follow_up.add_value(case, json.dumps({"PatientID": case, "Prediction": risk}))
     assert follow_up.run()["aggregates"]["c_index"]["value"] == 1.0
 
 
 @pytest.mark.parametrize(
-    ("table", "named"),
+    ("table", "line"),
     [
         ('PatientID,Relapse,RFS\nA,1,100\nB,1,200\nC,1,300\nD,1,"1,095"\n', "line 5"),
         ("PatientID;Relapse;RFS\nA;1;100\nB;1;200\nC;1;808\nD;1;1.698\n", "line 5"),
@@ -198,11 +200,11 @@ def test_an_object_of_a_patient_and_its_prediction_is_an_answer(follow_up):
         ("PatientID\tRelapse\tRFS\nA\t1\t1.5\nB\t1\t2,5\n", "line 3"),
     ],
 )
-def test_a_separator_of_thousands_is_never_a_decimal_point(phase_of, table, named):
+def test_a_separator_of_thousands_is_never_a_decimal_point(phase_of, table, line):
     phase = phase_of(RFS)
-    phase.truth_table(table)
-    with pytest.raises(GroundTruthError, match=named):
-        risks(phase, "PatientID,risk\nA,4\nB,3\nC,2\nD,1\n")
+    phase.add_truth_table(table)
+    with pytest.raises(GroundTruthError, match=line):
+        score_risks(phase, "PatientID,risk\nA,4\nB,3\nC,2\nD,1\n")
 
 
 def test_a_decimal_comma_needs_semicolons_or_tabs(tmp_path):
@@ -218,22 +220,22 @@ def test_a_decimal_comma_needs_semicolons_or_tabs(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["0.7", "maybe"])
-def test_a_table_without_any_usable_value_is_no_low_score(phase_of, value):
+def test_a_table_without_usable_values_is_an_error(phase_of, value):
     phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\nA,1\nB,0\n")
+    phase.add_truth_table("PatientID,HPV Status\nA,1\nB,0\n")
     (phase.root / "hpv.csv").write_text(f"PatientID,hpv\nA,{value}\nB,{value}\n")
     with pytest.raises(PredictionError, match=rf"hpv\.csv: .*{value}"):
         phase.run(predictions=phase.root / "hpv.csv")
 
 
 def test_names_with_composed_and_decomposed_letters_match(masks, grid):
-    """References CHÜ-1 and CHÜ-2 with composed letters, masks as macOS writes their names: DSC is 1."""
+    """Two references have composed letters, their masks decomposed ones as macOS writes them: the DSC is 1."""
     composed, decomposed = "CH\N{LATIN CAPITAL LETTER U WITH DIAERESIS}", "CHU\N{COMBINING DIAERESIS}"
     for path in sorted(masks.truth_dir.iterdir()):
         path.unlink()
     for index in (1, 2):
-        write_mask(masks.truth_dir / f"{composed}-{index}.mha", tumour(), grid)
-        write_mask(masks.folder / f"{decomposed}-{index}.nii.gz", tumour(), grid)
+        write_mask(masks.truth_dir / f"{composed}-{index}.mha", make_tumour(), grid)
+        write_mask(masks.folder / f"{decomposed}-{index}.nii.gz", make_tumour(), grid)
     (masks.folder / f"._{decomposed}-1.nii.gz").write_bytes(b"\0\5\x16\7")
     (masks.truth_dir / "._table.csv").write_bytes(b"\0\5\x16\7")
     report = masks.run(predictions=masks.folder)

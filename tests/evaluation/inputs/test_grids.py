@@ -21,16 +21,16 @@ from tests.evaluation.tasks import SEGMENTATION
 CT = Geometry((18, 16, 12), (2.0, 2.0, 3.0), (-10.0, 5.0, 7.0))
 
 
-def grid_of(**changes) -> Geometry:
+def change_grid(**changes) -> Geometry:
     return replace(CT, **changes)
 
 
 @pytest.mark.parametrize(
     ("mask", "sentence"),
     [
-        (grid_of(spacing_mm=(1.0, 1.0, 1.0), origin_mm=(0.0, 0.0, 0.0)), "its header is missing"),
+        (change_grid(spacing_mm=(1.0, 1.0, 1.0), origin_mm=(0.0, 0.0, 0.0)), "its header is missing"),
         (  # nibabel with np.eye(4)
-            grid_of(
+            change_grid(
                 spacing_mm=(1.0, 1.0, 1.0),
                 origin_mm=(0.0, 0.0, 0.0),
                 direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0),
@@ -38,13 +38,13 @@ def grid_of(**changes) -> Geometry:
             "its header is missing",
         ),
         (Geometry((12, 16, 18), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)), "its header is missing .*in reverse order"),
-        (grid_of(size=(12, 16, 18)), "its array is in reverse order"),
+        (change_grid(size=(12, 16, 18)), "its array is in reverse order"),
         (
-            grid_of(origin_mm=(24.0, 35.0, 7.0), direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)),
+            change_grid(origin_mm=(24.0, 35.0, 7.0), direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)),
             "the CT's space with x and y flipped",
         ),
         (
-            grid_of(origin_mm=(-10.0, 5.0, 40.0), direction=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0)),
+            change_grid(origin_mm=(-10.0, 5.0, 40.0), direction=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0)),
             "the CT's space with z flipped",
         ),
         (
@@ -55,13 +55,13 @@ def grid_of(**changes) -> Geometry:
             Geometry((12, 18, 16), (3.0, 2.0, 2.0), (-10.0, 5.0, 40.0), (0.0, 1.0, 0.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0)),
             r"the CT's space with axes in the order \(z, x, y\) and z flipped",
         ),
-        (grid_of(origin_mm=(0.0, 0.0, 0.0)), "^$"),
+        (change_grid(origin_mm=(0.0, 0.0, 0.0)), "^$"),
         # Axes flipped about another place, and an order that swaps sizes without covering the same space.
-        (grid_of(direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)), "^$"),
-        (grid_of(direction=(0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)), "^$"),
+        (change_grid(direction=(-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)), "^$"),
+        (change_grid(direction=(0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)), "^$"),
     ],
 )
-def test_each_mistake_has_its_sentence(mask, sentence):
+def test_a_mistake_is_recognised(mask, sentence):
     assert re.search(sentence, guess_mistake(mask, CT))
 
 
@@ -72,12 +72,12 @@ def test_a_ct_without_a_header_of_its_own_has_no_such_mistake():
 
 @pytest.mark.parametrize(("x_mm", "expected"), [(25.9, True), (26.1, False), (-44.9, True), (-46.1, False)])
 def test_fields_of_view_share_a_volume(x_mm, expected):
-    """The CT reaches from -11 to 25 mm along x; the mask begins a voxel's half, 1 mm, before its origin."""
-    assert overlaps(grid_of(origin_mm=(x_mm, 5.0, 7.0)), CT) is expected
+    """Along x the CT reaches from -11 to 25 mm; the mask begins half a voxel, 1 mm, before its origin."""
+    assert overlaps(change_grid(origin_mm=(x_mm, 5.0, 7.0)), CT) is expected
 
 
-def mask_on(path: Path, grid: Geometry) -> Path:
-    """A single voxel of GTVp at (x, y, z) = (5, 6, 7)."""
+def write_one_voxel(path: Path, grid: Geometry) -> Path:
+    """Write a mask with one voxel of GTVp at (x, y, z) = (5, 6, 7)."""
     mask = np.zeros(grid.array_shape, np.uint8)
     mask[7, 6, 5] = 1
     write_mask(path, mask, grid)
@@ -87,34 +87,34 @@ def mask_on(path: Path, grid: Geometry) -> Path:
 @pytest.mark.parametrize(("spacing_mm", "is_accepted"), [(2.0, True), (2.00001, True), (2.01, False), (1.0, False)])
 def test_the_rule_of_2022(tmp_path, spacing_mm, is_accepted):
     """Their notebook refuses another spacing (1e-6 and 1e-5 of it), and resamples the others to the CT's grid."""
-    grid = grid_of(spacing_mm=(spacing_mm, 2.0, 3.0), origin_mm=(-14.0, 5.0, 7.0), size=(20, 16, 12))
-    path = mask_on(tmp_path / "a.mha", grid)
+    grid = change_grid(spacing_mm=(spacing_mm, 2.0, 3.0), origin_mm=(-14.0, 5.0, 7.0), size=(20, 16, 12))
+    path = write_one_voxel(tmp_path / "a.mha", grid)
     if not is_accepted:
         with pytest.raises(PredictionError, match="its grid is"):
             read_prediction(path, CT, "resample_equal_spacing")
         return
-    found = read_prediction(path, CT, "resample_equal_spacing")
-    assert np.argwhere(found.array).tolist() == [[7, 6, 3]]
-    assert found.resampled is not None
-    assert not found.resampled.is_outside
+    prediction = read_prediction(path, CT, "resample_equal_spacing")
+    assert np.argwhere(prediction.array).tolist() == [[7, 6, 3]]
+    assert prediction.resampled is not None
+    assert not prediction.resampled.is_outside
 
 
 @pytest.fixture
 def cohort(phase_of, blank, grid):
-    """Two references; the answers of A and B are given by the test."""
+    """Write two references; the tests add the answers to A and B."""
     phase = phase_of(SEGMENTATION)
     mask = blank()
     mask[2:4, 3:6, 4:8] = 1
     for case in "AB":
-        phase.truth_mask(case, mask)
+        phase.add_truth_mask(case, mask)
     return phase, mask
 
 
-def test_masks_beside_the_reference_and_resampled_ones_are_warnings(cohort, grid):
-    """Of 2020 and 2021: they scored 0 without a word."""
+def test_resampled_masks_are_warnings(cohort, grid):
+    """The rules of 2020 and 2021 scored such masks as 0 without a warning."""
     phase, mask = cohort
-    phase.mask("A", mask, replace(grid, origin_mm=(300.0, 4.0, 7.0)))
-    phase.mask("B", mask, replace(grid, origin_mm=(-5.0, 4.0, 7.1)))
+    phase.add_mask("A", mask, replace(grid, origin_mm=(300.0, 4.0, 7.0)))
+    phase.add_mask("B", mask, replace(grid, origin_mm=(-5.0, 4.0, 7.1)))
     report = phase.run(options={"geometry": "resample_nearest"})
     assert report["cases"]["failed"] == []
     beside, moved = (line for line in report["warnings"] if "its grid is" in line)
@@ -127,7 +127,7 @@ def test_masks_beside_the_reference_and_resampled_ones_are_warnings(cohort, grid
 
 def test_all_faulty_references_are_named_at_once(cohort, grid, blank):
     phase, mask = cohort
-    phase.mask("A", mask)
+    phase.add_mask("A", mask)
     odd = blank()
     odd[0, 0, 0] = 7
     for case in "AB":
@@ -139,22 +139,22 @@ def test_all_faulty_references_are_named_at_once(cohort, grid, blank):
     assert "; B.mha: " in message
 
 
-@pytest.mark.parametrize("which", ["predictions", "references"])
-def test_a_folder_whose_name_is_not_utf8_ends_the_run(cohort, tmp_path, grid, which):
+@pytest.mark.parametrize("side", ["predictions", "references"])
+def test_a_folder_whose_name_is_not_utf8_ends_the_run(cohort, tmp_path, grid, side):
     """ITK would end each process, so that perfect masks scored 0."""
     phase, _ = cohort
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/M\xfcller"))
-    (phase.truth_dir if which == "references" else phase.input_dir).rename(folder)
-    changed, error = ("truth_dir", GroundTruthError) if which == "references" else ("input_dir", PredictionError)
+    (phase.truth_dir if side == "references" else phase.input_dir).rename(folder)
+    changed, error = ("truth_dir", GroundTruthError) if side == "references" else ("input_dir", PredictionError)
     setattr(phase, changed, folder)
     with pytest.raises(error, match="not UTF-8"):
         phase.run()
 
 
-@pytest.mark.parametrize("which", ["prediction", "reference"])
-def test_two_placements_fail_the_case_or_the_run(cohort, grid, which):
+@pytest.mark.parametrize("side", ["prediction", "reference"])
+def test_two_placements_fail_the_case_or_the_run(cohort, grid, side):
     """ITK takes the qform and nibabel the sform, 11.6 mm away: the mask scored 1.0."""
-    nibabel = pytest.importorskip("nibabel")  # in .venv alone
+    nibabel = pytest.importorskip("nibabel")  # only installed in .venv
     phase, mask = cohort
     placed = np.diag([-1.0, -2.0, 3.0, 1.0])
     placed[:3, 3] = (5, -4, 7)
@@ -163,13 +163,13 @@ def test_two_placements_fail_the_case_or_the_run(cohort, grid, which):
     placed[:3, 3] += (10, -5, 3)
     image.set_sform(placed, 2)
     both = r"\(-15, 9, 10\) mm by the sform and at \(-5, 4, 7\) mm by the qform"
-    if which == "reference":
+    if side == "reference":
         (phase.truth_dir / "A.mha").unlink()
         nibabel.save(image, phase.truth_dir / "A.nii.gz")
-        phase.mask("A", mask)
+        phase.add_mask("A", mask)
         with pytest.raises(GroundTruthError, match=both):
             phase.run()
         return
-    nibabel.save(image, phase.job("A") / "A.nii.gz")
+    nibabel.save(image, phase.add_job("A") / "A.nii.gz")
     (failed,) = phase.run()["cases"]["failed"]
     assert re.search(both, failed["why"])

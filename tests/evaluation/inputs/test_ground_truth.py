@@ -37,8 +37,8 @@ def test_no_masks(tmp_path):
         read_mask_folder(tmp_path / "absent")
 
 
-def test_references_one_folder_up_or_down_are_named(tmp_path, blank, grid):
-    """As in nnU-Net's folders: two images of case A, and its mask."""
+def test_references_in_a_neighbouring_folder_are_named(tmp_path, blank, grid):
+    """As in nnU-Net's folders there are two images of case A, and its mask."""
     for name in ("imagesTr/A_0000.nii.gz", "imagesTr/A_0001.nii.gz", "labelsTr/A.nii.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_mask(tmp_path / name, blank(), grid)
@@ -100,7 +100,7 @@ def test_two_tables_with_the_columns(tmp_path):
 
 
 def test_a_centre_has_one_spelling(tmp_path):
-    """A table with gaps writes 3 as 3.0."""
+    """Tables with gaps write 3 as 3.0."""
     path = tmp_path / "hpv.csv"
     path.write_text("PatientID,HPV Status,CenterID\nA,1,3.0\nB,0,3\nC,0, chum\nD,1,CHUM\nE,1,\n")
     assert read_classes(path, STATUS).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}

@@ -1,4 +1,4 @@
-"""Submissions made to break a reader: each costs its own case, and shows the submitter no path."""
+"""Submissions that would break a reader fail only their case, and reasons show no path."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ from tests.evaluation.tasks import SEGMENTATION
 
 @pytest.fixture
 def phase(phase_of, blank):
-    """Cases A, to be broken, and B, which is right."""
+    """Write case A, which the tests break, and case B, which is right."""
     phase = phase_of(SEGMENTATION)
     for case in ("A", "B"):
-        phase.truth_mask(case, tumour(blank()))
-    phase.mask("B", tumour(blank()))
+        phase.add_truth_mask(case, make_tumour(blank()))
+    phase.add_mask("B", make_tumour(blank()))
     return phase
 
 
-def tumour(mask):
+def make_tumour(mask):
     mask[1:3, 2:4, 3:6] = 1
     return mask
 
 
-def links_in_a_circle(folder, mask, grid):
+def make_circular_link(folder, mask, grid):
     folder.rmdir()
     folder.symlink_to(folder.name)
 
 
-def upper_links_in_a_circle(folder, mask, grid):
+def make_circular_parent(folder, mask, grid):
     folder.rmdir()
     folder.parent.rmdir()
     folder.parent.symlink_to(folder.parent.name)
 
 
-def name_of_half_a_character(folder, mask, grid):
-    """A file name that is not UTF-8, which image libraries and data bases refuse."""
+def write_mask_with_undecodable_name(folder, mask, grid):
+    """Write a mask whose name is not UTF-8, which image libraries and data bases refuse."""
     write_volume(folder / "m.mha", Volume(mask, grid))
     (folder / "m.mha").rename(folder / os.fsdecode(b"\xff.mha"))
 
 
-def other_file_of_half_a_character(folder, mask, grid):
+def write_file_with_undecodable_name(folder, mask, grid):
     os.close(os.open(os.fsencode(folder) + b"/\xff.txt", os.O_CREAT))
 
 
-def name_of_two_lines(folder, mask, grid):
+def write_mask_with_newline_in_name(folder, mask, grid):
     write_volume(folder / "a\nerror: all is lost.mha", Volume(mask, grid))
 
 
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (links_in_a_circle, "cannot be read"),
-        (upper_links_in_a_circle, "cannot be read"),
-        (name_of_half_a_character, "a name that cannot be printed"),
-        (other_file_of_half_a_character, "found \N{REPLACEMENT CHARACTER}.txt"),
-        (name_of_two_lines, "a name that cannot be printed"),
+        (make_circular_link, "cannot be read"),
+        (make_circular_parent, "cannot be read"),
+        (write_mask_with_undecodable_name, "a name that cannot be printed"),
+        (write_file_with_undecodable_name, "found \N{REPLACEMENT CHARACTER}.txt"),
+        (write_mask_with_newline_in_name, "a name that cannot be printed"),
     ],
 )
-def test_a_file_that_breaks_a_reader_fails_its_own_case_only(phase, blank, grid, make, reason):
-    make(phase.job("A"), tumour(blank()), grid)
+def test_a_file_that_breaks_a_reader_fails_only_its_case(phase, blank, grid, make, reason):
+    make(phase.add_job("A"), make_tumour(blank()), grid)
     report = phase.run()
     (failed,) = report["cases"]["failed"]
     assert failed["case"] == "A"
@@ -94,7 +94,7 @@ def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug)
         raise bug("a bug")
 
     finer = replace(grid, spacing_mm=(1.0, 2.0, 2.0))
-    phase.mask("A", tumour(blank()), finer)
+    phase.add_mask("A", make_tumour(blank()), finer)
     assert phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"] == []
     monkeypatch.setattr(f"evaluation.{place}", broken)
     with pytest.raises(bug, match="a bug"):
@@ -103,12 +103,12 @@ def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug)
 
 def test_voxels_without_a_volume_fail_their_case(phase, blank, grid):
     """ITK cannot resample them; written by hand, since it cannot write them either."""
-    path = phase.mask("A", tumour(blank()))
+    path = phase.add_mask("A", make_tumour(blank()))
     path.write_bytes(
         path.read_bytes().replace(b"ElementSpacing = 1.0 2.0 3.0", b"ElementSpacing = 1e-300 1e-300 1e-300")
     )
     failed = phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"]
-    assert [one["case"] for one in failed] == ["A"]
+    assert [failure["case"] for failure in failed] == ["A"]
     assert "expected larger voxels" in failed[0]["why"]
 
 
@@ -122,12 +122,12 @@ def test_voxels_without_a_volume_fail_their_case(phase, blank, grid):
     ],
 )
 def test_the_reason_is_without_the_path(problem, reason):
-    with pytest.raises(PredictionError) as found, catch_file_errors("m.mha"):
+    with pytest.raises(PredictionError) as error, catch_file_errors("m.mha"):
         raise problem
-    assert found.value.message == f"m.mha: cannot be read ({reason})"
+    assert error.value.message == f"m.mha: cannot be read ({reason})"
 
 
-def test_mistakes_of_the_program_are_no_hostile_files():
+def test_mistakes_of_the_program_are_not_file_errors():
     with pytest.raises(AttributeError), catch_file_errors("m.mha"):
         raise AttributeError("no such name")
 
@@ -136,7 +136,7 @@ def test_the_last_line_of_an_unexpected_error_names_no_path(tmp_path):
     code = (
         "import sys, evaluation.__main__ as entry\n"
         "sys.excepthook = entry.print_unexpected\n"
-        "open('/secret/place/nobody/knows')\n"
+        "open('/secret/place/unknown')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -146,7 +146,6 @@ def test_the_last_line_of_an_unexpected_error_names_no_path(tmp_path):
 
 
 def test_a_metrics_json_that_cannot_be_replaced(phase):
-    """The folder for metrics.json holds a folder of that name."""
     (phase.output_dir / "metrics.json").mkdir(parents=True)
     with pytest.raises(OutputError, match=r"metrics\.json: cannot be replaced \(Is a directory\)"):
         phase.run()
@@ -155,9 +154,9 @@ def test_a_metrics_json_that_cannot_be_replaced(phase):
 def test_names_that_match_no_case_are_printable(phase, blank, grid, tmp_path):
     folder = tmp_path / "masks"
     folder.mkdir()
-    name_of_half_a_character(folder, tumour(blank()), grid)
-    write_mask(folder / "A.mha", tumour(blank()), grid)
+    write_mask_with_undecodable_name(folder, make_tumour(blank()), grid)
+    write_mask(folder / "A.mha", make_tumour(blank()), grid)
     assert phase.run(predictions=folder)["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]
-    phase.job("A")
-    phase.job("C", ct_name="\ud800.mha")
+    phase.add_job("A")
+    phase.add_job("C", ct_name="\ud800.mha")
     assert phase.run()["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]

@@ -1,4 +1,4 @@
-"""Predictions that belong to no case are an error that names both sides; a job without an output is a low score."""
+"""Predictions that match no case are an error with the names of both sides; a job without an output is a low score."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import write_mask
 from evaluation import evaluate
 from evaluation.cli import main
-from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+from tests.evaluation.staging import ANSWERS, make_predictions, write_plain, write_truth
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 FOLLOW_UP = "PatientID,Relapse,RFS\nCHUM-001,1,1\nCHUM-002,1,2\nCHUM-003,0,3\nCHUM-004,1,4\n"
@@ -19,19 +19,19 @@ CASES = "the 4 cases CHUM-001, CHUM-002, CHUM-003 and 1 more"
 
 @pytest.fixture
 def masks(phase_of, blank, grid):
-    """References A and B, and the right masks of both in `predictions/fold_0`."""
+    """Write references A and B, and the right masks of both in `predictions/fold_0`."""
     phase = phase_of(SEGMENTATION)
     phase.folder = phase.root / "predictions"
     (phase.folder / "fold_0").mkdir(parents=True)
     for case in "AB":
-        phase.truth_mask(case, blank())
+        phase.add_truth_mask(case, blank())
         write_mask(phase.folder / "fold_0" / f"{case}.mha", blank(), grid)
     return phase
 
 
 def test_masks_one_folder_down(masks):
-    says = r"^predictions: found no masks, but 2 in fold_0/, expected masks of the 2 cases A, B$"
-    with pytest.raises(PredictionError, match=says):
+    message = r"^predictions: found no masks, but 2 in fold_0/, expected masks of the 2 cases A, B$"
+    with pytest.raises(PredictionError, match=message):
         masks.run(predictions=masks.folder)
     assert not (masks.output_dir / "metrics.json").exists()
 
@@ -42,9 +42,9 @@ def test_the_platforms_layout_as_plain_files(masks):
         masks.run(predictions=masks.folder)
 
 
-def risks(phase_of, text):
+def write_risks(phase_of, text):
     phase = phase_of(RFS)
-    phase.truth_table(FOLLOW_UP)
+    phase.add_truth_table(FOLLOW_UP)
     table = phase.root / "risks.csv"
     table.write_text(text)
     return phase, table
@@ -58,40 +58,40 @@ def risks(phase_of, text):
     ],
 )
 def test_ids_that_match_no_case_are_named_with_their_difference(phase_of, ids, difference):
-    phase, table = risks(phase_of, "PatientID,risk\n" + "".join(f"{name},1\n" for name in ids))
-    with pytest.raises(PredictionError) as found:
+    phase, table = write_risks(phase_of, "PatientID,risk\n" + "".join(f"{name},1\n" for name in ids))
+    with pytest.raises(PredictionError) as error:
         phase.run(predictions=table)
     ending = f"; {difference}" if difference else ""
-    assert found.value.message == f"risks.csv: found rows of {', '.join(ids)}, expected rows of {CASES}{ending}"
+    assert error.value.message == f"risks.csv: found rows of {', '.join(ids)}, expected rows of {CASES}{ending}"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("PatientID,risk\n", f"risks.csv: found no rows, expected rows of {CASES}"),
         ("PatientID,risk\nCHUM-001,\nCHUM-002,NaN\n", "risks.csv: found no risk in the rows"),
     ],
 )
-def test_a_table_without_any_value(phase_of, text, says):
-    phase, table = risks(phase_of, text)
-    with pytest.raises(PredictionError, match=says):
+def test_a_table_without_values(phase_of, text, message):
+    phase, table = write_risks(phase_of, text)
+    with pytest.raises(PredictionError, match=message):
         phase.run(predictions=table)
 
 
 def test_one_usable_row_is_a_low_score(phase_of):
     """Five comparable pairs, (1, 2), (1, 3), (1, 4), (2, 3) and (2, 4): those with a missing risk do not agree."""
-    phase, table = risks(phase_of, "PatientID,risk\nCHUM-001,1\n")
+    phase, table = write_risks(phase_of, "PatientID,risk\nCHUM-001,1\n")
     report = phase.run(predictions=table)
     assert report["aggregates"]["c_index"]["value"] == 0.0
     assert report["cases"]["missing"] == ["CHUM-002", "CHUM-003", "CHUM-004"]
 
 
 def test_jobs_without_an_output_are_the_lowest_score_and_a_warning(phase_of):
-    """The platform lists them under their case; there is no risk whose sign could be wrong."""
+    """The warnings do not ask for the sign, since there is no risk."""
     phase = phase_of(RFS)
-    phase.truth_table(FOLLOW_UP)
+    phase.add_truth_table(FOLLOW_UP)
     for number in range(1, 5):
-        phase.job(f"CHUM-00{number}")
+        phase.add_job(f"CHUM-00{number}")
     report = phase.run()
     assert report["aggregates"]["c_index"]["value"] == 0.0
     assert len(report["cases"]["missing"]) == 4
@@ -102,8 +102,8 @@ def test_jobs_without_an_output_are_the_lowest_score_and_a_warning(phase_of):
 @pytest.mark.parametrize("name", ["Z.mha", "CHUM001.mha"])
 def test_jobs_of_other_patients_are_an_error(phase_of, name):
     phase = phase_of(RFS)
-    phase.truth_table(FOLLOW_UP)
-    phase.job("", ct_name=name).write_text("1")
+    phase.add_truth_table(FOLLOW_UP)
+    phase.add_job("", ct_name=name).write_text("1")
     with pytest.raises(
         PredictionError, match=rf"predictions\.json: found jobs of {name[:-4]}, expected jobs of {CASES}"
     ):
@@ -115,16 +115,16 @@ def test_jobs_of_other_patients_are_an_error(phase_of, name):
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_without_rows_an_error_names_no_case(phase_of, plain):
-    phase, table = risks(phase_of, "PatientID,risk\nCHUM001,1\n")
-    phase.job("", ct_name="CHUM001.mha").write_text("1")
-    with pytest.raises(PredictionError) as found:
+    phase, table = write_risks(phase_of, "PatientID,risk\nCHUM001,1\n")
+    phase.add_job("", ct_name="CHUM001.mha").write_text("1")
+    with pytest.raises(PredictionError) as error:
         phase.run(rows=False, **({"predictions": table} if plain else {}))
-    assert found.value.message.endswith(": found no prediction of a case, expected some of the reference")
+    assert error.value.message.endswith(": found no prediction of a case, expected some of the reference")
 
 
 def test_each_of_several_answers_matches(tmp_path, grid):
     truth = write_truth(tmp_path / "truth", grid)
-    folder = write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+    folder = write_plain(tmp_path / "predictions", make_predictions(grid), ANSWERS, grid)
     table = folder / "predictions.csv"
     table.write_text(table.read_text().replace("P", "Q").replace("QatientID", "PatientID"))
     with pytest.raises(PredictionError, match=r"predictions\.csv: found rows of Q1"):
@@ -133,7 +133,7 @@ def test_each_of_several_answers_matches(tmp_path, grid):
 
 def test_masks_and_tables_of_the_reference_share_cases(tmp_path, grid):
     truth = write_truth(tmp_path / "truth", grid)
-    folder = write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+    folder = write_plain(tmp_path / "predictions", make_predictions(grid), ANSWERS, grid)
     (table,) = truth.glob("*.csv")
     table.write_text(table.read_text().replace("\nP", "\nP-").replace("Center", "Site"))
     with pytest.raises(GroundTruthError, match=r"reference of t_stage: found cases P-1, .*; P-1 differs from P1 in"):
@@ -143,7 +143,7 @@ def test_masks_and_tables_of_the_reference_share_cases(tmp_path, grid):
 def test_failed_counts_cases(tmp_path, grid, capsys):
     """P1 has two unusable answers and P4 one: three answers of two cases."""
     truth = write_truth(tmp_path / "truth", grid)
-    folder = write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+    folder = write_plain(tmp_path / "predictions", make_predictions(grid), ANSWERS, grid)
     table = folder / "predictions.csv"
     lines = table.read_text().splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("P1,"))
@@ -152,29 +152,29 @@ def test_failed_counts_cases(tmp_path, grid, capsys):
     arguments = ["--edition", "hecktor2026", "--predictions", str(folder), "--ground-truth", str(truth)]
     main([*arguments, "--output", str(tmp_path / "out"), "--bootstraps", "0"])
     report = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert [one["case"] for one in report["cases"]["failed"]] == ["P1", "P1", "P4"]
+    assert [failure["case"] for failure in report["cases"]["failed"]] == ["P1", "P1", "P4"]
     assert ", 1 without a prediction, 2 with an unusable one\n" in capsys.readouterr().out
 
 
-def centres_of(report):
+def list_centres(report):
     return {name: block["names"] for name, block in report["centres"].items()}
 
 
-def test_centres_come_from_a_table_and_else_from_the_ids(phase_of):
-    """All CHUM with a code have 3, so that CHUM-004 has it, too; CHUV002 is in no table's centre, X1 in none at all."""
+def test_centres_come_from_a_table_or_from_the_ids(phase_of):
+    """CHUM cases have code 3 in the table, so CHUM-004 has it as well. CHUV002 is not in the table; X1 has no centre."""
     phase = phase_of(HPV)
     rows = "CHUM-001,1,3\nCHUM-002,0,3.0\nCHUM-004,1,\nCHUV002,0,\nMDA-1,1,\nX1,0,\n"
-    phase.truth_table(f"PatientID,HPV Status,CenterID\n{rows}")
-    phase.value("CHUM-001", "true")
+    phase.add_truth_table(f"PatientID,HPV Status,CenterID\n{rows}")
+    phase.add_value("CHUM-001", "true")
     report = phase.run()
-    assert centres_of(report) == {"3": ["CHUM-001", "CHUM-002", "CHUM-004"], "CHUV": ["CHUV002"], "MDA": ["MDA-1"]}
+    assert list_centres(report) == {"3": ["CHUM-001", "CHUM-002", "CHUM-004"], "CHUV": ["CHUV002"], "MDA": ["MDA-1"]}
     assert [line for line in report["warnings"] if line.startswith("centres: none known for X1, expected a column")]
 
 
 def test_no_known_centre_is_a_warning(phase_of):
     phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\ncase001,1\ncase002,0\n")
-    phase.value("case001", "true")
+    phase.add_truth_table("PatientID,HPV Status\ncase001,1\ncase002,0\n")
+    phase.add_value("case001", "true")
     report = phase.run()
     assert report["centres"] == {}
     assert [line for line in report["warnings"] if line.startswith("centres: none known, expected a column CenterID")]
@@ -182,14 +182,14 @@ def test_no_known_centre_is_a_warning(phase_of):
 
 
 @pytest.mark.parametrize(
-    ("tables", "says"),
+    ("tables", "message"),
     [
         (["PatientID,CenterID\nA.mha,1\n"], r"0\.csv: found cases A\.mha"),
         (["PatientID,CenterID\nA,1\n", "PatientID,CenterID\nA,2\n"], r"1\.csv: another centre of A than in another"),
     ],
 )
-def test_tables_of_centres_beside_masks_agree(masks, tables, says):
+def test_tables_of_centres_that_disagree_are_refused(masks, tables, message):
     for number, text in enumerate(tables):
-        masks.truth_table(text, f"{number}.csv")
-    with pytest.raises(GroundTruthError, match=says):
+        masks.add_truth_table(text, f"{number}.csv")
+    with pytest.raises(GroundTruthError, match=message):
         masks.run(predictions=masks.folder / "fold_0")

@@ -12,7 +12,7 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.cli import main
-from tests.evaluation.staging import tumour
+from tests.evaluation.staging import make_tumour
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 FOLLOW_UP = "PatientID;Relapse;RFS;CenterID\nP1;1;1;A\nP2;1;2;A\nP3;0;3;B\nP4;1;4;A\nP5;;;B\n"
@@ -22,35 +22,35 @@ HPV_STATUS = "PatientID,HPV Status\nP1,1\nP2,1\nP3,0\nP4,0\nP5,\n"
 
 @pytest.fixture
 def masks(phase_of):
-    """References A (.mha) and B (.nii.gz); the folder of predictions is still empty."""
+    """Write references A (.mha) and B (.nii.gz); the folder of predictions is empty."""
     phase = phase_of(SEGMENTATION)
-    phase.truth_mask("A", tumour())
-    phase.truth_mask("B", tumour(), suffix=".nii.gz")
+    phase.add_truth_mask("A", make_tumour())
+    phase.add_truth_mask("B", make_tumour(), suffix=".nii.gz")
     phase.folder = phase.root / "predictions"
     phase.folder.mkdir()
     return phase
 
 
-def values(report):
-    return {name: found["value"] for name, found in report["aggregates"].items()}
+def get_values(report):
+    return {name: figures["value"] for name, figures in report["aggregates"].items()}
 
 
 def test_masks_are_paired_by_case_name(masks, grid):
-    write_mask(masks.folder / "A.nii.gz", tumour(), grid)
-    write_mask(masks.folder / "B.mha", tumour(), grid)
-    write_mask(masks.folder / "Z.mha", tumour(), grid)
+    write_mask(masks.folder / "A.nii.gz", make_tumour(), grid)
+    write_mask(masks.folder / "B.mha", make_tumour(), grid)
+    write_mask(masks.folder / "Z.mha", make_tumour(), grid)
     report = masks.run(predictions=masks.folder)
-    assert values(report)["gtvp_dsc_mean"] == values(report)["dsc_agg_mean"] == 1.0
+    assert get_values(report)["gtvp_dsc_mean"] == get_values(report)["dsc_agg_mean"] == 1.0
     assert report["cases"]["unknown"] == ["Z"]
 
 
 def test_missing_and_doubled_masks_are_named(masks, grid):
-    write_mask(masks.folder / "A.nii.gz", tumour(), grid)
-    write_mask(masks.folder / "A.mha", tumour(), grid)
+    write_mask(masks.folder / "A.nii.gz", make_tumour(), grid)
+    write_mask(masks.folder / "A.mha", make_tumour(), grid)
     report = masks.run(predictions=masks.folder)
     assert report["cases"]["missing"] == ["B"]
     assert report["cases"]["duplicate"] == ["A"]
-    assert values(report)["gtvp_dsc_mean"] == 0.0
+    assert get_values(report)["gtvp_dsc_mean"] == 0.0
 
 
 def test_a_link_among_masks_is_no_mask(masks):
@@ -64,32 +64,32 @@ def test_no_folder_of_predictions(masks):
 
 
 def test_median_hd95_of_a_cohort_that_misses_half_is_infinite_and_null(masks, grid):
-    """A is perfect (0 mm), B missing (infinite): the median of the two is infinite, which JSON has not."""
-    write_mask(masks.folder / "A.mha", tumour(), grid)
+    """With A perfect (0 mm) and B missing (infinite) the median is infinite, which is null in JSON."""
+    write_mask(masks.folder / "A.mha", make_tumour(), grid)
     report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
-    found = report["aggregates"]["gtvp_hd95_median_mm"]
-    assert found["value"] is None
-    assert "value" in found["infinite"]
+    figures = report["aggregates"]["gtvp_hd95_median_mm"]
+    assert figures["value"] is None
+    assert "value" in figures["infinite"]
     assert any("infinite" in line for line in report["warnings"])
     assert "Infinity" not in (masks.output_dir / "metrics.json").read_text()
     assert report["results"][1]["gtvp"]["surface"]["state"] == "no_prediction"
 
 
 def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
-    """A: 4 of 8 voxels and 2 more: precision 4/6, recall 4/8. B: perfect. Means 5/6 and 3/4, F1 2 PR / (P + R)."""
+    """In A 4 of 8 voxels and 2 more give precision 4/6 and recall 4/8; B is perfect. F1 is 2 PR / (P + R) of the means."""
     part = blank()
     part[2, 2:4, 2:4] = 1
     part[2, 4, 2:4] = 1
     write_mask(masks.folder / "A.mha", part, grid)
-    write_mask(masks.folder / "B.mha", tumour(), grid)
-    found = values(masks.run(predictions=masks.folder, edition="hecktor2020", options=WHOLE_IMAGE))
-    assert found["gtvp_precision_mean"] == pytest.approx(5 / 6)
-    assert found["gtvp_recall_mean"] == pytest.approx(3 / 4)
-    assert found["gtvp_f1"] == pytest.approx(2 * (5 / 6) * (3 / 4) / (5 / 6 + 3 / 4))
-    assert found["gtvp_dsc_agg"] == pytest.approx(2 * 12 / (16 + 14))
+    write_mask(masks.folder / "B.mha", make_tumour(), grid)
+    scores = get_values(masks.run(predictions=masks.folder, edition="hecktor2020", options=WHOLE_IMAGE))
+    assert scores["gtvp_precision_mean"] == pytest.approx(5 / 6)
+    assert scores["gtvp_recall_mean"] == pytest.approx(3 / 4)
+    assert scores["gtvp_f1"] == pytest.approx(2 * (5 / 6) * (3 / 4) / (5 / 6 + 3 / 4))
+    assert scores["gtvp_dsc_agg"] == pytest.approx(2 * 12 / (16 + 14))
 
 
-def test_a_team_without_any_detection_is_last_and_not_left_out(masks, blank, grid):
+def test_a_team_without_detections_has_an_f1_of_0(masks, blank, grid):
     """Precision and recall are 0, and so is their harmonic mean: a null would take the team out of the ranking."""
     write_mask(masks.folder / "A.mha", blank(), grid)
     report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
@@ -98,15 +98,15 @@ def test_a_team_without_any_detection_is_last_and_not_left_out(masks, blank, gri
 
 
 def test_nearest_neighbour_resampling_is_an_option(masks, grid):
-    """A prediction of half the spacing along x holds each voxel twice; its first centre lies a quarter voxel before."""
+    """Half the spacing along x holds each voxel twice; the first centre lies a quarter voxel before the reference's."""
     fine = replace(
         grid, size=(24, 10, 8), spacing_mm=(0.5, 2.0, 3.0), origin_mm=(grid.origin_mm[0] - 0.25, *grid.origin_mm[1:])
     )
-    write_mask(masks.folder / "A.mha", np.repeat(tumour(), 2, axis=2), fine)
-    write_mask(masks.folder / "B.mha", tumour(), grid)
+    write_mask(masks.folder / "A.mha", np.repeat(make_tumour(), 2, axis=2), fine)
+    write_mask(masks.folder / "B.mha", make_tumour(), grid)
     assert masks.run(predictions=masks.folder)["cases"]["failed"][0]["case"] == "A"
     report = masks.run(predictions=masks.folder, options={"geometry": "resample_nearest"})
-    assert values(report)["gtvp_dsc_mean"] == 1.0
+    assert get_values(report)["gtvp_dsc_mean"] == 1.0
     assert report["provenance"]["options"]["geometry"] == "resample_nearest"
 
 
@@ -117,28 +117,27 @@ def test_a_prediction_of_too_many_voxels_is_not_resampled(masks, grid, monkeypat
     assert "840 voxels, expected at most 100" in report["cases"]["failed"][0]["why"]
 
 
-def test_only_what_lies_in_the_bounding_box_counts(masks, grid):
-    """The grid starts at (-5, 4, 7) mm with (1, 2, 3) mm: the box holds x 2..3, y 2..3, z 2..3, the whole GTVp."""
-    wrong = tumour()
+def test_only_voxels_in_the_bounding_box_count(masks, grid):
+    """From (-5, 4, 7) mm, in steps of (1, 2, 3) mm, the box holds x 2..3, y 2..3, z 2..3: the whole GTVp."""
+    wrong = make_tumour()
     wrong[0] = 1
     for case in "AB":
         write_mask(masks.folder / f"{case}.mha", wrong, grid)
     boxes = masks.root / "boxes.csv"
     boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,13,19\n")
     whole = masks.run(predictions=masks.folder, edition="hecktor2020", options=WHOLE_IMAGE)
-    assert values(whole)["gtvp_dsc_mean"] < 0.2
+    assert get_values(whole)["gtvp_dsc_mean"] < 0.2
     assert whole["provenance"]["options"]["bounding_box"] == "whole_image"
     report = masks.run(predictions=masks.folder, edition="hecktor2020", bounding_boxes=boxes)
-    assert values(report)["gtvp_dsc_mean"] == 1.0
+    assert get_values(report)["gtvp_dsc_mean"] == 1.0
     assert report["results"][0]["gtvn"]["reference_voxels"] == 0
     assert report["provenance"]["options"]["bounding_box"] == "required"
     assert len(report["provenance"]["options"]["bounding_boxes_sha256"]) == 64
 
 
-@pytest.mark.parametrize("edition", ["hecktor2020", "hecktor2021"])
-def test_an_edition_of_bounding_boxes_does_not_score_the_whole_image_in_silence(masks, edition):
-    with pytest.raises(HecktorError, match=rf"{edition} scores inside .*--option bounding_box=whole_image"):
-        masks.run(predictions=masks.folder, edition=edition)
+def test_an_edition_of_bounding_boxes_needs_them(masks):
+    with pytest.raises(HecktorError, match=r"hecktor2021 scores inside .*--option bounding_box=whole_image"):
+        masks.run(predictions=masks.folder, edition="hecktor2021")
 
 
 def test_boxes_and_the_whole_image_are_a_contradiction(masks):
@@ -167,8 +166,8 @@ def test_bounding_boxes_that_cannot_be_used(masks, text, message):
         masks.run(predictions=masks.folder, bounding_boxes=boxes)
 
 
-def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks, blank, grid):
-    """The grid ends 24 mm from its first voxel along z, at 31 mm: a box in other coordinates would skip the case."""
+def test_a_bounding_box_outside_the_image_is_an_error(masks, blank, grid):
+    """Along z the grid ends at 31 mm; a box in other coordinates would skip the case."""
     boxes = masks.root / "boxes.csv"
     boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,40,50\n")
     write_mask(masks.folder / "A.mha", blank(), grid)
@@ -177,8 +176,8 @@ def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks, blank, gri
 
 
 def test_centres_of_masks_come_from_a_table_beside_them(masks, grid):
-    masks.truth_table("PatientID,CenterID\nA,1\nB,2\n")
-    write_mask(masks.folder / "A.mha", tumour(), grid)
+    masks.add_truth_table("PatientID,CenterID\nA,1\nB,2\n")
+    write_mask(masks.folder / "A.mha", make_tumour(), grid)
     centres = masks.run(predictions=masks.folder)["centres"]
     assert {name: block["aggregates"]["gtvp_dsc_mean"]["value"] for name, block in centres.items()} == {"1": 1, "2": 0}
 
@@ -186,16 +185,16 @@ def test_centres_of_masks_come_from_a_table_beside_them(masks, grid):
 @pytest.fixture
 def risks(phase_of):
     phase = phase_of(RFS)
-    phase.truth_table(FOLLOW_UP, "rfs.csv")
+    phase.add_truth_table(FOLLOW_UP, "rfs.csv")
     phase.table = phase.root / "risks.csv"
     return phase
 
 
 def test_a_table_of_risks(risks):
-    """As the golden row: P2 without a risk leaves 2 of 5 pairs; P5 has no target and is no surprise, P9 is unknown."""
+    """P2 without a risk leaves 2 of 5 pairs. P5 has no target and is not unknown, P9 is unknown."""
     risks.table.write_text("PatientID;risk\nP1;4\nP2;\nP3;2,0\nP4;1\nP5;3\nP9;1\n")
     report = risks.run(predictions=risks.table)
-    assert values(report)["c_index"] == pytest.approx(0.4)
+    assert get_values(report)["c_index"] == pytest.approx(0.4)
     assert report["cases"]["missing"] == ["P2"]
     assert report["cases"]["unknown"] == ["P9"]
     assert report["centres"]["A"]["cases"] == 3
@@ -203,26 +202,26 @@ def test_a_table_of_risks(risks):
 
 
 @pytest.mark.parametrize("cell", ["x" * 131_073, "1" * 131_073], ids=["text", "number"])
-def test_a_cell_beyond_the_csv_parsers_limit_fails_its_case_alone(risks, cell):
-    """As in the golden row, P2 without a risk leaves 2 of 5 pairs. Python's parser stops at 131,072 characters."""
+def test_a_cell_beyond_the_csv_parsers_limit_fails_only_its_case(risks, cell):
+    """P2 without a risk leaves 2 of 5 pairs. Python's parser stops at 131,072 characters."""
     limit = csv.field_size_limit()
     risks.table.write_text(f"PatientID,risk\nP1,4\nP2,{cell}\nP3,2\nP4,1\n")
     report = risks.run(predictions=risks.table)
     (failed,) = report["cases"]["failed"]
     assert failed["case"] == "P2"
     assert len(failed["why"]) < 200
-    assert values(report)["c_index"] == pytest.approx(0.4)
+    assert get_values(report)["c_index"] == pytest.approx(0.4)
     assert csv.field_size_limit() == limit
 
 
 @pytest.mark.parametrize(("line", "count"), [("P2,3,0", 3), ("P2", 1)])
-def test_a_line_of_other_fields_fails_its_case_alone(risks, line, count):
-    """As in the golden row, P2 without a risk leaves 2 of 5 pairs."""
+def test_a_line_of_other_fields_fails_only_its_case(risks, line, count):
+    """P2 without a risk leaves 2 of 5 pairs."""
     risks.table.write_text(f"PatientID,risk\nP1,4\n{line}\nP3,2\nP4,1\n")
     report = risks.run(predictions=risks.table)
     why = f"risks.csv, line 3: {count} fields, expected one for each of 2 columns"
     assert report["cases"]["failed"] == [{"case": "P2", "why": why}]
-    assert values(report)["c_index"] == pytest.approx(0.4)
+    assert get_values(report)["c_index"] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +242,7 @@ def test_a_table_that_cannot_be_used(risks, content, message):
 @pytest.fixture
 def hpv(phase_of):
     phase = phase_of(HPV)
-    phase.truth_table(HPV_STATUS)
+    phase.add_truth_table(HPV_STATUS)
     phase.table = phase.root / "hpv.csv"
     return phase
 
@@ -254,20 +253,20 @@ def test_a_table_of_statuses_with_probabilities(hpv):
     Brier (0.01 + 0.36 + 0.36 + 0.01) / 4; mean probability 0.5 less half positives is 0.
     """
     hpv.table.write_text("PatientID,hpv,probability\nP1,1,0.9\nP2,false,0.4\nP3,true,0.6\nP4,0,0.1\n")
-    found = values(hpv.run(predictions=hpv.table))
-    assert found["balanced_accuracy"] == 0.5
-    assert found["auc"] == 0.75
-    assert found["brier"] == pytest.approx(0.185)
-    assert found["calibration_in_the_large"] == pytest.approx(0.0)
+    scores = get_values(hpv.run(predictions=hpv.table))
+    assert scores["balanced_accuracy"] == 0.5
+    assert scores["auc"] == 0.75
+    assert scores["brier"] == pytest.approx(0.185)
+    assert scores["calibration_in_the_large"] == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize(
     "header", ["PatientID,HPV Status", "patient_id,hpv_status", "PATIENTID,hpv-status", "Patient ID,Prediction"]
 )
 def test_statuses_under_the_names_of_the_challenge(hpv, header):
-    """P1 of two positives right, both negatives right: (1/2 + 1) / 2."""
+    """One of two positives and both negatives are right: (1/2 + 1) / 2."""
     hpv.table.write_text(f"{header}\nP1,1\nP2,0\nP3,0\nP4,0\n")
-    assert values(hpv.run(predictions=hpv.table))["balanced_accuracy"] == 0.75
+    assert get_values(hpv.run(predictions=hpv.table))["balanced_accuracy"] == 0.75
 
 
 @pytest.mark.parametrize(
@@ -277,12 +276,12 @@ def test_statuses_under_the_names_of_the_challenge(hpv, header):
         (("0.9", "high", "0.6", "0.1"), "line 3: probability 'high', expected a number from 0 to 1"),
     ],
 )
-def test_an_unusable_probability_costs_its_column_and_no_class(hpv, probabilities, shown):
-    """As without probabilities: of positives P1 and P2 one is right, both negatives are: (1/2 + 1) / 2."""
+def test_an_unusable_probability_drops_its_column(hpv, probabilities, shown):
+    """One of the positives P1 and P2 and both negatives are right: (1/2 + 1) / 2."""
     rows = zip(("P1,1", "P2,0", "P3,0", "P4,0"), probabilities, strict=True)
     hpv.table.write_text("PatientID,hpv,probability\n" + "".join(f"{row},{share}\n" for row, share in rows))
     report = hpv.run(predictions=hpv.table)
-    assert values(report)["balanced_accuracy"] == 0.75
+    assert get_values(report)["balanced_accuracy"] == 0.75
     assert report["cases"]["failed"] == []
     assert "auc" not in report["aggregates"]
     assert report["warnings"][0] == f"hpv.csv, {shown}; the column probability is not used"
@@ -290,12 +289,12 @@ def test_an_unusable_probability_costs_its_column_and_no_class(hpv, probabilitie
 
 @pytest.mark.parametrize(("column", "text"), [("RFS", "P5,,5,B"), ("Relapse", "P5,1,,B")])
 def test_a_reference_row_with_a_part_of_its_target_is_named(risks, column, text, capsys):
-    other = {"RFS": "Relapse", "Relapse": "RFS"}[column]
-    risks.truth_table(FOLLOW_UP.replace("P5;;;B", text.replace(",", ";")), "rfs.csv")
+    missing_column = {"RFS": "Relapse", "Relapse": "RFS"}[column]
+    risks.add_truth_table(FOLLOW_UP.replace("P5;;;B", text.replace(",", ";")), "rfs.csv")
     risks.table.write_text("PatientID,risk\nP1,4\nP2,3\nP3,2\nP4,1\nP5,1\n")
     report = risks.run(predictions=risks.table)
     assert report["cases"]["skipped"]["no_target_in_ground_truth"] == ["P5"]
-    warning = f"reference of rfs: {column} without {other} for P5, expected both; not scored"
+    warning = f"reference of rfs: {column} without {missing_column} for P5, expected both; not scored"
     assert warning in report["warnings"]
     paths = ["--predictions", str(risks.table), "--ground-truth", str(risks.truth_dir)]
     assert main(["--task", "2", *paths, "--output", str(risks.root / "shown"), "--bootstraps", "0"]) == 0
@@ -313,13 +312,13 @@ def test_options_are_checked_as_profiles_are(masks):
 
 
 def test_the_command_line(masks, grid, capsys):
-    write_volume(masks.folder / "A.mha", Volume(tumour(), grid))
+    write_volume(masks.folder / "A.mha", Volume(make_tumour(), grid))
     arguments = ["--task", "1", "--predictions", str(masks.folder), "--ground-truth", str(masks.truth_dir)]
     arguments += ["--output", str(masks.output_dir), "--bootstraps", "5", "--workers", "0"]
     assert main([*arguments, "--option", "surfaces=both", "--option", "missing=skip"]) == 0
     report = json.loads((masks.output_dir / "metrics.json").read_text())
     assert report["provenance"]["options"]["surfaces"] == "both"
-    assert values(report)["gtvn_hd95_median_mm"] == 0.0
+    assert get_values(report)["gtvn_hd95_median_mm"] == 0.0
     assert "gtvn_hd95_median_mm" in capsys.readouterr().out
     with pytest.raises(HecktorError, match="appears twice"):
         main([*arguments, "--option", "missing=skip", "--option", "missing=stop"])

@@ -1,4 +1,4 @@
-"""A folder with the masks and the table of several answers: spellings, and everything that can be wrong with it."""
+"""A folder with the masks and the table of several answers: spellings, and faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from contract.errors import PredictionError
 from evaluation import evaluate
-from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+from tests.evaluation.staging import ANSWERS, make_predictions, write_plain, write_truth
 
 WANTED = "expected one CSV file with the columns PatientID, T-stage, N-stage, RFS"
 
@@ -18,7 +18,7 @@ def truth(tmp_path, grid):
 
 @pytest.fixture
 def folder(tmp_path, grid):
-    return write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+    return write_plain(tmp_path / "predictions", make_predictions(grid), ANSWERS, grid)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_spellings_of_the_columns(run, folder, header):
 
 
 def test_spellings_of_the_stages(run, folder):
-    """A table may spell a stage as a table of the release does."""
+    """Stages may be spelled as in a table of the release."""
     expected = run()["aggregates"]
     rewrite(folder, "P2,T2,N2", "P2,2.0,N2b")
     assert run()["aggregates"] == expected
@@ -82,7 +82,7 @@ def test_no_folder(truth, folder):
     ],
 )
 def test_an_absent_or_doubled_column(run, folder, old, new, message):
-    """A risk is not read as a time: an edition of times has no column `risk`."""
+    """An edition that predicts times does not read a column `risk`."""
     rewrite(folder, old, new)
     with pytest.raises(PredictionError, match=message):
         run()
@@ -93,27 +93,27 @@ def test_further_columns_are_named_and_ignored(run, folder):
     lines = (folder / "predictions.csv").read_text().splitlines()
     lines = [f"{lines[0]},Relapse,note", *(f"{line},1,x" for line in lines[1:])]
     (folder / "predictions.csv").write_text("\n".join(lines))
-    found = run()
-    assert found["aggregates"] == expected
-    assert found["warnings"][0] == (
+    report = run()
+    assert report["aggregates"] == expected
+    assert report["warnings"][0] == (
         "predictions.csv: columns Relapse, note, expected only PatientID, T-stage, N-stage, RFS; they are ignored"
     )
 
 
 def test_a_duplicate_and_an_unknown_patient(run, folder):
-    """P1's two rows fail its three values; its mask counts. P9 and Z stand in no reference."""
+    """P1's two rows fail its three values, and its mask counts. P9 and Z are not in the reference."""
     table = folder / "predictions.csv"
     table.write_text(table.read_text() + "P1,T1,N0,400\nP9,T1,N0,400\n")
     (folder / "Z.mha").write_bytes(b"")
-    found = run()
-    assert found["cases"]["duplicate"] == ["P1"]
-    assert found["cases"]["unknown"] == ["P9", "Z"]
-    why = [entry["why"] for entry in found["cases"]["failed"] if entry["case"] == "P1"]
+    report = run()
+    assert report["cases"]["duplicate"] == ["P1"]
+    assert report["cases"]["unknown"] == ["P9", "Z"]
+    why = [entry["why"] for entry in report["cases"]["failed"] if entry["case"] == "P1"]
     assert why == [f"{name}: 2 rows, expected one" for name in ("t_stage", "n_stage", "rfs")]
-    assert found["results"][0]["segmentation"]["gtvp"]["dsc"] == 1.0
+    assert report["results"][0]["segmentation"]["gtvp"]["dsc"] == 1.0
 
 
-def test_an_impossible_stage_or_time_costs_its_own_answer(run, folder):
+def test_an_impossible_stage_or_time_fails_only_its_answer(run, folder):
     rewrite(folder, "P2,T2,N2,150.0", "P2,T7,N2,soon")
     failed = {entry["why"] for entry in run()["cases"]["failed"] if entry["case"] == "P2"}
     assert failed == {

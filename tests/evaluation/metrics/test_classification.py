@@ -8,20 +8,20 @@ import pytest
 from evaluation.metrics.classification import binary_metrics, class_codes, confusion_matrix, multiclass_metrics
 
 
-def values(positive, correct):
+def compute_values(positive, correct):
     metrics = binary_metrics(np.array(positive, dtype=np.bool_), np.array(correct, dtype=np.bool_))
     return {name: metric(np.ones((1, len(positive))))[0] for name, metric in metrics.items()}
 
 
 def test_by_hand():
     """4 positive, 3 of them right; 2 negative, 1 right: 0.75, 0.5, their mean 0.625."""
-    found = values([1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0])
-    assert found == {"sensitivity": 0.75, "specificity": 0.5, "balanced_accuracy": 0.625}
+    values = compute_values([1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0])
+    assert values == {"sensitivity": 0.75, "specificity": 0.5, "balanced_accuracy": 0.625}
 
 
 @pytest.mark.parametrize("positive", [[1, 1], [0, 0]])
 def test_one_class_only_is_undefined(positive):
-    assert np.isnan(values(positive, [1, 1])["balanced_accuracy"])
+    assert np.isnan(compute_values(positive, [1, 1])["balanced_accuracy"])
 
 
 CLASSES = ("T1", "T2", "T3", "T4")
@@ -32,11 +32,11 @@ def test_many_classes_by_hand():
     actual = class_codes(["T1", "T1", "T2", "T2", "T4"], CLASSES)
     predicted = class_codes(["T1", "T3", "T2", "T2", None], CLASSES)
     metrics = multiclass_metrics(actual, predicted, 4)
-    found = {name: metric(np.ones((1, 5)))[0] for name, metric in metrics.items()}
-    assert found["balanced_accuracy"] == pytest.approx(0.5)
-    assert found["accuracy"] == pytest.approx(0.6)
-    assert [found[code] for code in "013"] == [0.5, 1.0, 0.0]
-    assert np.isnan(found["2"])
+    values = {name: metric(np.ones((1, 5)))[0] for name, metric in metrics.items()}
+    assert values["balanced_accuracy"] == pytest.approx(0.5)
+    assert values["accuracy"] == pytest.approx(0.6)
+    assert [values[code] for code in "013"] == [0.5, 1.0, 0.0]
+    assert np.isnan(values["2"])
     assert confusion_matrix(actual, predicted, 4).tolist() == [
         [1, 0, 1, 0, 0],
         [0, 2, 0, 0, 0],
@@ -46,7 +46,7 @@ def test_many_classes_by_hand():
 
 
 def test_a_sample_with_one_class_has_no_balanced_accuracy():
-    """The second sample holds T1 twice and T2 never; the third T1 once wrong and T2 right."""
+    """T2 is absent from the second sample; the third one holds T1 once, wrong, and T2 once, right."""
     metrics = multiclass_metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), 4)
-    found = metrics["balanced_accuracy"](np.array([[1.0, 1, 1], [1, 1, 0], [0, 1, 1]]))
-    assert found == pytest.approx([0.75, np.nan, 0.5], nan_ok=True)
+    values = metrics["balanced_accuracy"](np.array([[1.0, 1, 1], [1, 1, 0], [0, 1, 1]]))
+    assert values == pytest.approx([0.75, np.nan, 0.5], nan_ok=True)

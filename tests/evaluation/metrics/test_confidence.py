@@ -25,18 +25,18 @@ def test_three_cases_by_hand() -> None:
 
 
 def test_ties_are_the_mean_over_their_orders() -> None:
-    """The second and third are equally sure: 0.1; (0.1 + 0.5) / 2 or (0.1 + 0.3) / 2, 0.25 on average; 0.3."""
+    """If the second and third are equally sure, the second mean is (0.1 + 0.5) / 2 or (0.1 + 0.3) / 2, 0.25 on average."""
     assert risk_coverage(np.array([0.8, 0.6, 0.6]), np.array([0.1, 0.5, 0.3])) == pytest.approx([0.1, 0.25, 0.3])
 
 
 @given(st.integers(0, 10_000))
-def test_weights_are_cases_that_stand_several_times(seed: int) -> None:
+def test_weights_repeat_cases(seed: int) -> None:
     rng = np.random.default_rng(seed)
     confidence, risk = rng.integers(0, 4, 6) / 4, rng.random(6)
     weights = rng.integers(0, 4, (3, 6)).astype(float)
     weights[:, 0] += 1
-    found = [np.repeat(np.arange(6), row.astype(int)) for row in weights]
-    expected = [aurc(confidence[drawn], risk[drawn]) for drawn in found]
+    samples = [np.repeat(np.arange(6), row.astype(int)) for row in weights]
+    expected = [aurc(confidence[drawn], risk[drawn]) for drawn in samples]
     assert aurc_metric(confidence, risk)(weights) == pytest.approx(expected)
 
 
@@ -53,8 +53,8 @@ def test_spearman_is_scipys_on_drawn_patients(seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, second = rng.integers(0, 5, 9).astype(float), rng.integers(0, 5, 9).astype(float)
     weights = np.vstack([np.ones(9), rng.multinomial(9, np.full(9, 1 / 9), 3)])
-    found = spearman_metric(first, second)(weights)
-    for row, value in zip(weights.astype(int), found, strict=True):
+    correlations = spearman_metric(first, second)(weights)
+    for row, value in zip(weights.astype(int), correlations, strict=True):
         drawn = np.repeat(np.arange(9), row)
         if np.ptp(first[drawn]) and np.ptp(second[drawn]):
             assert value == pytest.approx(spearmanr(first[drawn], second[drawn]).statistic)

@@ -18,8 +18,8 @@ from tests.evaluation.tasks import SEGMENTATION
 masks = hnp.arrays(np.bool_, (4, 5, 5), elements=st.sampled_from([True, False, False]))
 
 
-def naive_components(mask, connectivity):
-    """The components as sets of voxels, in the order of their first voxels, filled voxel by voxel."""
+def fill_components(mask, connectivity):
+    """Return the components as sets of voxels in the order of their first voxels, filled voxel by voxel."""
     differing = {6: 1, 18: 2, 26: 3}[connectivity]
     steps = [step for step in product((-1, 0, 1), repeat=3) if 0 < sum(map(abs, step)) <= differing]
     left = set(map(tuple, np.argwhere(mask).tolist()))
@@ -39,13 +39,13 @@ def naive_components(mask, connectivity):
     return components
 
 
-def naive_iou_table(reference, predicted, connectivity=26):
-    references, predictions = naive_components(reference, connectivity), naive_components(predicted, connectivity)
+def make_iou_table(reference, predicted, connectivity=26):
+    references, predictions = fill_components(reference, connectivity), fill_components(predicted, connectivity)
     return [[len(r & p) / len(r | p) for p in predictions] for r in references], len(references), len(predictions)
 
 
-def best_assignment(table, n_rows, n_columns, threshold):
-    """(pairs, total IoU) of the best one-to-one matching, over every assignment."""
+def find_best_assignment(table, n_rows, n_columns, threshold):
+    """Return (pairs, total IoU) of the best one-to-one matching, by trying every assignment."""
     if n_rows > n_columns:
         table, n_rows, n_columns = [list(row) for row in zip(*table, strict=True)], n_columns, n_rows
     best = (0, 0.0)
@@ -62,15 +62,15 @@ def best_assignment(table, n_rows, n_columns, threshold):
 )
 def test_components_are_numbered_in_the_order_of_their_first_voxels(mask, connectivity, axes):
     mask = mask.transpose(axes)  # also of arrays that are not contiguous
-    expected = naive_components(mask, connectivity)
+    expected = fill_components(mask, connectivity)
     numbered, count = label_components(mask, connectivity)
     assert (numbered.shape, numbered.dtype, count) == (mask.shape, np.int32, len(expected))
-    found = [set(map(tuple, np.argwhere(numbered == number).tolist())) for number in range(1, count + 1)]
-    assert found == expected
+    components = [set(map(tuple, np.argwhere(numbered == number).tolist())) for number in range(1, count + 1)]
+    assert components == expected
     np.testing.assert_array_equal(numbered > 0, mask)
 
 
-def line(length, *stretches):
+def make_line(length, *stretches):
     mask = np.zeros((1, 1, length), np.bool_)
     for start, stop in stretches:
         mask[0, 0, start:stop] = True
@@ -79,21 +79,21 @@ def line(length, *stretches):
 
 def test_iou_of_exactly_the_threshold_is_no_match(rules):
     """3 shared of 10 in the union: IoU = 0.3, not above 0.30."""
-    reference, predicted = line(12, (0, 6)), line(12, (3, 10))
+    reference, predicted = make_line(12, (0, 6)), make_line(12, (3, 10))
     assert compare_lesions(reference, predicted, rules()).counts == LesionCounts(0, 1, 1)
     assert compare_lesions(reference, predicted, rules(iou_strict=False)).counts == LesionCounts(1, 0, 0)
 
 
-def test_one_lesion_serves_one_partner_only(rules):
-    """A reference of 12 with predictions of 5 and 5 inside: IoU 5/12 = 0.417 each, above 0.3 for both."""
-    reference, predicted = line(12, (0, 12)), line(12, (0, 5), (7, 12))
+def test_a_lesion_has_only_one_partner(rules):
+    """In a reference of 12 lie predictions of 5 and 5: IoU 5/12 = 0.417 each, above 0.3 for both."""
+    reference, predicted = make_line(12, (0, 12)), make_line(12, (0, 5), (7, 12))
     assert compare_lesions(reference, predicted, rules()).counts == LesionCounts(1, 1, 0)
     assert compare_lesions(reference, predicted, rules(matching="any_overlap")).counts == LesionCounts(2, 0, 0)
 
 
 def test_size_and_dsc_of_each_reference_lesion(rules):
-    """Of 6, 2 and 4 voxels: 5 of 6 and one more predicted (2 x 5 / (6 + 6)), missed, and found as it is."""
-    reference, predicted = line(30, (0, 6), (10, 12), (20, 24)), line(30, (1, 7), (20, 24))
+    """Lesions of 6, 2 and 4 voxels: 5 of 6 and one more predicted (2 x 5 / (6 + 6)), missed, and exact."""
+    reference, predicted = make_line(30, (0, 6), (10, 12), (20, 24)), make_line(30, (1, 7), (20, 24))
     for matching in ("one_to_one", "greedy", "any_overlap"):
         lesions = compare_lesions(reference, predicted, rules(matching=matching))
         assert lesions.reference_voxels == (6, 2, 4)
@@ -101,14 +101,14 @@ def test_size_and_dsc_of_each_reference_lesion(rules):
 
 
 def test_a_lesion_that_serves_several_has_the_dsc_of_its_best_partner(rules):
-    """A reference of 12 with 5 and 6 inside: IoU 5/12 and 6/12, DSC 10/17 and 12/18."""
-    reference, predicted = line(12, (0, 12)), line(12, (0, 5), (6, 12))
+    """In a reference of 12 lie predictions of 5 and 6: IoU 5/12 and 6/12, DSC 10/17 and 12/18."""
+    reference, predicted = make_line(12, (0, 12)), make_line(12, (0, 5), (6, 12))
     for matching in ("one_to_one", "any_overlap"):
         assert compare_lesions(reference, predicted, rules(matching=matching)).dsc == (pytest.approx(12 / 18),)
 
 
 def test_cardinality_comes_before_iou():
-    """Pairs (0,0) 0.9, (0,1) 0.4, (1,0) 0.4: greedy takes the first alone, the largest matching the other two."""
+    """Pairs (0,0) 0.9, (0,1) 0.4, (1,0) 0.4: greedy takes only the first, the largest matching the other two."""
     pairs = match_one_to_one(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0.9, 0.4, 0.4]))
     assert pairs == [(0, 1), (1, 0)]
 
@@ -118,10 +118,10 @@ def test_matching_equals_the_best_of_all_assignments(a, b):
     rules = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
     assert isinstance(rules, MaskRules)
     rules = rules.model_copy(update={"iou_threshold": 0.1})
-    table, n_references, n_predictions = naive_iou_table(a, b)
+    table, n_references, n_predictions = make_iou_table(a, b)
     counts = compare_lesions(a, b, rules).counts
     if min(n_references, n_predictions) <= 4 and max(n_references, n_predictions) <= 5:
-        pairs, _ = best_assignment(table, n_references, n_predictions, 0.1)
+        pairs, _ = find_best_assignment(table, n_references, n_predictions, 0.1)
         assert counts == LesionCounts(pairs, n_predictions - pairs, n_references - pairs)
     literal = compare_lesions(a, b, rules.model_copy(update={"matching": "any_overlap"})).counts
     assert counts.true_positives <= literal.true_positives
@@ -137,13 +137,13 @@ def test_total_iou_is_the_largest_among_equal_cardinalities(n_rows, n_columns, d
     cells = [(i, j) for i in range(n_rows) for j in range(n_columns) if table[i][j] > 0]
     rows, columns = np.array([i for i, _ in cells], dtype=np.intp), np.array([j for _, j in cells], dtype=np.intp)
     pairs = match_one_to_one(rows, columns, np.array([table[i][j] for i, j in cells]))
-    count, total = best_assignment(table, n_rows, n_columns, 0.0)
+    count, total = find_best_assignment(table, n_rows, n_columns, 0.0)
     assert len(pairs) == count
     assert sum(table[i][j] for i, j in pairs) == pytest.approx(total)
 
 
 def test_a_mask_of_many_components_is_matched(rules):
-    """A checkerboard of single voxels two apart: 32 768 lesions, each its own partner."""
+    """Single voxels two apart form 32 768 lesions, which all match themselves."""
     mask = np.zeros((64, 64, 64), np.bool_)
     mask[::2, ::2, ::2] = True
     assert compare_lesions(mask, mask, rules()).counts == LesionCounts(32768, 0, 0)

@@ -21,12 +21,12 @@ from evaluation.metrics.overlap import (
 label_masks = hnp.arrays(np.uint8, (4, 5, 6), elements=st.integers(0, 2))
 
 
-def dsc(reference, predicted, label=1):
+def compute_dsc(reference, predicted, label=1):
     counts = count_overlaps(reference, predicted, 3)[label]
     return 2 * counts.intersection / (counts.reference + counts.predicted)
 
 
-def ball(centre_x, radius=10, size=33):
+def make_ball(centre_x, radius=10, size=33):
     z, y, x = np.ogrid[:size, :size, :size]
     return ((z - 16) ** 2 + (y - 16) ** 2 + (x - centre_x) ** 2 <= radius**2).astype(np.uint8)
 
@@ -38,10 +38,10 @@ def test_sphere_shifted_by_one_voxel():
     along x that enter or leave are the ball's disc of pi R^2 = 314.16: 1 - 314.16 / 4188.8 = 0.925. The
     discrete disc and ball of radius 10 hold 317 and 4169 voxels, so DSC = 1 - 317 / 4169 exactly.
     """
-    assert int(ball(16).sum()) == 4169
-    assert int(ball(16)[:, :, 16].sum()) == 317
-    assert dsc(ball(16), ball(17)) == pytest.approx(1 - 317 / 4169, abs=1e-12)
-    assert dsc(ball(16), ball(17)) == pytest.approx(41 * 361 / 16000, abs=2e-3)
+    assert int(make_ball(16).sum()) == 4169
+    assert int(make_ball(16)[:, :, 16].sum()) == 317
+    assert compute_dsc(make_ball(16), make_ball(17)) == pytest.approx(1 - 317 / 4169, abs=1e-12)
+    assert compute_dsc(make_ball(16), make_ball(17)) == pytest.approx(41 * 361 / 16000, abs=2e-3)
 
 
 @given(label_masks, label_masks)
@@ -108,7 +108,7 @@ def test_dsc_precision_and_recall_of_a_present_reference(rule, voxels, expected)
 
 
 def test_the_median_of_an_even_count_is_the_mean_of_the_middle_two():
-    """1, 2, 4, 9: 3; with the first twice 1, 1, 2, 4, 9: 2; 2 and 9 alone 5.5; NaN does not count."""
+    """1, 2, 4, 9: 3; with the first twice 1, 1, 2, 4, 9: 2; only 2 and 9: 5.5; NaN does not count."""
     metric = median_metric(np.array([4.0, 1.0, np.nan, 9.0, 2.0]))
     weights = np.array([[1.0, 1, 1, 1, 1], [1, 2, 0, 1, 1], [0, 0, 3, 1, 1], [0, 0, 1, 0, 0]])
     np.testing.assert_allclose(metric(weights), [3, 2, 5.5, np.nan])

@@ -10,7 +10,7 @@ from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
 
 def test_the_cox_model_of_rossi():
-    """The published C-index of the Cox model with all seven covariates: 0.64033; lifelines finds the same."""
+    """Rossi's Cox model with all seven covariates has a published C-index of 0.64033, as in lifelines."""
     lifelines = pytest.importorskip("lifelines")
     from lifelines.datasets import load_rossi
     from lifelines.utils import concordance_index as theirs
@@ -25,7 +25,7 @@ def test_the_cox_model_of_rossi():
 
 
 def test_replicates_equal_those_of_the_libraries():
-    """The counts of a bootstrap sample as weights, and the libraries on the sampled patients themselves."""
+    """Weights count the patients of a bootstrap sample; the libraries score the sampled patients themselves."""
     metrics = pytest.importorskip("sklearn.metrics")
     from lifelines.utils import concordance_index as theirs
 
@@ -34,17 +34,19 @@ def test_replicates_equal_those_of_the_libraries():
     risks, positive, probability = rng.normal(size=80).round(1), rng.random(80) < 0.4, rng.random(80).round(1)
     samples = rng.integers(0, 80, (20, 80))
     weights = np.stack([np.bincount(sample, minlength=80) for sample in samples]).astype(float)
-    found = {
+    ours = {
         "c": c_index_metric(SurvivalCohort(times, events, risks), "non_concordant"),
         "auc": probability_metrics(positive, probability)["auc"],
         "accuracy": binary_metrics(positive, positive == (probability > 0.5))["balanced_accuracy"],
         "brier": probability_metrics(positive, probability)["brier"],
     }
     expected = {
-        "c": [theirs(times[one], -risks[one], events[one]) for one in samples],
-        "auc": [metrics.roc_auc_score(positive[one], probability[one]) for one in samples],
-        "accuracy": [metrics.balanced_accuracy_score(positive[one], probability[one] > 0.5) for one in samples],
-        "brier": [metrics.brier_score_loss(positive[one], probability[one]) for one in samples],
+        "c": [theirs(times[sample], -risks[sample], events[sample]) for sample in samples],
+        "auc": [metrics.roc_auc_score(positive[sample], probability[sample]) for sample in samples],
+        "accuracy": [
+            metrics.balanced_accuracy_score(positive[sample], probability[sample] > 0.5) for sample in samples
+        ],
+        "brier": [metrics.brier_score_loss(positive[sample], probability[sample]) for sample in samples],
     }
-    for name, metric in found.items():
+    for name, metric in ours.items():
         assert metric(weights) == pytest.approx(expected[name], abs=1e-12), name

@@ -22,30 +22,30 @@ from evaluation.metrics.surface import (
 SPACING = (3.0, 2.0, 1.0)
 
 
-def naive_surface(mask):
+def find_surface(mask):
     padded = np.pad(mask, 1)
     steps = [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)]
-    found = [
+    voxels = [
         voxel for voxel in np.argwhere(mask) if any(not padded[tuple(voxel + 1 + np.array(step))] for step in steps)
     ]
-    return np.array(found)
+    return np.array(voxels)
 
 
-def naive_distances(first, second, spacing):
-    a, b = naive_surface(first) * np.array(spacing), naive_surface(second) * np.array(spacing)
+def measure_distances(first, second, spacing):
+    a, b = find_surface(first) * np.array(spacing), find_surface(second) * np.array(spacing)
     table = np.sqrt(((a[:, None] - b[None]) ** 2).sum(axis=2))
     return table.min(axis=1), table.min(axis=0)
 
 
-def random_pair(seed):
+def draw_pair(seed):
     rng = np.random.default_rng(seed)
     return rng.random((5, 6, 7)) < 0.4, rng.random((5, 6, 7)) < 0.2
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_oracle_agrees(rules, seed):
-    first, second = random_pair(seed)
-    there, back = naive_distances(first, second, SPACING)
+    first, second = draw_pair(seed)
+    there, back = measure_distances(first, second, SPACING)
     row = compare_surfaces(first, second, SPACING, rules(surfaces="gtvp"))
     both = np.concatenate([there, back])
     assert row.state == MEASURED
@@ -56,7 +56,7 @@ def test_the_oracle_agrees(rules, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_tree_and_transform_agree(seed, monkeypatch):
-    first, second = (surface_voxels(mask) for mask in random_pair(seed))
+    first, second = (surface_voxels(mask) for mask in draw_pair(seed))
     distances = []
     for limit in (0, 10**9):
         monkeypatch.setattr("evaluation.metrics.surface._MAX_BOX_VOXELS_PER_SURFACE_VOXEL", limit)
@@ -76,8 +76,8 @@ def test_single_voxels_lie_as_far_apart_as_their_spacing(rules, axis, step_mm):
 
 
 def test_nested_cubes(rules):
-    """A 3-cube in a 5-cube, 1 mm: the 26 inner surface voxels are 1 mm off; of the 98 outer ones 54 (face) are 1 mm,
-    36 (edge) sqrt 2 and 8 (corner) sqrt 3 mm off. 95% of the outer ones: place 92.15 of 0..97, among the corners.
+    """Around a 3-cube lies a 5-cube, 1 mm: the 26 inner surface voxels are 1 mm off; of the 98 outer ones 54 (face) are
+    1 mm, 36 (edge) sqrt 2 and 8 (corner) sqrt 3 mm off. 95% of the outer ones: place 92.15 of 0..97, among the corners.
     """
     outer, inner = np.zeros((9, 9, 9), bool), np.zeros((9, 9, 9), bool)
     outer[2:7, 2:7, 2:7] = True
@@ -89,7 +89,7 @@ def test_nested_cubes(rules):
 
 
 def test_identical_masks_are_perfect(rules):
-    mask, _ = random_pair(1)
+    mask, _ = draw_pair(1)
     assert compare_surfaces(mask, mask, SPACING, rules()) == SurfaceValues(
         MEASURED, {"hd95_mm": 0.0, "asd_mm": 0.0, "surface_dsc": 1.0}
     )
@@ -118,7 +118,7 @@ def test_a_case_without_a_prediction_has_the_worst_values() -> None:
 )
 @pytest.mark.parametrize("store", [float, np.float32, lambda value: float(f"{value:.6g}")])
 def test_the_tolerance_does_not_depend_on_the_precision_of_the_header(rules, spacing_mm, shift, store):
-    """A block moved by `shift` voxels of `spacing_mm`, 2 mm: every surface voxel is within 2 mm, bound included.
+    """Move a block by `shift` voxels of `spacing_mm`, 2 mm: every surface voxel is within 2 mm, bound included.
 
     NIfTI stores the spacing in single precision, where 5 x 0.4 becomes 2.00000003; text headers may have six digits,
     where 12 x 0.166667 becomes 2.000004. One voxel further no voxel of the two end faces is within 2 mm.

@@ -15,12 +15,12 @@ patients = st.lists(
 )
 
 
-def cohort(times, events, risks):
+def make_cohort(times, events, risks):
     return SurvivalCohort(np.array(times, dtype=float), np.array(events, dtype=np.bool_), np.array(risks, dtype=float))
 
 
-def c_index(of, rule="non_concordant"):
-    return c_index_metric(of, rule)(np.ones((1, of.times_days.size)))[0]
+def compute_c_index(patients, rule="non_concordant"):
+    return c_index_metric(patients, rule)(np.ones((1, patients.times_days.size)))[0]
 
 
 @pytest.mark.parametrize(
@@ -36,24 +36,24 @@ def test_golden_values(times, events, risks, rule, expected):
     """By hand, first row: patient 1 is comparable with four others, all concordant; 2 and 3 (both recurred at 2)
     with patients 4 and 5: 4 > 3, 4 > 2 concordant, 1 < 3, 1 < 2 not: 6 of 8.
     """
-    assert c_index(cohort(times, events, risks), rule) == pytest.approx(expected, abs=1e-12)
+    assert compute_c_index(make_cohort(times, events, risks), rule) == pytest.approx(expected, abs=1e-12)
 
 
 def test_without_a_comparable_pair_c_does_not_exist():
-    assert np.isnan(c_index(cohort([1, 2, 3], [0, 0, 0], [3, 2, 1])))
-    assert np.isnan(c_index(cohort([2, 2], [1, 1], [3, 2])))
+    assert np.isnan(compute_c_index(make_cohort([1, 2, 3], [0, 0, 0], [3, 2, 1])))
+    assert np.isnan(compute_c_index(make_cohort([2, 2], [1, 1], [3, 2])))
 
 
 @given(patients)
 def test_monotone_transforms_leave_c_unchanged(rows):
     times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
-    value = c_index(cohort(times, events, risks))
-    assert c_index(cohort(times, events, np.exp(3 * risks) + 7)) == pytest.approx(value, nan_ok=True)
+    value = compute_c_index(make_cohort(times, events, risks))
+    assert compute_c_index(make_cohort(times, events, np.exp(3 * risks) + 7)) == pytest.approx(value, nan_ok=True)
 
 
 @given(patients)
 def test_opposite_risk_gives_the_complement(rows):
     times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
     risks = np.nan_to_num(risks, nan=0.25) + np.arange(len(rows)) * 1e-3
-    value = c_index(cohort(times, events, risks))
-    assert c_index(cohort(times, events, -risks)) == pytest.approx(1 - value, nan_ok=True)
+    value = compute_c_index(make_cohort(times, events, risks))
+    assert compute_c_index(make_cohort(times, events, -risks)) == pytest.approx(1 - value, nan_ok=True)

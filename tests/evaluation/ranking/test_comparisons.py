@@ -1,9 +1,8 @@
-"""Which test decides about a metric, which one stands beside it, and what the leaderboard says about each pair."""
+"""The test that decides about each metric, further tests, and what the leaderboard states about each pair."""
 
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.survival import RISK_METRICS, SurvivalCohort, c_index_metric
 from evaluation.ranking.cli import main
 from evaluation.statistics.tests import TeamRisks, holm, kang, signed_rank_test
+from tests.evaluation.builders import read_edition
 from tests.evaluation.conftest import Phase
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
@@ -40,27 +40,26 @@ def compare(tmp_path):
     return run
 
 
-def statuses(phase, answers):
-    """`answers` holds (HPV positive, predicted) for each patient."""
+def write_statuses(phase, answers):
+    """Write a pair (HPV positive, predicted) for each patient."""
     names = [f"P{i:03d}" for i in range(len(answers))]
     lines = [f"{name},{int(positive)}" for name, (positive, _) in zip(names, answers, strict=True)]
-    phase.truth_table("PatientID,HPV Status\n" + "\n".join(lines) + "\n")
+    phase.add_truth_table("PatientID,HPV Status\n" + "\n".join(lines) + "\n")
     for name, (_, predicted) in zip(names, answers, strict=True):
-        phase.value(name, json.dumps(bool(predicted)))
+        phase.add_value(name, json.dumps(bool(predicted)))
 
 
-def risks(phase, values):
-    """Patient i recurs on day 10 + i, every third is censored; None is no answer."""
+def write_risks(phase, values):
+    """Write risks of patients who recur on day 10 + i, every third is censored; None is a missing answer."""
     lines = [f"P{i:02d},{int(i % 3 != 2)},{10 + i}" for i in range(len(values))]
-    phase.truth_table("PatientID,Relapse,RFS\n" + "\n".join(lines) + "\n")
+    phase.add_truth_table("PatientID,Relapse,RFS\n" + "\n".join(lines) + "\n")
     for i, value in enumerate(values):
         if value is not None:
-            phase.value(f"P{i:02d}", json.dumps(float(value)))
+            phase.add_value(f"P{i:02d}", json.dumps(float(value)))
 
 
-def pair_of(pairs, team, than):
-    (one,) = (pair for pair in pairs if (pair["team"], pair["than"]) == (team, than))
-    return one
+def find_pair(pairs, team, than):
+    return next(pair for pair in pairs if (pair["team"], pair["than"]) == (team, than))
 
 
 def test_second_tests():
@@ -73,7 +72,7 @@ def test_second_tests():
     ranks = {"gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_precision_mean", "gtvp_recall_mean"}
     ranks |= {"gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"}
     assert tests == {"c_index": "kang"} | dict.fromkeys(ranks, "wilcoxon_signed_rank")
-    decided = {one.name: one.deciding_test for one in mask_metrics("both") if one.deciding_test}
+    decided = {metric.name: metric.deciding_test for metric in mask_metrics("both") if metric.deciding_test}
     medians = [f"{label}_{name}_median_mm" for label in ("gtvp", "gtvn") for name in ("hd95", "asd")]
     assert decided == dict.fromkeys(medians, "wilcoxon_signed_rank")
 
@@ -93,10 +92,10 @@ def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
         "all": list(zip(positive, np.ones(110, dtype=bool), strict=True)),
         "fair": list(zip(positive, fair, strict=True)),
     }
-    of_metric = compare(HPV, statuses, teams, "--bootstraps", "500")
-    found = of_metric["balanced_accuracy"]
-    assert (found["test"], found["other_tests"]) == ("recall_difference", {})
-    better, worse = pair_of(found["pairs"], "fair", "all"), pair_of(found["pairs"], "all", "fair")
+    of_metric = compare(HPV, write_statuses, teams, "--bootstraps", "500")
+    comparison = of_metric["balanced_accuracy"]
+    assert (comparison["test"], comparison["other_tests"]) == ("recall_difference", {})
+    better, worse = find_pair(comparison["pairs"], "fair", "all"), find_pair(comparison["pairs"], "all", "fair")
     assert set(better) == PAIR
     assert better["difference"] == pytest.approx(0.10)
     assert better["sd"] == pytest.approx(0.062666, rel=1e-4)
@@ -104,14 +103,14 @@ def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
     assert better["p_holm"] == pytest.approx(2 * better["p"])
     assert worse["p"] == pytest.approx(1 - better["p"])
     assert (worse["ci95_low"], worse["ci95_high"]) == pytest.approx((-better["ci95_high"], -better["ci95_low"]))
-    assert pair_of(of_metric["sensitivity"]["pairs"], "all", "fair")["p"] < 1e-6
+    assert find_pair(of_metric["sensitivity"]["pairs"], "all", "fair")["p"] < 1e-6
 
 
-def test_figures_of_a_pair_are_those_of_the_evaluation_s_draws(compare):
-    """Difference and deviation recomputed from the same samples of patients; the interval is that of the p's t."""
+def test_pairs_are_compared_on_the_draws_of_the_evaluation(compare):
+    """Compute difference and deviation again from the same samples of patients; the interval belongs to the t test."""
     rng, n = np.random.default_rng(3), 60
     values = {team: -np.arange(n) + rng.normal(0, spread, n) for team, spread in (("a", 90), ("b", 15), ("c", 40))}
-    found = compare(RFS, risks, values, "--bootstraps", "200", seed=8)["c_index"]["pairs"]
+    pairs = compare(RFS, write_risks, values, "--bootstraps", "200", seed=8)["c_index"]["pairs"]
     weights = [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(8).spawn(200)]
     drawn, whole = np.array(weights, dtype=float), np.ones((1, n))
     times, events = 10.0 + np.arange(n), np.arange(n) % 3 != 2
@@ -119,7 +118,7 @@ def test_figures_of_a_pair_are_those_of_the_evaluation_s_draws(compare):
         team: c_index_metric(SurvivalCohort(times, events, of_team), "non_concordant")
         for team, of_team in values.items()
     }
-    for pair in found:
+    for pair in pairs:
         first, second = metric[pair["team"]], metric[pair["than"]]
         difference, sd = float(first(whole)[0] - second(whole)[0]), (first(drawn) - second(drawn)).std(ddof=1)
         assert (pair["difference"], pair["sd"]) == pytest.approx((difference, sd), abs=1e-10)
@@ -133,7 +132,7 @@ def test_a_class_of_few_patients(compare, negatives):
     """`yes` calls every negative positive and `right` none; some positives are wrong, so that draws vary.
 
     One negative leaves no degree of freedom, two leave one: v = (2.5 + 0.5 - 4 / 4) / 16 = 0.125 of the negatives, so
-    that specificities of 1 and 0 have t = 2.828 and p = 0.108. The bootstrap's deviation, of the positives alone, gave
+    that specificities of 1 and 0 have t = 2.828 and p = 0.108. The bootstrap's deviation, of only the positives, gave
     p = 4.6e-18 for the balanced accuracy. A class of one patient leaves the sensitivity its p.
     """
     patients = np.arange(60)
@@ -143,9 +142,9 @@ def test_a_class_of_few_patients(compare, negatives):
         "yes": list(zip(positive, np.where(positive, ~wrong, True), strict=True)),
         "other": list(zip(positive, np.where(positive, patients % 2 == 0, True), strict=True)),
     }
-    by_metric = compare(HPV, statuses, teams, "--bootstraps", "100")
+    by_metric = compare(HPV, write_statuses, teams, "--bootstraps", "100")
     for name, difference in (("balanced_accuracy", 0.5), ("specificity", 1.0)):
-        pair = pair_of(by_metric[name]["pairs"], "right", "yes")
+        pair = find_pair(by_metric[name]["pairs"], "right", "yes")
         assert pair["difference"] == pytest.approx(difference)
         if negatives == 1:
             assert set(pair) == {*PAIR, "without_p"}
@@ -155,26 +154,26 @@ def test_a_class_of_few_patients(compare, negatives):
             assert set(pair) == PAIR
             assert pair["p"] == pytest.approx(t.sf(8**0.5, 1), rel=0.1)
     # The family of Holm's correction are the pairs with a p.
-    better = pair_of(by_metric["sensitivity"]["pairs"], "right", "other")
+    better = find_pair(by_metric["sensitivity"]["pairs"], "right", "other")
     assert better["p_holm"] == pytest.approx(6 * better["p"])
-    assert pair_of(by_metric["sensitivity"]["pairs"], "yes", "right")["p"] == 0.5
+    assert find_pair(by_metric["sensitivity"]["pairs"], "yes", "right")["p"] == 0.5
 
 
-def test_skipped_cases_are_left_out_of_the_tests_beside(compare):
-    """The second team lacks P03 and P04. Kang compares both on the other cases, the bootstrap each team's own value."""
+def test_skipped_cases_are_left_out_of_further_tests(compare):
+    """Team b lacks P03 and P04. Kang compares both teams on the other cases, the bootstrap each team's own value."""
     rng, n = np.random.default_rng(2), 30
     values = {name: list(-np.arange(n) + rng.normal(0, 15, n)) for name in "abc"}
     values["b"][3] = values["b"][4] = None
-    found = compare(RFS, risks, values, "--bootstraps", "40", options={"missing": "skip"})["c_index"]
+    comparison = compare(RFS, write_risks, values, "--bootstraps", "40", options={"missing": "skip"})["c_index"]
     times, events = 10.0 + np.arange(n), np.arange(n) % 3 != 2
     both = [case for case in range(n) if case not in (3, 4)]
     for than, cases in (("b", both), ("c", list(range(n)))):
         of_two = np.array([[values[name][case] for case in cases] for name in ("a", than)], dtype=float)
         expected = kang(TeamRisks(times[cases], events[cases], of_two, 0.0))
-        assert pair_of(found["other_tests"]["kang"], "a", than)["p"] == pytest.approx(expected.p[0, 1])
+        assert find_pair(comparison["other_tests"]["kang"], "a", than)["p"] == pytest.approx(expected.p[0, 1])
 
 
-def masks(blank):
+def make_mask_writer(blank):
     """Fill a phase: a GTVp of 4 planes, predicted with some left out, and one GTVn, predicted unless 4 are left out."""
 
     def fill(phase, cuts):
@@ -184,58 +183,57 @@ def masks(blank):
             reference[1:4, 6:8, 8:10] = 2
             predicted = reference.copy()
             predicted[1 : 1 + cut] = 0
-            phase.truth_mask(f"P{case}", reference)
-            phase.mask(f"P{case}", predicted)
+            phase.add_truth_mask(f"P{case}", reference)
+            phase.add_mask(f"P{case}", predicted)
 
     return fill
 
 
-def test_masks_are_compared_by_their_means_and_signed_ranks_stand_beside(compare, blank):
+def test_masks_are_compared_by_means_and_by_signed_ranks(compare, blank):
     """DSCs of the GTVp are 2 (4 - cut) / (8 - cut): 1, 6/7, 2/3 and 2/5 with none to three planes left out.
 
     Fine is better in all six cases, by 1/7, 1/3, 4/21, 1/7, 16/35 and 1/3. Six cases leave at most five degrees of
     freedom; with a single case less there would be no p.
     """
     teams = {"fine": [0, 0, 1, 0, 1, 0], "coarse": [1, 2, 2, 1, 3, 2]}
-    found = compare(SEGMENTATION, masks(blank), teams, "--bootstraps", "100")
+    comparisons = compare(SEGMENTATION, make_mask_writer(blank), teams, "--bootstraps", "100")
     dsc = np.array([[2 * (4 - cut) / (8 - cut) for cut in cuts] for cuts in teams.values()])
-    there, back = (pair_of(found["gtvp_dsc_mean"]["pairs"], *names) for names in (teams, reversed(list(teams))))
-    assert found["gtvp_dsc_mean"]["test"] == "bootstrap_difference"
+    there, back = (find_pair(comparisons["gtvp_dsc_mean"]["pairs"], *names) for names in (teams, reversed(list(teams))))
+    assert comparisons["gtvp_dsc_mean"]["test"] == "bootstrap_difference"
     assert there["difference"] == pytest.approx(dsc[0].mean() - dsc[1].mean())
     assert there["p"] == pytest.approx(max(t.sf(there["difference"] / there["sd"], there["df"]), 1 / 64))
     assert there["p"] < 0.05 < back["p"]
     np.testing.assert_allclose([there["p_holm"], back["p_holm"]], holm(np.array([there["p"], back["p"]])))
     assert there["ci95_low"] < there["difference"] < there["ci95_high"]
-    beside = pair_of(found["gtvp_dsc_mean"]["other_tests"]["wilcoxon_signed_rank"], *teams)
-    assert (beside["difference"], beside["p"]) == pytest.approx((1, signed_rank_test(dsc).p[0, 1]))
-    assert found["gtvn_dsc_agg"]["test"] == "bootstrap_difference"
-    assert pair_of(found["gtvn_dsc_agg"]["pairs"], *teams)["p"] < 0.05
+    signed_ranks = find_pair(comparisons["gtvp_dsc_mean"]["other_tests"]["wilcoxon_signed_rank"], *teams)
+    assert (signed_ranks["difference"], signed_ranks["p"]) == pytest.approx((1, signed_rank_test(dsc).p[0, 1]))
+    assert comparisons["gtvn_dsc_agg"]["test"] == "bootstrap_difference"
+    assert find_pair(comparisons["gtvn_dsc_agg"]["pairs"], *teams)["p"] < 0.05
 
 
 def test_better_in_most_cases_is_not_better_on_average(compare, blank):
-    """One team is a little better in eight of nine cases and fails in the ninth; its mean DSC is hardly higher.
+    """Team brittle is a little better in eight of nine cases and fails in the ninth; its mean DSC is hardly higher.
 
     DSCs are 1 against 6/7 in eight cases and 0 against 1 in one: 8/9 = 0.889 against (8 x 6/7 + 1) / 9 = 0.873. Of nine
-    ranks the failure has the largest, 9 of 45, the others 4.5 each: 36 or more have the eight alone, or six or more of them
-    with the ninth, (1 + 28 + 8 + 1) / 512 = 0.074. The mean rests on one case.
+    ranks the failure has the largest, 9 of 45, the others 4.5 each: only the eight, or six or more of them with the
+    ninth, have 36 or more, (1 + 28 + 8 + 1) / 512 = 0.074. The mean rests on one case.
     """
     teams = {"brittle": [0] * 8 + [4], "steady": [1] * 8 + [0]}
-    found = compare(SEGMENTATION, masks(blank), teams, "--bootstraps", "200")["gtvp_dsc_mean"]
-    mean = pair_of(found["pairs"], *teams)
+    comparison = compare(SEGMENTATION, make_mask_writer(blank), teams, "--bootstraps", "200")["gtvp_dsc_mean"]
+    mean = find_pair(comparison["pairs"], *teams)
     assert mean["difference"] == pytest.approx(8 / 9 - (8 * 6 / 7 + 1) / 9)
     assert mean["p"] is None
     assert mean["without_p"] == f"too few patients differ to test: {mean['df']:.1f} degrees of freedom"
-    assert pair_of(found["other_tests"]["wilcoxon_signed_rank"], *teams)["p"] == 38 / 512
+    assert find_pair(comparison["other_tests"]["wilcoxon_signed_rank"], *teams)["p"] == 38 / 512
 
 
 def test_an_infinite_median_has_no_difference_but_a_p(compare, blank, tmp_path):
-    """Of five tumours, a misses three and b none, so that a's median HD95 is infinite and b's 0 mm.
+    """Team a misses three of five tumours and team b none: the median HD95 of a is infinite and that of b 0 mm.
 
     Signed ranks decide: three differing pairs, all infinite and for b, are one of 2^3 ways to give them signs, so that p
     is 1/8, and 1 for a.
     """
-    content = json.loads((files("contract.editions") / "hecktor2025.json").read_text())
-    content["name"] = "with_surfaces"
+    content = read_edition("hecktor2025")
     task = content["scoring"][SEGMENTATION.name]
     task["metrics"]["gtvp_hd95_median_mm"] = {"title": "Median HD95 (mm)", "higher_is_better": False}
     task["answers"]["segmentation"]["rules"]["surfaces"] = "gtvp"
@@ -246,14 +244,14 @@ def test_an_infinite_median_has_no_difference_but_a_p(compare, blank, tmp_path):
             mask = blank()
             mask[1:5, 2:5, 2:6] = 1
             mask[1:4, 6:8, 8:10] = 2
-            phase.truth_mask(f"P{case}", mask)
-            phase.mask(f"P{case}", np.where((mask == 1) & (case < missed), 0, mask).astype(np.uint8))
+            phase.add_truth_mask(f"P{case}", mask)
+            phase.add_mask(f"P{case}", np.where((mask == 1) & (case < missed), 0, mask).astype(np.uint8))
 
     teams = {"a": 3, "b": 0}
-    found = compare(SEGMENTATION, fill, teams, "--bootstraps", "2000", edition=str(tmp_path / "mine.json"))
-    of_metric = found["gtvp_hd95_median_mm"]
+    comparisons = compare(SEGMENTATION, fill, teams, "--bootstraps", "2000", edition=str(tmp_path / "mine.json"))
+    of_metric = comparisons["gtvp_hd95_median_mm"]
     assert of_metric["test"] == "wilcoxon_signed_rank"
-    better, worse = pair_of(of_metric["pairs"], "b", "a"), pair_of(of_metric["pairs"], "a", "b")
+    better, worse = find_pair(of_metric["pairs"], "b", "a"), find_pair(of_metric["pairs"], "a", "b")
     assert set(better) == PAIR_BESIDE
     assert (better["difference"], better["p"], better["p_holm"], worse["p"]) == (None, 1 / 8, 1 / 4, 1)
     assert of_metric["other_tests"] == {}

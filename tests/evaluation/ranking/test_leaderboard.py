@@ -29,67 +29,67 @@ FLAT = Borda(parts=METRICS)
 PROFILES = {name: MetricProfile(name, higher_is_better=True) for name in "xyz"}
 
 
-def five_teams():
+def make_five_teams():
     columns = zip(*TEAMS_2025.values(), strict=True)
     values = {name: np.array(column) for name, column in zip(METRICS, columns, strict=True)}
     return values, load_profile("hecktor2025").task(SEGMENTATION.name).metrics
 
 
-def table(**columns):
+def make_table(**columns):
     values = {name: np.array(column, dtype=float) for name, column in columns.items()}
     return values, {name: MetricProfile(name, higher_is_better=True) for name in values}
 
 
-def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
+def test_hecktor_2025_ranks_by_the_nested_borda_count():
     """Inner sums 5, 7, 6, 6, 6 rank 1, 5, 2, 2, 2; with the GTVp ranks 2, 1, 4, 5, 3: 3, 6, 6, 7, 5."""
     profile = load_profile("hecktor2025").task(SEGMENTATION.name)
-    found = rank_teams(list(TEAMS_2025), *five_teams(), profile.ranking)
-    assert [found.metric_ranks[name].tolist() for name in METRICS] == [
+    ranking = rank_teams(list(TEAMS_2025), *make_five_teams(), profile.ranking)
+    assert [ranking.metric_ranks[name].tolist() for name in METRICS] == [
         [2, 1, 4, 5, 3],
         [2, 3, 1, 4, 5],
         [3, 4, 5, 2, 1],
     ]
     assert profile.ranking.official == "nested_borda"
-    assert found.scheme_ranks["nested_borda"].figures["rank_sum"].tolist() == [3, 6, 6, 7, 5]
-    assert found.scheme_ranks["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]
-    assert found.scheme_ranks["flat_borda"].figures["points"].tolist() == [8, 7, 5, 4, 6]
-    assert found.scheme_ranks["flat_borda"].ranks.tolist() == [1, 2, 4, 5, 3]
-    order = [list(TEAMS_2025)[index] for index in found.order]
+    assert ranking.scheme_ranks["nested_borda"].figures["rank_sum"].tolist() == [3, 6, 6, 7, 5]
+    assert ranking.scheme_ranks["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]
+    assert ranking.scheme_ranks["flat_borda"].figures["points"].tolist() == [8, 7, 5, 4, 6]
+    assert ranking.scheme_ranks["flat_borda"].ranks.tolist() == [1, 2, 4, 5, 3]
+    order = [list(TEAMS_2025)[index] for index in ranking.order]
     assert order == ["MEDAI", "SJTU_lab426", "Dolphins", "sztu_bme2025", "InterStellar"]
 
 
 def test_hecktor_2025_nested_borda_with_average_ties():
-    """The three tied inner ranks average (2 + 3 + 4) / 3 = 3; two totals of 6 share rank 2, since nobody is 2.5th."""
-    found = rank_by_scheme(*five_teams(), NESTED, "average")
-    assert found.figures["rank_sum"].tolist() == [3, 6, 7, 8, 6]
-    assert found.ranks.tolist() == [1, 2, 4, 5, 2]
-    assert rank_by_scheme(*five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
+    """The three tied inner ranks average (2 + 3 + 4) / 3 = 3; two totals of 6 share rank 2, since ranks are whole numbers."""
+    ranking = rank_by_scheme(*make_five_teams(), NESTED, "average")
+    assert ranking.figures["rank_sum"].tolist() == [3, 6, 7, 8, 6]
+    assert ranking.ranks.tolist() == [1, 2, 4, 5, 2]
+    assert rank_by_scheme(*make_five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
 
 
 def test_hecktor_2025_by_the_median_rank():
     """Ranks (2, 2, 3), (1, 3, 4), (4, 1, 5), (5, 4, 2), (3, 5, 1): medians 2, 3, 4, 4, 3."""
-    found = rank_teams(
-        list(TEAMS_2025), *five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking
+    ranking = rank_teams(
+        list(TEAMS_2025), *make_five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking
     ).scheme_ranks["median_rank"]
-    assert found.figures["median_rank"].tolist() == [2, 3, 4, 4, 3]
-    assert found.ranks.tolist() == [1, 2, 4, 4, 2]
-    assert found.figures.keys() == {"median_rank"}
+    assert ranking.figures["median_rank"].tolist() == [2, 3, 4, 4, 3]
+    assert ranking.ranks.tolist() == [1, 2, 4, 4, 2]
+    assert ranking.figures.keys() == {"median_rank"}
 
 
 def test_the_mean_rank_gives_the_order_of_the_flat_borda():
     """Rank sums 7, 8, 10, 11, 9 over three metrics."""
-    found = rank_by_scheme(*five_teams(), MeanRank(parts=METRICS), "min")
-    np.testing.assert_allclose(found.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
-    assert found.ranks.tolist() == rank_by_scheme(*five_teams(), FLAT, "min").ranks.tolist()
+    ranking = rank_by_scheme(*make_five_teams(), MeanRank(parts=METRICS), "min")
+    np.testing.assert_allclose(ranking.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
+    assert ranking.ranks.tolist() == rank_by_scheme(*make_five_teams(), FLAT, "min").ranks.tolist()
 
 
 def test_weights_multiply_ranks():
     """Detection twice: (2 + 2 + 6, 1 + 3 + 8, 4 + 1 + 10, 5 + 4 + 4, 3 + 5 + 2) = 10, 12, 15, 13, 10, of 4 * 5."""
-    found = rank_by_scheme(*five_teams(), Borda(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min")
-    assert found.figures["rank_sum"].tolist() == [10, 12, 15, 13, 10]
-    assert found.figures["points"].tolist() == [10, 8, 5, 7, 10]
-    assert found.ranks.tolist() == [1, 3, 5, 4, 1]
-    assert rank_by_scheme(*five_teams(), MeanRank(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min").figures[
+    ranking = rank_by_scheme(*make_five_teams(), Borda(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min")
+    assert ranking.figures["rank_sum"].tolist() == [10, 12, 15, 13, 10]
+    assert ranking.figures["points"].tolist() == [10, 8, 5, 7, 10]
+    assert ranking.ranks.tolist() == [1, 3, 5, 4, 1]
+    assert rank_by_scheme(*make_five_teams(), MeanRank(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min").figures[
         "mean_rank"
     ].tolist() == [2.5, 3, 3.75, 3.25, 2.5]
 
@@ -99,9 +99,9 @@ def test_weights_that_are_no_sums_of_halves_still_tie():
 
     In floating point a's sum is below 2.1.
     """
-    four = table(x=[4, 1, 3, 2], y=[2, 3, 4, 1], z=[3, 4, 2, 1])
-    found = rank_by_scheme(*four, Borda(parts=("x", "y", "z"), weights=(0.25, 0.35, 0.4)), "min")
-    assert found.ranks.tolist() == [2, 2, 1, 4]
+    four = make_table(x=[4, 1, 3, 2], y=[2, 3, 4, 1], z=[3, 4, 2, 1])
+    ranking = rank_by_scheme(*four, Borda(parts=("x", "y", "z"), weights=(0.25, 0.35, 0.4)), "min")
+    assert ranking.ranks.tolist() == [2, 2, 1, 4]
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,13 @@ def test_weights_that_are_no_sums_of_halves_still_tie():
 )
 def test_ties_as_the_2025_overview_prints_them(ties, ranks):
     """Task 2 of HECKTOR 2025: two teams of 0.6023 share rank 2, and the next is fourth."""
-    assert rank_by_metric(*table(c_index=[0.6583, 0.6023, 0.6023, 0.5873, 0.5281]), "c_index", ties).tolist() == ranks
+    assert (
+        rank_by_metric(*make_table(c_index=[0.6583, 0.6023, 0.6023, 0.5873, 0.5281]), "c_index", ties).tolist() == ranks
+    )
 
 
 def test_rounding_noise_is_a_tie():
-    assert rank_by_metric(*table(m=[0.1 + 0.2, 0.3]), "m", "min").tolist() == [1, 1]
+    assert rank_by_metric(*make_table(m=[0.1 + 0.2, 0.3]), "m", "min").tolist() == [1, 1]
 
 
 def test_hpv_ties_are_broken_by_specificity():
@@ -125,9 +127,9 @@ def test_hpv_ties_are_broken_by_specificity():
         "specificity": [0.7, 0.5, 0.6, 0.7],
     }
     columns = {name: np.array(column) for name, column in values.items()}
-    found = rank_teams(["d", "c", "b", "a"], columns, profile.metrics, profile.ranking)
-    assert found.scheme_ranks[profile.ranking.official].ranks.tolist() == [2, 4, 1, 2]
-    assert found.order == (2, 3, 0, 1)
+    ranking = rank_teams(["d", "c", "b", "a"], columns, profile.metrics, profile.ranking)
+    assert ranking.scheme_ranks[profile.ranking.official].ranks.tolist() == [2, 4, 1, 2]
+    assert ranking.order == (2, 3, 0, 1)
 
 
 def test_a_lower_is_better_metric_ranks_the_other_way():
@@ -138,7 +140,7 @@ def test_a_lower_is_better_metric_ranks_the_other_way():
 
 def test_a_table_with_nan_is_refused():
     with pytest.raises(MetricError, match="not NaN"):
-        rank_by_metric(*table(m=[0.5, float("nan")]), "m", "min")
+        rank_by_metric(*make_table(m=[0.5, float("nan")]), "m", "min")
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), min_size=1, max_size=7), st.randoms())
@@ -152,9 +154,9 @@ def test_order_of_teams_does_not_matter(rows, random):
         Lexicographic(parts=("x", "z")),
         MedianRank(parts=("x", "y")),
     ):
-        straight = rank_by_scheme(*table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
+        straight = rank_by_scheme(*make_table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
         turned = rank_by_scheme(
-            *table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
+            *make_table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
         )
         assert turned.ranks.tolist() == [straight[i] for i in order]
 
@@ -163,10 +165,10 @@ def test_order_of_teams_does_not_matter(rows, random):
     arrays(np.int64, st.tuples(st.just(3), st.integers(1, 4), st.integers(1, 6)), elements=st.integers(0, 3)),
     st.sampled_from(["min", "average", "max", "dense"]),
 )
-def test_replicates_are_ranked_as_each_alone(values, ties):
+def test_replicates_are_ranked_like_single_tables(values, ties):
     """By counting in each replicate: a team's lowest rank is 1 and the number of teams before it in (x, z)."""
     whole = dict(zip("xyz", values / 10, strict=True)), PROFILES
-    alone = [table(**dict(zip("xyz", one / 10, strict=True))) for one in values.swapaxes(0, 1)]
+    single_tables = [make_table(**dict(zip("xyz", replicate / 10, strict=True))) for replicate in values.swapaxes(0, 1)]
     for scheme in (
         "x",
         Borda(parts=("x", Borda(parts=("y", "z")))),
@@ -174,28 +176,28 @@ def test_replicates_are_ranked_as_each_alone(values, ties):
         Lexicographic(parts=("x", "z")),
         MedianRank(parts=("x", "y", "z")),
     ):
-        found = rank_by_scheme(*whole, scheme, ties)
-        each = [rank_by_scheme(*one, scheme, ties) for one in alone]
-        assert found.ranks.tolist() == [one.ranks.tolist() for one in each]
-        for name, figures in found.figures.items():
-            np.testing.assert_allclose(figures, [one.figures[name] for one in each], rtol=1e-12)
+        ranking = rank_by_scheme(*whole, scheme, ties)
+        single_rankings = [rank_by_scheme(*single_table, scheme, ties) for single_table in single_tables]
+        assert ranking.ranks.tolist() == [single.ranks.tolist() for single in single_rankings]
+        for name, figures in ranking.figures.items():
+            np.testing.assert_allclose(figures, [single.figures[name] for single in single_rankings], rtol=1e-12)
     x, _, z = -values
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(x.tolist(), z.tolist(), strict=True)]
-    counted = [[1 + sum(other < one for other in row) for one in row] for row in pairs]
+    counted = [[1 + sum(better < pair for better in row) for pair in row] for row in pairs]
     assert rank_by_scheme(*whole, Lexicographic(parts=("x", "z")), "min").ranks.tolist() == counted
 
 
 def test_bounds_of_a_rank_are_ranks_that_occurred():
-    """a is first in 29 of 30 replicates, so 97.5% of its ranks reach up to 2, and 2.5% of b's down to 1; no 1.275."""
+    """Team a is first in 29 of 30 replicates: 97.5% of its ranks reach up to 2, and 2.5% of b's down to 1, never 1.275."""
     profile = load_profile("hecktor2025").task(RFS.name)
     of_a = np.full(30, 0.7)
     of_a[11] = 0.5
     draws = {("a", "c_index"): of_a, ("b", "c_index"): np.full(30, 0.6)}
-    found = compute_stability(["a", "b"], {"c_index": np.array([0.7, 0.6])}, draws, profile)[1]["c_index"].teams
-    assert found["a"].model_dump() == {
+    teams = compute_stability(["a", "b"], {"c_index": np.array([0.7, 0.6])}, draws, profile)[1]["c_index"].teams
+    assert teams["a"].model_dump() == {
         "times_at_rank": {"1": 29, "2": 1},
         "mean": pytest.approx(31 / 30),
         "ci95_low": 1,
         "ci95_high": 2,
     }
-    assert (found["b"].ci95_low, found["b"].ci95_high) == (1, 2)
+    assert (teams["b"].ci95_low, teams["b"].ci95_high) == (1, 2)

@@ -1,4 +1,4 @@
-"""Results that a ranking cannot join: of other patients, of no patient at all, and the damaged file of one team."""
+"""Results that a ranking cannot join: other patients, and the damaged file of one team."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def metrics_of(tmp_path):
 
 
 @pytest.mark.parametrize("as_paths", [True, False])
-def test_the_patients_of_one_file_alone_are_named(metrics_of, tmp_path, as_paths):
-    """Alpha has 1 to 3, Beta 3 to 8: the first two stand in one file, the last five in the other."""
+def test_patients_of_only_one_file_are_named(metrics_of, tmp_path, as_paths):
+    """Alpha has patients 1 to 3 and Beta 3 to 8."""
     paths = {"Alpha": metrics_of("Alpha", 1, 2, 3), "Beta": metrics_of("Beta", 3, 4, 5, 6, 7, 8)}
     sources = paths if as_paths else {team: json.loads(path.read_text()) for team, path in paths.items()}
-    with pytest.raises(HecktorError) as found:
+    with pytest.raises(HecktorError) as error:
         rank(sources)
-    assert found.value.message == (
+    assert error.value.message == (
         "Alpha and Beta: scored on different cases: CHUM-1, CHUM-2 only in Alpha; "
         "CHUM-4, CHUM-5, CHUM-6 and 2 more only in Beta, expected the same cases"
     )
@@ -43,11 +43,11 @@ def test_the_patients_of_one_file_alone_are_named(metrics_of, tmp_path, as_paths
 def test_a_damaged_file_is_named_by_its_folder(metrics_of, tmp_path, monkeypatch):
     good, bad = metrics_of("Alpha", 1, 2), metrics_of("Beta", 1, 2)
     content = bad.read_text()
-    for damage, says in ((content[:200], "not valid JSON"), ("", "not valid JSON"), (None, "no")):
+    for damage, problem in ((content[:200], "not valid JSON"), ("", "not valid JSON"), (None, "no")):
         bad.unlink() if damage is None else bad.write_text(damage)
         for more in ([str(bad)], ["--out-of-competition", f"base={bad}"], ["--runs", f"Gamma={good},{bad}"]):
             with pytest.raises(
-                HecktorError, match=rf"(Beta/metrics\.json.*: {says}|no such file or folder: .*Beta/metrics\.json )"
+                HecktorError, match=rf"(Beta/metrics\.json.*: {problem}|no such file or folder: .*Beta/metrics\.json )"
             ):
                 main([str(good), *more, "--output", str(tmp_path / "out")])
     bad.write_text(content[:200])

@@ -1,4 +1,4 @@
-"""Rows out of competition: their places, what they must not change, and taus of metrics that do not rank."""
+"""Rows out of competition: their places, and the figures that they must not change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evaluation.ranking.out_of_competition import (
 )
 from evaluation.results.documents import MetricFigures
 from evaluation.rows.mask import flatten_row
-from tests.evaluation.built import metrics_of, results_of
+from tests.evaluation.builders import make_metrics, make_results
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
 from tests.evaluation.tasks import HPV, RFS
@@ -32,13 +32,12 @@ from tests.evaluation.tasks import HPV, RFS
 TEAMS = 5
 
 
-@pytest.fixture(scope="module", params=[("hecktor2025", 2), ("hecktor2026", 1)])
-def files(request, tmp_path_factory):
-    """The metrics.json of five simulated teams of one task; the task's number is that of the folder."""
-    edition, number = request.param
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Write the metrics.json of five simulated teams of HECKTOR 2026."""
     folder = tmp_path_factory.mktemp("challenge")
-    write_challenge(folder, edition, ChallengeSize(TEAMS, 60, bootstraps=10, rankings=0))
-    return number, sorted((folder / f"task{number}").glob("*/metrics.json"))
+    write_challenge(folder, "hecktor2026", ChallengeSize(TEAMS, 60, bootstraps=10, rankings=0))
+    return sorted((folder / "task1").glob("*/metrics.json"))
 
 
 def rank(number, files, output, *more):
@@ -46,45 +45,41 @@ def rank(number, files, output, *more):
     return json.loads((output / "leaderboard.json").read_text())
 
 
-def figures(**values):
+def make_figures(**values):
     return {name: MetricFigures.from_values(value) for name, value in values.items()}
 
 
-def of_2025(*values):
-    return figures(**dict(zip(METRICS, values, strict=True)))
+def make_figures_of_2025(*values):
+    return make_figures(**dict(zip(METRICS, values, strict=True)))
 
 
-def teams_of_2025():
-    return results_of({name: metrics_of(values_by_metric(values)) for name, values in TEAMS_2025.items()})
+def make_teams_of_2025():
+    return make_results({name: make_metrics(name_values(values)) for name, values in TEAMS_2025.items()})
 
 
-def values_by_metric(values, names=METRICS):
+def name_values(values, names=METRICS):
     return {name: (value,) for name, value in zip(names, values, strict=True)}
 
 
-def teams_of_risks(*values):
-    return results_of({f"T{place}": metrics_of({"c_index": (value,)}) for place, value in enumerate(values)}, RFS)
+def make_teams_of_risks(*values):
+    return make_results({f"T{place}": make_metrics({"c_index": (value,)}) for place, value in enumerate(values)}, RFS)
 
 
-def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
-    """Two of five results stand beside the other three, the mean of teams as well."""
-    number, paths = files
+def test_rows_out_of_competition_change_nothing_else(paths, tmp_path):
+    """Two of five results are added without a rank to the ranking of the other three, and the mean of all teams."""
     for aside in (paths[:2], paths[1::2]):
         ranked = [path for path in paths if path not in aside]
-        plain = rank(number, ranked, tmp_path / "plain")
-        beside = [
-            option for path in aside for option in ("--out-of-competition", f"{path.parent.name}={path}:withdrawn")
-        ]
-        board = rank(number, ranked, tmp_path / "board", *beside, "--mean")
+        plain = rank(1, ranked, tmp_path / "plain")
+        options = [word for path in aside for word in ("--out-of-competition", f"{path.parent.name}={path}:withdrawn")]
+        board = rank(1, ranked, tmp_path / "board", *options, "--mean")
         assert (len(plain.pop("out_of_competition")), len(board.pop("out_of_competition"))) == (0, 3)
         assert plain.pop("files").keys() < board.pop("files").keys()
         assert board == plain
 
 
-def test_the_table_shows_rows_in_their_places_without_a_rank(files, tmp_path, capsys):
-    number, paths = files
+def test_the_table_shows_rows_in_their_places_without_a_rank(paths, tmp_path, capsys):
     out = tmp_path / "board"
-    board = rank(number, paths[1:], out, "--out-of-competition", f"Base={paths[0]}: no paper", "--mean")
+    board = rank(1, paths[1:], out, "--out-of-competition", f"Base={paths[0]}: no paper", "--mean")
     base = next(row for row in board["out_of_competition"] if row["team"] == "Base")
     order = [entry["team"] for entry in board["teams"]]
     for row in reversed(board["out_of_competition"]):
@@ -101,10 +96,9 @@ def test_the_table_shows_rows_in_their_places_without_a_rank(files, tmp_path, ca
     assert f"{base['metrics'][metric]['value']:.4f}" in printed[0]
 
 
-def test_the_mean_of_teams_and_its_place(files, tmp_path):
-    """The plain mean of the values; without rankings by the bootstrap it has no interval."""
-    number, paths = files
-    board = rank(number, paths, tmp_path, "--mean")
+def test_the_mean_of_teams_and_its_place(paths, tmp_path):
+    """The mean of the values has no interval without bootstrap rankings."""
+    board = rank(1, paths, tmp_path, "--mean")
     (row,) = board["out_of_competition"]
     assert (row["team"], row["reason"]) == (MEAN_OF_TEAMS, "5 ranked teams")
     for name, figures in row["metrics"].items():
@@ -112,12 +106,12 @@ def test_the_mean_of_teams_and_its_place(files, tmp_path):
         assert figures["value"] == pytest.approx(sum(values) / TEAMS)
         assert figures["ci95_low"] <= figures["value"] <= figures["ci95_high"]
     assert 0 < row["place"] < TEAMS
-    (row,) = rank(number, paths, tmp_path, "--mean", "--bootstraps", "0")["out_of_competition"]
+    (row,) = rank(1, paths, tmp_path, "--mean", "--bootstraps", "0")["out_of_competition"]
     assert {figures["ci95_low"] for figures in row["metrics"].values()} == {None}
 
 
 def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
-    """Two copies of one team tell no more than one: the percentiles of the evaluation's own samples."""
+    """Two copies of one team have the percentiles of the evaluation's own samples."""
     write_challenge(tmp_path, "hecktor2025", ChallengeSize(1, 40, bootstraps=5, rankings=0))
     (path,) = (tmp_path / "task2").glob("*/metrics.json")
     copy = tmp_path / "copy" / "metrics.json"
@@ -129,33 +123,35 @@ def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
         assert figures == {part: pytest.approx(stated[name][part]) for part in ("value", "ci95_low", "ci95_high")}
 
 
-def test_a_row_stands_below_teams_of_its_value():
-    teams = teams_of_risks(0.7, 0.6, 0.6, 0.5)
+def test_a_row_is_placed_below_teams_of_its_value():
+    teams = make_teams_of_risks(0.7, 0.6, 0.6, 0.5)
     for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):
-        assert count_teams_above(UnrankedEntry("x", "", figures(c_index=value)), teams) == expected
+        assert count_teams_above(UnrankedEntry("x", "", make_figures(c_index=value)), teams) == expected
 
 
-def test_a_row_without_a_metric_that_decides_stands_last():
-    assert count_teams_above(UnrankedEntry("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
-    partly = figures(gtvp_dsc_mean=0.99)
-    assert count_teams_above(UnrankedEntry("x", "", partly), teams_of_2025()) == 5
+def test_a_row_without_a_deciding_metric_is_last():
+    assert count_teams_above(UnrankedEntry("x", "", {}), make_teams_of_risks(0.7, 0.6)) == 2
+    partly = make_figures(gtvp_dsc_mean=0.99)
+    assert count_teams_above(UnrankedEntry("x", "", partly), make_teams_of_2025()) == 5
 
 
 def test_a_metric_that_does_not_decide_may_be_absent():
     """HPV ranks by balanced accuracy, then specificity; sensitivity is only shown."""
     names = ("balanced_accuracy", "sensitivity", "specificity")
     values = {"a": (0.7, 0.8, 0.6), "b": (0.6, 0.6, 0.6)}
-    teams = results_of({team: metrics_of(values_by_metric(of_team, names)) for team, of_team in values.items()}, HPV)
-    row = figures(balanced_accuracy=0.65, specificity=0.5)
+    teams = make_results({team: make_metrics(name_values(of_team, names)) for team, of_team in values.items()}, HPV)
+    row = make_figures(balanced_accuracy=0.65, specificity=0.5)
     assert count_teams_above(UnrankedEntry("x", "", row), teams) == 1
 
 
 def test_the_place_under_the_nested_borda_count_of_2025():
     """With MEDAI's values the row ties with MEDAI: inner sums 5, 9, 7, 7, 7 and 5 rank 1, 6, 3, 3, 3 and 1; with the
-    GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. MEDAI alone stands above.
+    GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. Only MEDAI is above.
     """
-    assert count_teams_above(UnrankedEntry("x", "", of_2025(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
-    assert count_teams_above(UnrankedEntry("x", "", of_2025(0.9, 0.9, 0.9)), teams_of_2025()) == 0
+    assert (
+        count_teams_above(UnrankedEntry("x", "", make_figures_of_2025(*TEAMS_2025["MEDAI"])), make_teams_of_2025()) == 1
+    )
+    assert count_teams_above(UnrankedEntry("x", "", make_figures_of_2025(0.9, 0.9, 0.9)), make_teams_of_2025()) == 0
 
 
 @pytest.mark.parametrize(
@@ -177,31 +173,29 @@ def test_other_texts_are_refused(text):
         parse_source(text)
 
 
-def test_names_stand_once_and_cases_agree(files, tmp_path):
-    number, paths = files
+def test_names_differ_and_cases_agree(paths, tmp_path):
     with pytest.raises(HecktorError, match="appears twice"):
-        rank(number, paths[:2], tmp_path, "--out-of-competition", f"{paths[0].parent.name}={paths[2]}")
-    other = json.loads(paths[2].read_text())
-    other["provenance"]["case_set_sha256"] = "0"
-    (tmp_path / "other.json").write_text(json.dumps(other))
+        rank(1, paths[:2], tmp_path, "--out-of-competition", f"{paths[0].parent.name}={paths[2]}")
+    changed = json.loads(paths[2].read_text())
+    changed["provenance"]["case_set_sha256"] = "0"
+    (tmp_path / "changed.json").write_text(json.dumps(changed))
     with pytest.raises(HecktorError, match=r"json \(Base\): rows of other cases than case_set_sha256"):
-        rank(number, paths[:2], tmp_path, "--out-of-competition", f"Base={tmp_path / 'other.json'}")
+        rank(1, paths[:2], tmp_path, "--out-of-competition", f"Base={tmp_path / 'changed.json'}")
 
 
-def test_a_row_without_rows_is_refused_or_marked(files, tmp_path, capsys):
-    number, paths = files
+def test_an_entry_without_rows_is_refused_or_marked(paths, tmp_path, capsys):
     content = json.loads(paths[0].read_text())
     (tmp_path / "bare.json").write_text(json.dumps({**content, "results": []}))
-    beside = ("--out-of-competition", f"Base={tmp_path / 'bare.json'}:withdrawn")
+    options = ("--out-of-competition", f"Base={tmp_path / 'bare.json'}:withdrawn")
     with pytest.raises(HecktorError, match=r"bare\.json \(Base\): no per-case rows"):
-        rank(number, paths[1:], tmp_path, *beside)
-    (row,) = rank(number, paths[1:], tmp_path, *beside, "--without-rows")["out_of_competition"]
+        rank(1, paths[1:], tmp_path, *options)
+    (row,) = rank(1, paths[1:], tmp_path, *options, "--without-rows")["out_of_competition"]
     assert row["without_rows"]
     assert "(withdrawn)  without rows" in capsys.readouterr().out
 
 
-def test_the_reference_is_that_of_a_team_with_rows(tmp_path):
-    """A later end of the longest follow-up changes no C-index; the first team holds no rows to compare it with."""
+def test_the_reference_comes_from_a_team_with_rows(tmp_path):
+    """The longest follow-up ends a day later, which changes no C-index; the first team has no rows to compare it with."""
     write_challenge(tmp_path, "hecktor2025", ChallengeSize(3, 40, bootstraps=5, rankings=0))
     paths = sorted((tmp_path / "task2").glob("*/metrics.json"))
     contents = [json.loads(path.read_text()) for path in paths]
@@ -214,7 +208,7 @@ def test_the_reference_is_that_of_a_team_with_rows(tmp_path):
         rank(2, paths[:2], tmp_path, "--without-rows", "--out-of-competition", f"Base={paths[2]}")
 
 
-def observers(tmp_path, **changes):
+def write_observers(tmp_path, **changes):
     figures = {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9}
     names = ("gtvp_dsc_median", "gtvp_hd95_median_mm", "gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean")
     content = {"study": "observers", "aggregates": dict.fromkeys(names, figures), **changes}
@@ -223,26 +217,28 @@ def observers(tmp_path, **changes):
     return OutOfCompetitionSource("observers", path, "annotators")
 
 
-def observed(tmp_path, edition, **changes):
+def rank_observers(tmp_path, edition, **changes):
     options = load_profile(edition).task("segmentation").options
     task = load_profile(edition).task("segmentation").algorithm
-    teams = results_of({"a": metrics_of(provenance={"options": options})}, task, edition)
-    source = observers(tmp_path, **changes)
+    teams = make_results({"a": make_metrics(provenance={"options": options})}, task, edition)
+    source = write_observers(tmp_path, **changes)
     return make_observers_entry(source, read_json(source.source), teams).figures
 
 
 def test_agreement_of_annotators_is_shown_for_metrics_of_the_same_meaning(tmp_path):
-    """The study's median DSC is not the mean DSC that ranks; HD95 has one definition."""
+    """The study's median DSC differs from the mean DSC that ranks; HD95 has one definition."""
     same = MetricFigures.from_values(0.8, 0.7, 0.9)
-    assert observed(tmp_path, "hecktor2022") == dict.fromkeys(("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), same)
-    assert observed(tmp_path, "hecktor2025") == {"gtvn_dsc_agg": same}
-    assert observed(tmp_path, "hecktor2021")["gtvp_hd95_median_mm"] == same
+    assert rank_observers(tmp_path, "hecktor2022") == dict.fromkeys(
+        ("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), same
+    )
+    assert rank_observers(tmp_path, "hecktor2025") == {"gtvn_dsc_agg": same}
+    assert rank_observers(tmp_path, "hecktor2021")["gtvp_hd95_median_mm"] == same
 
 
-def test_an_infinite_agreement_and_one_that_is_no_number(tmp_path):
+def test_an_infinite_agreement(tmp_path):
     infinite = {"gtvp_hd95_median_mm": {"value": None, "ci95_low": 3, "ci95_high": None, "infinite": ["value"]}}
-    found = observed(tmp_path, "hecktor2021", aggregates=infinite)["gtvp_hd95_median_mm"]
-    assert found.figures == (float("inf"), 3, None)
+    hd95 = rank_observers(tmp_path, "hecktor2021", aggregates=infinite)["gtvp_hd95_median_mm"]
+    assert hd95.figures == (float("inf"), 3, None)
 
 
 @pytest.mark.parametrize(
@@ -256,12 +252,13 @@ def test_an_infinite_agreement_and_one_that_is_no_number(tmp_path):
 def test_an_impossible_agreement_of_annotators(tmp_path, changes, message):
     figures = {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9, **changes}
     with pytest.raises(HecktorError, match=message):
-        observed(tmp_path, "hecktor2025", aggregates={"gtvn_dsc_agg": figures})
+        rank_observers(tmp_path, "hecktor2025", aggregates={"gtvn_dsc_agg": figures})
 
 
 def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
-    """Two teams: tau is 1 in each sample with the order of the whole cohort and -1 in the others, counted here from the
-    rows and the same draws.
+    """With two teams tau is 1 in each sample with the order of the whole cohort and -1 in the others.
+
+    The test counts the samples from the rows and the same draws.
     """
     write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
     paths = sorted((tmp_path / "task1").glob("*/metrics.json"))

@@ -1,9 +1,7 @@
-"""Results of an edition of the package, ranked again by weights of one's own."""
+"""Results of an edition of the package, ranked again by other weights."""
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,17 @@ from contract.io.files import read_json, write_json
 from evaluation.api import evaluate
 from evaluation.ranking.cli import main as rank
 from reporting.analyses.sources import find_results, load_results_profile
+from tests.evaluation.builders import read_edition
 from tests.evaluation.conftest import GRID
-from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+from tests.evaluation.staging import ANSWERS, make_predictions, write_plain, write_truth
 
 WEIGHTS = [0.5, 0.25, 0.25]
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """HECKTOR 2026 with other weights under the old name, and a new sum, which decides, before all others."""
-    content = json.loads((files("contract.editions") / "hecktor2026.json").read_text())
-    content["name"] = "mine"
+    """Write HECKTOR 2026 with other weights, and with a new sum that decides before all others."""
+    content = read_edition("hecktor2026")
     (task,) = content["scoring"].values()
     task["metrics"]["score"]["weights"] = WEIGHTS
     own = {"title": "Own", "higher_is_better": True, "weighted_sum": ["dsc_mean", "c_index"], "weights": [1, 1]}
@@ -37,33 +35,33 @@ def mine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def answers(tmp_path: Path) -> tuple[Path, Path]:
-    """Reference and predictions of four patients."""
+    """Write reference and predictions of four patients."""
     truth = write_truth(tmp_path / "truth", GRID)
-    return truth, write_plain(tmp_path / "answers", predictions(GRID), ANSWERS, GRID)
+    return truth, write_plain(tmp_path / "answers", make_predictions(GRID), ANSWERS, GRID)
 
 
-def scored(answers: tuple[Path, Path], output: Path, **changes: Any) -> dict[str, Any]:
+def score(answers: tuple[Path, Path], output: Path, **changes: Any) -> dict[str, Any]:
     truth, predicted = answers
     evaluate(truth, predictions=predicted, output=output, bootstraps=20, seed=3, **changes)
     return dict(read_json(output / "metrics.json"))
 
 
-def board_of(folder: Path, mine: Path, *more: str) -> dict[str, Any]:
+def rank_team(folder: Path, mine: Path, *more: str) -> dict[str, Any]:
     file = str(folder / "team" / "metrics.json")
     assert rank([file, "--edition", str(mine), "--bootstraps", "5", "--output", str(folder), *more]) == 0
     return dict(read_json(folder / "leaderboard.json"))
 
 
-def figures(entry: dict[str, Any], name: str) -> list[float]:
+def list_figures(entry: dict[str, Any], name: str) -> list[float]:
     return [entry["metrics"][name][part] for part in ("value", "ci95_low", "ci95_high")]
 
 
-def test_own_weights_give_what_an_evaluation_by_them_gives(answers, mine: Path, tmp_path: Path) -> None:
-    before = scored(answers, tmp_path / "team", edition="hecktor2026")["aggregates"]
-    direct = scored(answers, tmp_path / "direct", edition=str(mine))["aggregates"]
-    (entry,) = board_of(tmp_path, mine)["teams"]
+def test_a_ranking_by_own_weights_equals_an_evaluation_by_them(answers, mine: Path, tmp_path: Path) -> None:
+    before = score(answers, tmp_path / "team", edition="hecktor2026")["aggregates"]
+    direct = score(answers, tmp_path / "direct", edition=str(mine))["aggregates"]
+    (entry,) = rank_team(tmp_path, mine)["teams"]
     for name in ("score", "own_score", "dsc_mean", "c_index"):
-        assert figures(entry, name) == pytest.approx([direct[name][part] for part in direct[name]][:3]), name
+        assert list_figures(entry, name) == pytest.approx([direct[name][part] for part in direct[name]][:3]), name
     terms = [before[name]["value"] for name in ("dsc_mean", "tn_balanced_accuracy", "c_index")]
     value = sum(weight * term for weight, term in zip(WEIGHTS, terms, strict=True))
     assert entry["metrics"]["score"]["value"] == pytest.approx(value)
@@ -74,16 +72,16 @@ def test_own_weights_give_what_an_evaluation_by_them_gives(answers, mine: Path, 
     assert task.teams["team"].aggregates["own_score"].value == entry["metrics"]["own_score"]["value"]
 
 
-def test_without_rows_a_sum_is_that_of_the_values(answers, mine: Path, tmp_path: Path) -> None:
-    before = scored(answers, tmp_path / "team", edition="hecktor2026", rows=False)["aggregates"]
-    (entry,) = board_of(tmp_path, mine, "--without-rows")["teams"]
+def test_without_rows_a_sum_is_computed_from_the_values(answers, mine: Path, tmp_path: Path) -> None:
+    before = score(answers, tmp_path / "team", edition="hecktor2026", rows=False)["aggregates"]
+    (entry,) = rank_team(tmp_path, mine, "--without-rows")["teams"]
     value = before["dsc_mean"]["value"] + before["c_index"]["value"]
-    assert figures(entry, "own_score") == [pytest.approx(value), None, None]
+    assert list_figures(entry, "own_score") == [pytest.approx(value), None, None]
 
 
 def test_a_stated_sum_still_follows_from_the_rows(answers, mine: Path, tmp_path: Path) -> None:
     """A file that states another sum than its own weights give is refused under both editions."""
-    content = scored(answers, tmp_path / "team", edition="hecktor2026")
+    content = score(answers, tmp_path / "team", edition="hecktor2026")
     content["aggregates"]["score"]["value"] -= 0.001
     write_json(tmp_path / "team" / "metrics.json", content)
     for edition in (str(mine), "hecktor2026"):
@@ -92,8 +90,8 @@ def test_a_stated_sum_still_follows_from_the_rows(answers, mine: Path, tmp_path:
 
 
 def test_a_report_by_an_edition_needs_results_of_its_rules(answers, tmp_path: Path) -> None:
-    """Options may change the rules of an evaluation; with --edition neither board nor report carries the edition's name."""
-    scored(answers, tmp_path / "team", edition="hecktor2026", options={"rfs.missing_risk": "tie"})
+    """Results that were evaluated with other options cannot be ranked or reported under the edition's name."""
+    score(answers, tmp_path / "team", edition="hecktor2026", options={"rfs.missing_risk": "tie"})
     arguments = [str(tmp_path / "team" / "metrics.json"), "--bootstraps", "5", "--output", str(tmp_path)]
     with pytest.raises(
         HecktorError, match=r"rfs\.missing_risk tie, expected rfs\.missing_risk non_concordant; evaluate"

@@ -19,30 +19,35 @@ from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import remove_rows
 from reporting.analyses.tables import round_figure
 from reporting.page.html import make_value_cell
-from tests.evaluation.built import board_of
+from tests.evaluation.builders import make_board
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 
 
-def entry(team, rank, value, low, high):
+def make_entry(team, rank, value, low, high):
     figures = {"value": value, "ci95_low": low, "ci95_high": high, "rank": rank}
     return {"team": team, "rank": rank, "metrics": {"m": figures}}
 
 
 # Half of the intervals: 0.018, 0.0204 and 0.3.
 ENTRIES = [
-    entry("Al_pha", 1, 0.960123, 0.942049, 0.978049),
-    entry("B", 2, 0.9, 0.8801, 0.9209),
-    entry("C", 3, 0.5, 0.2, 0.8),
+    make_entry("Al_pha", 1, 0.960123, 0.942049, 0.978049),
+    make_entry("B", 2, 0.9, 0.8801, 0.9209),
+    make_entry("C", 3, 0.5, 0.2, 0.8),
 ]
 
 
 @pytest.mark.parametrize(
     ("entries", "decimals"),
-    [(ENTRIES, 3), (ENTRIES[2:], 2), ([entry("D", 1, 31.25, 12.0, 52.0)], 0), ([entry("E", 1, 0.5, None, None)], None)],
+    [
+        (ENTRIES, 3),
+        (ENTRIES[2:], 2),
+        ([make_entry("D", 1, 31.25, 12.0, 52.0)], 0),
+        ([make_entry("E", 1, 0.5, None, None)], None),
+    ],
 )
 def test_half_an_interval_has_two_digits(entries, decimals):
-    """Median half lengths of 0.0204, 0.3, 20, and none."""
-    assert choose_decimals(board_of({"m": "M"}, entries), "m") == decimals
+    """The median half lengths are 0.0204, 0.3 and 20; the last entry has no interval."""
+    assert choose_decimals(make_board({"m": "M"}, entries), "m") == decimals
 
 
 def test_a_value_with_its_interval():
@@ -55,7 +60,7 @@ def test_a_value_with_its_interval():
 def test_the_leaderboard_in_latex():
     """The best value is bold, signs of LaTeX are text, and an entry without a rank has a dash."""
     outside = {"team": "mean", "metrics": {"m": {"value": 0.8, "ci95_low": 0.781, "ci95_high": 0.819}}, "place": 1}
-    text = format_board_latex(board_of({"m": "DSC & more"}, ENTRIES[:1], out_of_competition=[outside]))
+    text = format_board_latex(make_board({"m": "DSC & more"}, ENTRIES[:1], out_of_competition=[outside]))
     assert text.splitlines() == [
         r"\begin{tabular}{rlc}",
         r"\toprule",
@@ -68,16 +73,16 @@ def test_the_leaderboard_in_latex():
     ]
 
 
-def test_signs_of_text_in_latex():
-    """In the usual font `<`, `>` and `|` print other signs."""
-    text = format_board_latex(board_of({"m": "HD95 < 5 mm"}, [{**ENTRIES[0], "team": "a>b|c"}]))
+def test_signs_of_text_are_escaped_in_latex():
+    """In LaTeX's usual font `<`, `>` and `|` print other signs."""
+    text = format_board_latex(make_board({"m": "HD95 < 5 mm"}, [{**ENTRIES[0], "team": "a>b|c"}]))
     assert r"HD95 \textless{} 5 mm" in text
     assert r"a\textgreater{}b\textbar{}c" in text
 
 
 def test_zero_has_no_sign():
-    entries = [entry("A", 1, -0.00001, -0.00002, 0.00001), entry("B", 2, -0.0, -0.5, 0.5)]
-    board = board_of({"m": "M"}, entries)
+    entries = [make_entry("A", 1, -0.00001, -0.00002, 0.00001), make_entry("B", 2, -0.0, -0.5, 0.5)]
+    board = make_board({"m": "M"}, entries)
     texts = [format_board(board), format_board_csv(board), format_board_latex(board)]
     texts += [
         format_figures(MetricFigures.from_values(-0.0), None),
@@ -87,10 +92,10 @@ def test_zero_has_no_sign():
     assert not [text for text in texts if re.search(r"(?<![\d-])-0(\.0+)?(?![.\d])", text)]
 
 
-def test_tau_is_worded_as_the_stability_of_each_ranking(files, tmp_path, capsys):
-    """The tau of a metric compares its bootstrap rankings with its own ranking of all patients, not with the official.
+def test_tau_is_printed_as_the_stability_of_each_ranking(files, tmp_path, capsys):
+    """Each tau compares bootstrap rankings with the ranking of all patients by the same rule.
 
-    Between two teams the tau would only repeat how often the first team is first.
+    With two teams the tau would only repeat how often the first team is first.
     """
     assert main([*files, "--bootstraps", "20", "--output", str(tmp_path / "out")]) == 0
     assert "Kendall" not in capsys.readouterr().out
@@ -115,7 +120,7 @@ def files(tmp_path):
 
 
 def test_files_for_a_paper_are_asked_for_by_name(files, tmp_path):
-    """Ten patients of two teams; the values are those of the rows."""
+    """The values of ten patients of two teams equal those in the rows."""
     out = tmp_path / "board"
     assert main([*files, "--bootstraps", "20", "--output", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == ["leaderboard.csv", "leaderboard.json"]

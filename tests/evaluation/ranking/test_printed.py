@@ -33,7 +33,7 @@ DIGITS_OF_2021 = {"Pengy": "3.0881603", "SJTU_EIEE": "3.0881603", "HiLab": "3.08
 
 @pytest.fixture
 def golden():
-    """Reads a published table."""
+    """Read a published table."""
 
     def read(name):
         with (TABLES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
@@ -44,7 +44,7 @@ def golden():
 
 @pytest.fixture
 def printed(tmp_path):
-    """Writes a table, ranks it and returns the leaderboard."""
+    """Write a table, rank it and return the leaderboard."""
 
     def rank(lines, **options):
         path = tmp_path / "published.csv"
@@ -54,8 +54,8 @@ def printed(tmp_path):
     return rank
 
 
-def renamed(lines, reason_of=lambda line: ""):
-    """Lines under the names of metrics, in reverse order, which no ranking may follow."""
+def rename_columns(lines, reason_of=lambda line: ""):
+    """Return the lines under the names of metrics, in reverse order, which no ranking may follow."""
     return [
         {"team": line["team"], "out_of_competition": reason_of(line)}
         | {NAMES[column]: text for column, text in line.items() if column in NAMES}
@@ -66,7 +66,9 @@ def renamed(lines, reason_of=lambda line: ""):
 def test_2020_ranks_as_published_and_shows_the_others_without_a_rank(golden, printed):
     """Five ranked teams have a higher mean DSC than DCPT's 0.7049, six a higher one than ucl_charp's 0.6765."""
     lines = golden("hecktor2020_task1")
-    board = printed(renamed(lines, lambda line: "" if line["rank"] else "no paper"), edition="hecktor2020", task="1")
+    board = printed(
+        rename_columns(lines, lambda line: "" if line["rank"] else "no paper"), edition="hecktor2020", task="1"
+    )
     published = {line["team"]: int(line["rank"]) for line in lines if line["rank"]}
     assert board.ranks == published
     places = {entry["team"]: entry["place"] for entry in board.to_dict()["out_of_competition"]}
@@ -79,7 +81,7 @@ def test_2021_ranks_as_published_with_the_digits_of_the_text(golden, printed):
     lines = golden("hecktor2021_task1")
     assert {line["team"] for line in lines if line["hd95_mm"] == "3.0882"} == set(DIGITS_OF_2021)
     lines = [{**line, "hd95_mm": DIGITS_OF_2021.get(line["team"], line["hd95_mm"])} for line in lines]
-    disqualified = renamed(lines, lambda line: line["rank"] if line["rank"] == "disqualified" else "")
+    disqualified = rename_columns(lines, lambda line: line["rank"] if line["rank"] == "disqualified" else "")
     board = printed(disqualified, edition="hecktor2021", task="1")
     assert board.ranks == {line["team"]: int(line["rank"]) for line in lines if line["rank"] != "disqualified"}
     assert [entry["place"] for entry in board.to_dict()["out_of_competition"] if entry["team"] == "BAMF"] == [0]
@@ -178,7 +180,7 @@ def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
     board = json.loads((tmp_path / "board" / "leaderboard.json").read_text(encoding="utf-8"))
     assert [entry["team"] for entry in board["teams"]] == ["b", "a"]
     assert report(["--results", str(tmp_path / "board"), "--output", str(tmp_path / "page.html")]) == 0
-    assert "made from leaderboard.json alone" in capsys.readouterr().err
+    assert "made from leaderboard.json" in capsys.readouterr().err
     # The leaderboard's own table ranks again as it stands.
     again = evaluation.rank(tmp_path / "board" / "leaderboard.csv", task="2")
     assert again.ranks == {"b": 1, "a": 2}
@@ -218,7 +220,7 @@ def test_an_option_that_needs_rows_is_refused(printed):
         printed(TWO, task="2", seed=1)
 
 
-def test_descriptors_stand_beside_the_scores(tmp_path, printed):
+def test_descriptors_are_part_of_the_leaderboard(tmp_path, printed):
     """Table 2 of the HECKTOR 2025 overview names backbone and loss; a team without a row has empty ones."""
     methods = tmp_path / "methods.csv"
     methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\n", encoding="utf-8")

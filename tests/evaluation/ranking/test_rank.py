@@ -11,7 +11,7 @@ from evaluation.ranking.cli import main
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
 
 
-def metrics_of(values, **provenance):
+def make_content(values, **provenance):
     aggregates = {name: {"value": v, "ci95_low": v, "ci95_high": v} for name, v in zip(METRICS, values, strict=True)}
     return {
         "aggregates": aggregates,
@@ -36,7 +36,7 @@ def files(tmp_path):
     for team, values in TEAMS_2025.items():
         (tmp_path / team).mkdir()
         paths[team] = tmp_path / team / "metrics.json"
-        paths[team].write_text(json.dumps(metrics_of(values)))
+        paths[team].write_text(json.dumps(make_content(values)))
     return paths
 
 
@@ -67,7 +67,7 @@ def test_the_five_teams_of_2025(files, tmp_path, capsys):
     assert second_line.split() == ["2", "SJTU_lab426", "0.7341", "0.7312", "0.7260", "3", "2", "without", "rows"]
 
 
-def test_another_ranking_and_rule_for_ties_may_be_put_in_force(files, tmp_path):
+def test_options_choose_the_ranking_and_the_rule_for_ties(files, tmp_path):
     """Flat Borda has no ties; under the median rank two pairs tie; the last rank is the minimum of theirs."""
     board = rank(files.values(), tmp_path / "flat", "--official", "flat_borda")
     assert board["official"] == "flat_borda"
@@ -80,15 +80,15 @@ def test_another_ranking_and_rule_for_ties_may_be_put_in_force(files, tmp_path):
 
 
 def test_a_null_metric_leaves_the_team_unranked(files, tmp_path):
-    files["MEDAI"].write_text(json.dumps(metrics_of((None, 0.9, 0.9))))
+    files["MEDAI"].write_text(json.dumps(make_content((None, 0.9, 0.9))))
     board = rank(files.values(), tmp_path / "out")
     assert board["incomplete"] == [{"team": "MEDAI", "without": ["gtvp_dsc_mean"]}]
     assert len(board["teams"]) == 4
 
 
-def test_a_team_without_a_run_that_can_be_ranked_does_not_stop_the_others(files, tmp_path):
+def test_a_team_without_a_usable_run_does_not_stop_the_others(files, tmp_path):
     for name in ("MEDAI", "Dolphins"):
-        files[name].write_text(json.dumps(metrics_of((None, 0.9, 0.9))))
+        files[name].write_text(json.dumps(make_content((None, 0.9, 0.9))))
     runs = f"late={files['MEDAI']},{files['Dolphins']}"
     board = rank([files["InterStellar"]], tmp_path / "out", "--runs", runs)
     assert [entry["team"] for entry in board["teams"]] == ["InterStellar"]
@@ -98,10 +98,18 @@ def test_a_team_without_a_run_that_can_be_ranked_does_not_stop_the_others(files,
         rank([], tmp_path / "none", "--runs", runs)
 
 
-@pytest.mark.parametrize(("key", "value"), [("edition", "other"), ("options", {"connectivity": 6}), ("task", "rfs")])
-def test_results_that_differ_are_not_mixed(files, tmp_path, key, value):
-    files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), **{key: value})))
-    with pytest.raises(HecktorError, match=f"MEDAI and Dolphins: {key} differ"):
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("edition", "other", "edition differ"),
+        ("options", {"connectivity": 6}, "options differ"),
+        ("task", "rfs", "task differ"),
+        ("case_set_sha256", "1", "scored on different cases"),
+    ],
+)
+def test_results_that_differ_are_not_mixed(files, tmp_path, key, value, problem):
+    files["Dolphins"].write_text(json.dumps(make_content((1, 1, 1), **{key: value})))
+    with pytest.raises(HecktorError, match=f"MEDAI and Dolphins: {problem}"):
         rank(files.values(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -116,18 +124,12 @@ def test_another_task_is_refused(files, tmp_path):
     [
         ("[]", r"metrics\.json: found \[\]"),
         ("{", "not valid JSON"),
-        (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}"),
-        (json.dumps(metrics_of((1, 1, 1), format=9)), r"metrics\.json: format 9, expected format 2; evaluate again"),
-        (json.dumps(metrics_of((True, 1, 1))), r"\.value: found true"),
+        (json.dumps({**make_content((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}"),
+        (json.dumps(make_content((1, 1, 1), format=9)), r"metrics\.json: format 9, expected format 2; evaluate again"),
+        (json.dumps(make_content((True, 1, 1))), r"\.value: found true"),
     ],
 )
-def test_files_of_another_make(files, tmp_path, text, message):
+def test_invalid_files_are_refused(files, tmp_path, text, message):
     files["MEDAI"].write_text(text)
     with pytest.raises(HecktorError, match=message):
-        rank(files.values(), tmp_path / "out")
-
-
-def test_results_of_different_cases(files, tmp_path):
-    files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), case_set_sha256="1")))
-    with pytest.raises(HecktorError, match="MEDAI and Dolphins: scored on different cases"):
         rank(files.values(), tmp_path / "out")

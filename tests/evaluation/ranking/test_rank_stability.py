@@ -11,7 +11,7 @@ import pytest
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main
 from tests.evaluation.conftest import Phase
-from tests.evaluation.ranking.test_comparisons import risks
+from tests.evaluation.ranking.test_comparisons import write_risks
 from tests.evaluation.tasks import RFS
 
 
@@ -41,14 +41,14 @@ def teams_of(tmp_path):
     return Teams
 
 
-def test_shares_of_ranks_are_those_of_the_draws(teams_of):
-    """Noise over 60 patients: the rank counts are recomputed here from the same draws."""
+def test_ranks_are_counted_on_the_draws(teams_of):
+    """The test ranks the same draws of 60 patients again."""
     from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
     teams, n, rng = teams_of(RFS), 60, np.random.default_rng(1)
     predicted = {name: (-np.arange(n) + rng.normal(0, 25, n)).round(3) for name in "abc"}
     for name, values in predicted.items():
-        teams.add(name, risks, values, seed=5)
+        teams.add(name, write_risks, values, seed=5)
     board = teams.rank("--bootstraps", "300")
     weights = np.stack(
         [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(5).spawn(300)]
@@ -58,15 +58,15 @@ def test_shares_of_ranks_are_those_of_the_draws(teams_of):
     rank = 1 + (c[:, None, :] > c[:, :, None] + 1e-12).sum(axis=2)
     assert board["stability"]["seed"] == 5
     for index, name in enumerate(predicted):
-        found = board["stability"]["rankings"]["c_index"]["teams"][name]["times_at_rank"]
+        counts = board["stability"]["rankings"]["c_index"]["teams"][name]["times_at_rank"]
         expected = {str(r): int((rank[:, index] == r).sum()) for r in (1, 2, 3) if (rank[:, index] == r).any()}
-        assert found == expected
+        assert counts == expected
 
 
 def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path, capsys):
     teams = teams_of(RFS)
-    teams.add("a", risks, -np.arange(9))
-    teams.add("b", risks, np.arange(9), rows=False)
+    teams.add("a", write_risks, -np.arange(9))
+    teams.add("b", write_risks, np.arange(9), rows=False)
     with pytest.raises(HecktorError, match=r"\(b\): no per-case rows"):
         teams.rank()
     board = teams.rank("--without-rows")
@@ -81,10 +81,10 @@ def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path,
 
 
 def test_results_against_different_references_are_not_mixed(teams_of):
-    """The same cases, options and predictions; one follow-up of the reference was corrected between."""
+    """One follow-up of the reference was corrected between the evaluations."""
     teams = teams_of(RFS)
-    teams.add("a", risks, -np.arange(9))
-    teams.add("b", risks, -np.arange(9))
+    teams.add("a", write_risks, -np.arange(9))
+    teams.add("b", write_risks, -np.arange(9))
     changed = json.loads(teams.files["b"].read_text())
     changed["results"][8]["rfs_days"] += 1
     teams.files["b"].write_text(json.dumps(changed))
@@ -97,10 +97,10 @@ def test_the_best_of_several_runs_counts(teams_of):
     for name, shift in (("bad", 8), ("good", 0), ("middling", 4)):
         values = -np.arange(12)
         values[:shift] = values[:shift][::-1]
-        teams.add(name, risks, values)
-    other = teams.files.pop("middling")
+        teams.add(name, write_risks, values)
+    middling = teams.files.pop("middling")
     runs = ",".join(str(path) for path in teams.files.values())
-    board = teams.rank("--runs", f"team={runs}", "--names", "other", files={"other": other})
+    board = teams.rank("--runs", f"team={runs}", "--names", "other", files={"other": middling})
     assert [entry["team"] for entry in board["teams"]] == ["team", "other"]
     assert board["runs"]["team"]["chosen"].startswith("2 ")
     values = [run["metrics"]["c_index"]["value"] for run in board["runs"]["team"]["order"]]
@@ -108,14 +108,14 @@ def test_the_best_of_several_runs_counts(teams_of):
 
 
 def test_best_median_and_worst_of_runs(teams_of, capsys):
-    """Of six pairs: team a has 6, 3 and 0 right, team b 5 and 4, whose median is 4.5.
+    """Of six pairs team a orders 6, 3 and 0 correctly, team b 5 and 4, whose median is 4.5.
 
     Means over teams: best (6 + 5) / 12, median (3 + 4.5) / 12, worst (0 + 4) / 12.
     """
     teams = teams_of(RFS)
     orders = {"a1": [4, 3, 2, 1], "a2": [2, 3, 4, 1], "a3": [1, 2, 3, 4], "b1": [3, 4, 2, 1], "b2": [3, 4, 1, 2]}
     for name, values in orders.items():
-        teams.add(name, all_recur, values)
+        teams.add(name, write_all_recurring, values)
     paths = {name: str(path) for name, path in teams.files.items()}
     runs = [f"{team}={','.join(path for name, path in paths.items() if name[0] == team)}" for team in "ab"]
     board = teams.rank("--runs", runs[0], "--runs", runs[1], "--bootstraps", "0", files={})
@@ -127,18 +127,18 @@ def test_best_median_and_worst_of_runs(teams_of, capsys):
     )
 
 
-def all_recur(phase, values):
-    """Patient i recurs on day i."""
+def write_all_recurring(phase, values):
+    """Write the risks of patients who recur on day i."""
     lines = [f"P{day},1,{day}" for day in range(1, len(values) + 1)]
-    phase.truth_table("PatientID,Relapse,RFS\n" + "\n".join(lines) + "\n")
+    phase.add_truth_table("PatientID,Relapse,RFS\n" + "\n".join(lines) + "\n")
     for day, value in enumerate(values, start=1):
-        phase.value(f"P{day}", str(value))
+        phase.add_value(f"P{day}", str(value))
 
 
-def test_the_table_says_what_the_json_says(teams_of, tmp_path):
+def test_the_table_equals_the_json(teams_of, tmp_path):
     teams = teams_of(RFS)
-    teams.add("a", risks, -np.arange(9))
-    teams.add("b", risks, np.arange(9))
+    teams.add("a", write_risks, -np.arange(9))
+    teams.add("b", write_risks, np.arange(9))
     board = teams.rank("--bootstraps", "20")
     with (tmp_path / "board" / "leaderboard.csv").open() as file:
         lines = list(csv.DictReader(file))

@@ -17,7 +17,7 @@ RISKS = {"first": (9, 3, 3.5, 2, 6, 1), "second": (3, 9, 2, 5, 1, 4)}
 
 
 def write_results(folder, cases):
-    """Write both teams' metrics.json of these cases, with the seed and the replicates of every evaluation."""
+    """Write both teams' metrics.json of these cases."""
     for team, risks in RISKS.items():
         target = folder / team
         target.mkdir(parents=True)
@@ -37,22 +37,22 @@ def rank(results, output, *options):
     return json.loads((output / "leaderboard.json").read_text())
 
 
-def test_a_board_without_cases_equals_that_of_a_smaller_cohort(tmp_path, capsys):
+def test_a_board_without_cases_equals_the_board_of_a_smaller_cohort(tmp_path, capsys):
     whole, smaller = (
         write_results(tmp_path / "whole", TRUTH),
         write_results(tmp_path / "smaller", ["P1", "P3", "P4", "P6"]),
     )
-    found = rank(whole, tmp_path / "found", "--without-case", "P5", "--without-case", "P2")
+    content = rank(whole, tmp_path / "found", "--without-case", "P5", "--without-case", "P2")
     assert "\nwithout the cases P2, P5\n" in capsys.readouterr().out
     expected = rank(smaller, tmp_path / "expected")
     assert "without the cases" not in capsys.readouterr().out
-    assert found["provenance"].pop("without_cases") == ["P2", "P5"]
-    assert {**found, "files": {}} == {**expected, "files": {}}
-    assert found["files"] == {}
+    assert content["provenance"].pop("without_cases") == ["P2", "P5"]
+    assert {**content, "files": {}} == {**expected, "files": {}}
+    assert content["files"] == {}
     teams = {team: whole / team / "metrics.json" for team in RISKS}
     board = evaluation.rank(teams, bootstraps=50, without_cases=["P5", "P2"]).to_dict()
-    assert board.pop("provenance") == {**found["provenance"], "without_cases": ["P2", "P5"]}
-    assert board == {key: value for key, value in found.items() if key != "provenance"}
+    assert board.pop("provenance") == {**content["provenance"], "without_cases": ["P2", "P5"]}
+    assert board == {key: value for key, value in content.items() if key != "provenance"}
 
 
 def test_an_unknown_case_and_all_cases_are_errors(tmp_path):
@@ -76,8 +76,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_a_participant_receives_nothing_of_the_reference(valid_metrics, tmp_path, capsys, kind):
-    """The columns are these and no others, and the lines have the values of the stored rows."""
+def test_rows_for_participants_hold_nothing_of_the_reference(valid_metrics, tmp_path, capsys, kind):
     content = valid_metrics(kind)
     (tmp_path / "A").mkdir()
     (tmp_path / "A" / "metrics.json").write_text(json.dumps(content))

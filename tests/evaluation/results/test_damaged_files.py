@@ -1,4 +1,4 @@
-"""A damaged metrics.json is ranked or refused with one line, and never ends in a stack trace."""
+"""A damaged metrics.json is ranked or refused with one line, without a stack trace."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from contract.errors import HecktorError
 from evaluation.api import rank
 from evaluation.ranking.cli import main
+from tests.evaluation.damage import ABSENT, list_paths, replace_at
 
 KINDS = ("masks", "risks", "classes", "four_answers")
-NOTHING = object()
 JUNK = st.one_of(
-    st.sampled_from([NOTHING, None, True, 0, -1, 0.5, 10**400, 1e308, float("nan"), "", "1", "\ud800", [], {}, [None]]),
+    st.sampled_from([ABSENT, None, True, 0, -1, 0.5, 10**400, 1e308, float("nan"), "", "1", "\ud800", [], {}, [None]]),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -26,31 +26,11 @@ JUNK = st.one_of(
 )
 
 
-def places(value, path=()):
-    """The path to every value inside a JSON document."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in entries:
-        yield (*path, key)
-        yield from places(inner, (*path, key))
-
-
-def damaged(content, path, junk):
-    """The content with `junk` in the place, or without the place for NOTHING."""
-    inner = content
-    for key in path[:-1]:
-        inner = inner[key]
-    if junk is NOTHING:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = junk
-    return content
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
     """Every place is damaged once with a value of another type, and random places with random values."""
     valid = valid_metrics(kind)
-    paths = list(places(valid))
+    paths = list(list_paths(valid))
     outcomes, lines = set(), set()
 
     @settings(max_examples=60)
@@ -60,10 +40,10 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
     @example(("cases",), None, False)
     @example(("results", 0, "case"), "\ud800", False)
     def damage(path, junk, with_another_team):
-        content = damaged(valid_metrics(kind), path, junk)
-        others = {"sound": valid_metrics(kind)} if with_another_team else {}
+        content = replace_at(valid_metrics(kind), path, junk)
+        other_teams = {"sound": valid_metrics(kind)} if with_another_team else {}
         try:
-            rank({"damaged": content, **others}, bootstraps=3)
+            rank({"damaged": content, **other_teams}, bootstraps=3)
             outcomes.add("ranked")
         except HecktorError as problem:
             outcomes.add("refused")
@@ -72,7 +52,7 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
     damage()
     for path, junk in zip(paths, itertools.cycle(({}, 10**400, "x", None)), strict=False):
         with contextlib.suppress(HecktorError):
-            rank({"damaged": damaged(valid_metrics(kind), path, junk)}, bootstraps=0)
+            rank({"damaged": replace_at(valid_metrics(kind), path, junk)}, bootstraps=0)
     assert outcomes == {"ranked", "refused"}
     assert lines == {0}
 

@@ -1,4 +1,4 @@
-"""Files without rows, and standard error, reveal no row, name or path, and change no score."""
+"""Files without rows, and standard error, show no row, name or path; the scores are the same."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 ROWS = {"results", "centres"}
 
 
-def test_without_rows_the_aggregates_stay_and_no_name_is_left(phase_of, blank, capsys):
+def test_without_rows_the_aggregates_are_the_same_and_no_name_is_shown(phase_of, blank, capsys):
     """Eleven cases of two centres, one missing and one broken: nine answered."""
     phase = phase_of(SEGMENTATION)
-    phase.truth_table("PatientID,CenterID\n" + "".join(f"P{n},{'few' if n < 3 else 'C'}\n" for n in range(11)))
+    phase.add_truth_table("PatientID,CenterID\n" + "".join(f"P{n},{'few' if n < 3 else 'C'}\n" for n in range(11)))
     for number in range(11):
         mask = blank()
         mask.reshape(-1)[: 31 + number] = 1
         mask[7, 9, : 1 + number] = 2
-        phase.truth_mask(f"P{number}", mask)
+        phase.add_truth_mask(f"P{number}", mask)
         if number == 1:
-            (phase.job("P1") / "m.mha").write_bytes(b"no image")
+            (phase.add_job("P1") / "m.mha").write_bytes(b"no image")
         elif number != 2:
-            phase.mask(f"P{number}", np.roll(mask, 1, axis=2))
+            phase.add_mask(f"P{number}", np.roll(mask, 1, axis=2))
     full = phase.run()
     arguments = ["--task", "1", "--input", str(phase.input_dir), "--ground-truth", str(phase.truth_dir)]
     arguments += ["--output", str(phase.output_dir), "--bootstraps", "20", "--seed", "1", "--workers", "0"]
@@ -50,9 +50,9 @@ def test_without_rows_the_aggregates_stay_and_no_name_is_left(phase_of, blank, c
 
 
 def test_hiding_rows_changes_no_score(phase_of):
-    """Eight recurrences; A misses the earliest, which loses all of its 7 pairs and not half of them: 21 of 28."""
+    """Of eight recurrences the earliest has no risk and loses all of its 7 pairs, not half of them: 21 of 28."""
     phase = phase_of(RFS)
-    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{day},1,{day}\n" for day in range(1, 9)))
+    phase.add_truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{day},1,{day}\n" for day in range(1, 9)))
     table = phase.root / "risks.csv"
     table.write_text("PatientID,risk\n" + "".join(f"P{day},{-day}\n" for day in range(2, 9)))
     for rows in (True, False):
@@ -61,14 +61,13 @@ def test_hiding_rows_changes_no_score(phase_of):
         assert report["provenance"]["options"]["missing_risk"] == "non_concordant"
 
 
-def test_the_number_of_cases_stands_for_the_digest_of_their_names(phase_of):
-    """Teams without rows are ranked together if their references have equally many cases."""
+def test_without_rows_references_need_equally_many_cases(phase_of):
     teams = []
     for team, right in (("a", 2), ("b", 3)):
         phase = phase_of(HPV)
-        phase.truth_table("PatientID,HPV Status\nP0,1\nP1,1\nP2,1\nP3,0\n")
+        phase.add_truth_table("PatientID,HPV Status\nP0,1\nP1,1\nP2,1\nP3,0\n")
         for number in range(4):
-            phase.value(f"P{number}", "true" if number < right else "false")
+            phase.add_value(f"P{number}", "true" if number < right else "false")
         teams.append((team, phase.run(rows=False)))
         shutil.rmtree(phase.root)
     board = build_leaderboard(load_teams(teams))
@@ -82,15 +81,14 @@ def test_the_number_of_cases_stands_for_the_digest_of_their_names(phase_of):
 
 
 def test_stopping_at_missing_answers_names_no_case_without_rows(phase_of):
-    """Two of three patients have no answer."""
     phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\nP7,1\nP8,1\nP9,0\n")
-    phase.value("P7", "true")
+    phase.add_truth_table("PatientID,HPV Status\nP7,1\nP8,1\nP9,0\n")
+    phase.add_value("P7", "true")
     with pytest.raises(PredictionError, match="2 cases without a usable prediction, P8"):
         phase.run(options={"missing": "stop"})
-    with pytest.raises(PredictionError, match=r"^2 cases without a usable prediction, expected one") as found:
+    with pytest.raises(PredictionError, match=r"^2 cases without a usable prediction, expected one") as error:
         phase.run(options={"missing": "stop"}, rows=False)
-    assert not re.search("P[789]", str(found.value))
+    assert not re.search("P[789]", str(error.value))
 
 
 @pytest.mark.parametrize(
@@ -103,11 +101,11 @@ def test_stopping_at_missing_answers_names_no_case_without_rows(phase_of):
 )
 def test_an_error_of_a_table_shows_no_value(phase_of, task, bad):
     phase = phase_of({"rfs": RFS, "hpv": HPV}[task])
-    phase.truth_table(bad)
-    with pytest.raises(Exception, match="line 2") as found:
+    phase.add_truth_table(bad)
+    with pytest.raises(Exception, match="line 2") as error:
         phase.run()
-    assert "987" not in str(found.value)
-    assert str(phase.root) not in str(found.value)
+    assert "987" not in str(error.value)
+    assert str(phase.root) not in str(error.value)
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(97, np.uint8), (97, np.float32), (1.97, np.float32), (-97, np.int16)])
@@ -116,9 +114,9 @@ def test_an_error_of_a_reference_mask_shows_no_value(phase_of, blank, grid, valu
     mask = blank().astype(dtype)
     mask[3, 3, 3] = value
     write_volume(phase.truth_dir / "A.mha", Volume(mask, grid))
-    write_volume(phase.job("A") / "m.mha", Volume(mask, grid))
-    with pytest.raises(GroundTruthError, match=r"A\.mha") as found:
+    write_volume(phase.add_job("A") / "m.mha", Volume(mask, grid))
+    with pytest.raises(GroundTruthError, match=r"A\.mha") as error:
         phase.run()
-    assert "97" not in str(found.value)
+    assert "97" not in str(error.value)
     write_mask(phase.truth_dir / "A.mha", blank(), grid)
     assert "97" in phase.run()["cases"]["failed"][0]["why"]

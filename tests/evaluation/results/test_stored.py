@@ -1,4 +1,4 @@
-"""Draws of a ranking against those of the evaluations, where cases without a prediction are skipped."""
+"""Draws of a ranking and of its evaluations where cases without a prediction are skipped."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from evaluation.results.teams import load_teams
 from evaluation.results.validation import find_identical_answers
 from evaluation.statistics.bootstrap import draw_replicates
 from evaluation.statistics.intervals import percentile_interval
-from tests.evaluation.built import board_of
+from tests.evaluation.builders import make_board
 
 PATIENTS = 20
 SEED = 4
 
 
-def evaluated(folder, skipped):
-    """The results of noisy risks for 20 patients, under `missing=skip`; some have no risk."""
+def evaluate_risks(folder, skipped):
+    """Return the results of noisy risks for 20 patients under `missing=skip`; skipped patients have no risk."""
     folder.mkdir()
     truth, risks = folder / "rfs.csv", folder / "risks.csv"
     lines = [f"P{i:02d},{int(i % 3 != 2)},{10 + i}" for i in range(PATIENTS)]
@@ -37,37 +37,37 @@ def evaluated(folder, skipped):
     return result.to_dict()
 
 
-def intervals_of_a_ranking(teams):
-    """Each team's 95% interval of the C-index from the common draws of its ranking."""
+def rank_intervals(teams):
+    """Return the cases, and each team's 95% interval of the C-index from the common draws of its ranking."""
     cohort = load_teams(teams)
-    metrics = {team: of["c_index"] for team, of in cohort.metrics.items()}
+    metrics = {team: metrics_of_team["c_index"] for team, metrics_of_team in cohort.metrics.items()}
     draws, _ = draw_replicates(metrics, len(cohort.cases), 200, SEED)
     return cohort.cases, {team: percentile_interval(values) for team, values in draws.items()}
 
 
-def intervals_of_evaluations(teams):
-    return {name: one.aggregates["c_index"].figures[1:] for name, one in load_teams(teams).teams.items()}
+def list_intervals(teams):
+    return {name: team.aggregates["c_index"].figures[1:] for name, team in load_teams(teams).teams.items()}
 
 
 @pytest.mark.parametrize("skipped", [(), (3, 7, 8)])
 def test_teams_that_skip_the_same_cases_have_the_draws_of_their_evaluations(tmp_path, skipped):
-    teams = {name: evaluated(tmp_path / name, skipped) for name in "ab"}
-    cases, intervals = intervals_of_a_ranking(teams)
+    teams = {name: evaluate_risks(tmp_path / name, skipped) for name in "ab"}
+    cases, intervals = rank_intervals(teams)
     assert len(cases) == PATIENTS - len(skipped)
-    assert intervals == intervals_of_evaluations(teams)
+    assert intervals == list_intervals(teams)
 
 
 def test_identical_answers_are_named(tmp_path):
-    """`copy` answers as `a` does, `other` as `b`, which lacks one of the risks of `a`; no other team is like `c`."""
+    """Team `copy` answers as `a` does, `other` as `b`, which lacks one of the risks of `a`; `c` differs from all."""
     contents = {"a": (), "b": (3,), "copy": (), "c": (3, 7), "other": (3,)}
-    teams = {name: evaluated(tmp_path / name, skipped) for name, skipped in contents.items()}
+    teams = {name: evaluate_risks(tmp_path / name, skipped) for name, skipped in contents.items()}
     same = find_identical_answers(load_teams(teams).answers)
-    assert [one.model_dump() for one in same] == [
+    assert [entry.model_dump() for entry in same] == [
         {"teams": ["a", "copy"], "answer": "rfs", "cases": 20},
         {"teams": ["b", "other"], "answer": "rfs", "cases": 19},
     ]
     assert format_identical_answers(
-        board_of({"m": "M"}, [{"team": "a"}]).model_copy(update={"identical_answers": same})
+        make_board({"m": "M"}, [{"team": "a"}]).model_copy(update={"identical_answers": same})
     ) == [
         "a and copy: identical answers in 20 of 20 cases (rfs)",
         "b and other: identical answers in 19 of 19 cases (rfs)",
@@ -75,11 +75,11 @@ def test_identical_answers_are_named(tmp_path):
 
 
 def test_teams_that_skip_different_cases_share_draws_over_the_union(tmp_path):
-    """P03 counts for the second team alone, P07 for the first alone, P08 for neither: 19 of 20 patients are drawn."""
-    teams = {"a": evaluated(tmp_path / "a", (3, 8)), "b": evaluated(tmp_path / "b", (7, 8))}
-    cases, intervals = intervals_of_a_ranking(teams)
+    """P03 counts only for the second team, P07 only for the first, P08 for neither: 19 of 20 patients are drawn."""
+    teams = {"a": evaluate_risks(tmp_path / "a", (3, 8)), "b": evaluate_risks(tmp_path / "b", (7, 8))}
+    cases, intervals = rank_intervals(teams)
     assert cases == tuple(f"P{i:02d}" for i in range(PATIENTS) if i != 8)
-    assert intervals != intervals_of_evaluations(teams)
+    assert intervals != list_intervals(teams)
 
 
 def test_half_of_an_interval_for_a_leaderboard() -> None:
@@ -89,8 +89,8 @@ def test_half_of_an_interval_for_a_leaderboard() -> None:
 
 
 def test_a_document_is_written_as_its_dictionary():
-    """Also a text that is not Unicode, such as the name of a folder in another encoding."""
-    board = board_of({"m": "M \u2028"}, [{"team": "Zürich"}])
+    """Names of folders need not be valid Unicode."""
+    board = make_board({"m": "M \u2028"}, [{"team": "Zürich"}])
     assert json.loads(format_document(board)) == board.to_dict()
     odd = board.model_copy(update={"files": {"a": "\udcff/metrics.json"}})
     assert json.loads(format_document(odd)) == odd.to_dict()

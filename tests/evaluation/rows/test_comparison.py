@@ -1,4 +1,4 @@
-"""Masks with labels exchanged or mirrored: one warning for the cohort, with both values."""
+"""A cohort of masks with exchanged or mirrored labels gets one warning with both values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HINT = "masks: the DSC of all lesion voxels is {}; with {} it would be {}; check
 
 @pytest.fixture
 def lesions(blank):
-    """GTVp and GTVn of 18 voxels each that overlap neither each other nor any mirror image, on 12 x 10 x 8 voxels."""
+    """Return GTVp and GTVn of 18 voxels each that overlap neither each other nor any mirror image."""
     mask = blank()
     mask[1:3, 0:3, 1:4] = 1
     mask[6:8, 1:4, 2:5] = 2
@@ -33,7 +33,7 @@ def lesions(blank):
         (lambda mask: mask[:, ::-1, ::-1], "x and y mirrored"),
     ],
 )
-def test_a_change_that_would_fit_is_named(phase_of, blank, lesions, in_this_process, change, name):
+def test_a_change_that_would_fit_is_named(phase_of, blank, lesions, compare_in_process, change, name):
     """A has 36 voxels in each mask and none in common before the change, B 4 in both; the mask of C is absent.
 
     DSC as given 2 x 4 / (72 + 8) = 0.10, with A changed 2 x 40 / 80 = 1.00.
@@ -41,14 +41,14 @@ def test_a_change_that_would_fit_is_named(phase_of, blank, lesions, in_this_proc
     phase, small = phase_of(SEGMENTATION), blank()
     small[3, 4, 4:8] = 1
     for case, truth in (("A", lesions), ("B", small), ("C", lesions)):
-        phase.truth_mask(case, truth)
-    phase.mask("A", change(lesions))
-    phase.mask("B", small)
+        phase.add_truth_mask(case, truth)
+    phase.add_mask("A", change(lesions))
+    phase.add_mask("B", small)
     assert HINT.format("0.10", name, "1.00") in phase.run()["warnings"]
 
 
-def test_mistakes_are_sought_only_where_masks_are_compared(phase_of, lesions, in_this_process, monkeypatch):
-    """The evaluation seeks them once for its team; a ranking of its stored rows does not seek them again."""
+def test_mistakes_are_sought_only_where_masks_are_compared(phase_of, lesions, compare_in_process, monkeypatch):
+    """A ranking of stored rows does not look for mistakes again."""
     calls = []
 
     def find(rows):
@@ -57,28 +57,28 @@ def test_mistakes_are_sought_only_where_masks_are_compared(phase_of, lesions, in
 
     monkeypatch.setattr("evaluation.rows.comparison.find_mask_changes", find)
     phase = phase_of(SEGMENTATION)
-    phase.truth_mask("A", lesions)
-    phase.mask("A", lesions)
+    phase.add_truth_mask("A", lesions)
+    phase.add_mask("A", lesions)
     report = phase.run()
     assert calls == [1]
     rank({"Alpha": report}, bootstraps=0)
     assert calls == [1]
 
 
-@pytest.mark.parametrize(("kept", "hint"), [(2, ("0.22", "0.78")), (4, None)])
-def test_a_small_gain_is_no_mistake(phase_of, lesions, in_this_process, kept, hint):
-    """Both lesions are two planes of nine voxels, of which `kept` have the right label and the others the other one.
+@pytest.mark.parametrize(("n_right", "hint"), [(2, ("0.22", "0.78")), (4, None)])
+def test_a_small_gain_is_no_mistake(phase_of, lesions, compare_in_process, n_right, hint):
+    """Both lesions are two planes of nine voxels; `n_right` have the right label and the rest the wrong one.
 
-    So 4 x kept of 36 voxels are right: DSC kept / 9, exchanged 1 - kept / 9. With 4 of 9 it would be 0.11 higher.
+    So 4 x n_right of 36 voxels are right: DSC n_right / 9, exchanged 1 - n_right / 9. With 4 of 9 it would be 0.11 higher.
     """
     prediction = EXCHANGED[lesions]
     for label, (z, y, x) in ((1, (1, 0, 1)), (2, (6, 1, 2))):
         block = prediction[z : z + 2, y : y + 3, x : x + 3].reshape(2, 9)
-        block[:, :kept] = label
+        block[:, :n_right] = label
         prediction[z : z + 2, y : y + 3, x : x + 3] = block.reshape(2, 3, 3)
     phase = phase_of(SEGMENTATION)
-    phase.truth_mask("A", lesions)
-    phase.mask("A", prediction)
+    phase.add_truth_mask("A", lesions)
+    phase.add_mask("A", prediction)
     hints = [line for line in phase.run()["warnings"] if line.startswith("masks:")]
     assert hints == ([] if hint is None else [HINT.format(hint[0], "GTVp and GTVn exchanged", hint[1])])
 

@@ -20,7 +20,7 @@ from evaluation.rows.risk import RiskRow
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 
-def segmentation_row(number, rng):
+def make_mask_row_of(number, rng):
     def overlap():
         both = int(rng.integers(0, 50))
         return Overlap(both, both + int(rng.integers(0, 30)), both + int(rng.integers(0, 30)))
@@ -36,23 +36,23 @@ def segmentation_row(number, rng):
     return make_mask_row(f"P{number}", voxel_mm3, gtvp, gtvn)
 
 
-def risk_row_of(number, rng):
+def make_risk_row(number, rng):
     days = 10.0 if number == 0 else float(rng.integers(300, 1500))
     risk, error = (None, "absent") if rng.random() < 0.2 else (float(rng.integers(0, 6)), None)
     relapse = bool(number == 0 or rng.random() < 0.4)
     return RiskRow(case=f"P{number}", risk=risk, rfs_days=days, relapse=relapse, error=error)
 
 
-def status_row(number, rng):
+def make_class_row(number, rng):
     probability = None if rng.random() < 0.2 else round(float(rng.random()), 1)
     predicted = bool(rng.random() < 0.5)
     return ClassRow(case=f"P{number}", predicted=predicted, probability=probability, actual=number % 2 == 0)
 
 
-MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row_of, HPV.name: status_row}
+MAKERS = {SEGMENTATION.name: make_mask_row_of, RFS.name: make_risk_row, HPV.name: make_class_row}
 
 
-def values(task, rows):
+def compute_values(task, rows):
     profile = load_profile("hecktor2021" if task == SEGMENTATION.name else "hecktor2025").task(task)
     (answer,) = profile.answers.values()
     metrics = answer.scorer.measure(answer.scorer.make_table(rows)).metrics
@@ -65,15 +65,15 @@ def values(task, rows):
 def test_order_and_doubling_of_the_cohort_change_no_metric(task, seed, count):
     rng = np.random.default_rng(seed)
     rows = [MAKERS[task](number, rng) for number in range(count)]
-    found = values(task, rows)
-    assert len(found) >= 3
+    values = compute_values(task, rows)
+    assert len(values) >= 3
     shuffled = [rows[index] for index in rng.permutation(count)]
-    assert values(task, shuffled) == pytest.approx(found, nan_ok=True)
-    assert values(task, [*rows, *rows]) == pytest.approx(found, nan_ok=True)
+    assert compute_values(task, shuffled) == pytest.approx(values, nan_ok=True)
+    assert compute_values(task, [*rows, *rows]) == pytest.approx(values, nan_ok=True)
 
 
 def test_another_process_returns_the_row_with_its_surfaces():
-    row = segmentation_row(1, np.random.default_rng(0))
+    row = make_mask_row_of(1, np.random.default_rng(0))
     assert pickle.loads(pickle.dumps(row)) == row
     assert row.gtvp.surface.state == "measured"
 
@@ -82,7 +82,7 @@ def test_another_process_returns_the_row_with_its_surfaces():
     *[hnp.arrays(np.bool_, (4, 5, 3), elements=st.sampled_from([True, False, False]))] * 2, st.permutations(range(3))
 )
 def test_the_order_of_lesions_changes_no_count(reference, predicted, axes):
-    """Turning and mirroring both masks numbers the components in another order.
+    """After turning and mirroring both masks the components are numbered in another order.
 
     Greedy matching is left out: among equal IoU it goes by the numbers.
     """

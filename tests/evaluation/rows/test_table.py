@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -16,6 +14,7 @@ from evaluation.rows.classes import ClassRow
 from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 from evaluation.rows.table import RowTable, read_table
+from tests.evaluation.damage import ABSENT, list_paths, replace_at
 
 REFUSED = (KeyError, TypeError, ValueError)
 LESIONS = {
@@ -42,7 +41,6 @@ VALID = {
                {"case": "B", "predicted": 2, "probability": 0.5, "actual": True},
                {"case": "C", "error": "none", "failed": True, "predicted": None, "probability": 1, "actual": "T1"}],
 }  # fmt: skip
-ABSENT = object()
 NOT_STORED = ("resampled", "overlap_after_change")
 JUNK = st.one_of(
     st.sampled_from([ABSENT, None, True, 0, 1, -1, 2, 0.5, 1.5, 10**400, 1e308, float("nan"), float("inf"), "", " "]),
@@ -51,27 +49,8 @@ JUNK = st.one_of(
 )
 
 
-def places(value, path=()):
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in entries:
-        yield (*path, key)
-        yield from places(inner, (*path, key))
-
-
-def damaged(rows, path, junk):
-    rows = copy.deepcopy(rows)
-    inner = rows
-    for key in path[:-1]:
-        inner = inner[key]
-    if junk is ABSENT:
-        inner.pop(path[-1], None)
-    else:
-        inner[path[-1]] = copy.deepcopy(junk)
-    return rows
-
-
 def read_rows(model, rows):
-    """The columns of rows that the model accepts, from the model's own JSON; None if it refuses one."""
+    """Return the columns of rows that the model accepts, from the model's own JSON; None if it refuses a row."""
     try:
         return read_table(model, [model.model_validate(row).model_dump() for row in rows])
     except ValidationError:
@@ -87,16 +66,16 @@ def test_valid_rows_are_accepted(model):
 @given(st.data())
 @pytest.mark.parametrize("model", VALID)
 def test_columns_accept_what_the_model_accepts(model, data):
-    """A damaged value in any place, or a further key in any object."""
+    """Damage a value in any place, or add a key to any object."""
     rows = VALID[model]
     objects = [(n,) for n in range(len(rows))]
-    paths = list(places(rows))
+    paths = list(list_paths(rows))
     objects += [path for path in paths if path[-1] in ("gtvp", "gtvn", "lesions", "surface", "values")]
     inserted = [(*path, key) for path in objects for key in ("extra", "resampled", "error", "tp")]
     path = data.draw(st.sampled_from([path for path in paths if len(path) > 1] + inserted), label="path")
     junk = data.draw(JUNK, label="junk")
     try:
-        rows = damaged(rows, path, junk)
+        rows = replace_at(rows, path, junk)
     except TypeError:  # no key inside null
         return
     expected = read_rows(model, rows)

@@ -19,26 +19,26 @@ FOLLOW_UP = "PatientID;Relapse;RFS\nP1;1;1\nP2;1;2\nP3;0;3\nP4;1;4\nP5;;\n"
 @pytest.fixture
 def rfs(phase_of):
     phase = phase_of(RFS)
-    phase.truth_table(FOLLOW_UP, encoding="utf-8-sig")
+    phase.add_truth_table(FOLLOW_UP, encoding="utf-8-sig")
     return phase
 
 
 @pytest.fixture
 def hpv(phase_of):
-    """Three positive, two negative, one unknown."""
+    """Three patients are positive, two negative, one is unknown."""
     phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\nP1,1\nP2,1.0\nP3,1\nP4,0\nP5,0\nP6,\n")
+    phase.add_truth_table("PatientID,HPV Status\nP1,1\nP2,1.0\nP3,1\nP4,0\nP5,0\nP6,\n")
     return phase
 
 
-def answer(phase, **texts):
+def evaluate_answers(phase, **texts):
     for case, text in texts.items():
-        phase.value(case, text)
+        phase.add_value(case, text)
     return phase.run()
 
 
 def test_c_index_counts_a_patient_without_target_apart(rfs):
-    report = answer(rfs, P1="4", P2="3.0", P3="2", P4="1", P5="9")
+    report = evaluate_answers(rfs, P1="4", P2="3.0", P3="2", P4="1", P5="9")
     assert report["aggregates"]["c_index"]["value"] == 1.0
     cases = report["cases"]
     assert (cases["in_ground_truth"], cases["used"]) == (5, 4)
@@ -50,9 +50,9 @@ def test_c_index_counts_a_patient_without_target_apart(rfs):
 
 @pytest.mark.parametrize("text", ["NaN", '"3"', None])
 def test_an_unusable_risk_is_non_concordant(rfs, text):
-    """The golden row: pairs (1,2) (1,3) (1,4) (2,3) (2,4), those with patient 2 lost: 2 of 5."""
+    """Of the pairs (1,2) (1,3) (1,4) (2,3) (2,4) those with patient 2 are lost: 2 of 5 remain."""
     texts = {"P1": "4", "P3": "2", "P4": "1"} | ({"P2": text} if text else {})
-    report = answer(rfs, **texts)
+    report = evaluate_answers(rfs, **texts)
     assert report["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
     listed = report["cases"]["missing"] if text is None else [item["case"] for item in report["cases"]["failed"]]
     assert listed == ["P2"]
@@ -60,21 +60,23 @@ def test_an_unusable_risk_is_non_concordant(rfs, text):
     json.loads(written, parse_constant=lambda constant: pytest.fail(f"{constant} in metrics.json"))
 
 
-def test_a_flipped_sign_is_pointed_at(rfs):
-    report = answer(rfs, P1="1", P2="2", P3="3", P4="4")
+def test_a_flipped_sign_is_a_warning(rfs):
+    report = evaluate_answers(rfs, P1="1", P2="2", P3="3", P4="4")
     assert report["aggregates"]["c_index"]["value"] == 0.0
     assert "sign may be flipped" in report["warnings"][0]
     assert "higher = earlier" in report["warnings"][0]
 
 
-def test_a_low_c_index_with_an_interval_beyond_half_is_no_flipped_sign(rfs):
-    """The order 1, 3, 4, 2 of the golden row's pairs (1,2) (1,3) (1,4) (2,3) (2,4): 2 of 5, where chance is 0.5. The
-    interval of four patients reaches above 0.5; without one the value decides."""
+def test_an_interval_that_contains_half_is_no_flipped_sign(rfs):
+    """With risks in the order 1, 3, 4, 2 two of five pairs are right, and the interval of four patients reaches above 0.5.
+
+    Without an interval the value decides.
+    """
     for case, text in {"P1": "1", "P2": "4", "P3": "3", "P4": "2"}.items():
-        rfs.value(case, text)
-    alone = rfs.run(bootstraps=0)
-    assert alone["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
-    assert "sign may be flipped" in alone["warnings"][0]
+        rfs.add_value(case, text)
+    without_interval = rfs.run(bootstraps=0)
+    assert without_interval["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
+    assert "sign may be flipped" in without_interval["warnings"][0]
     report = rfs.run(bootstraps=200)
     assert report["aggregates"]["c_index"]["ci95_high"] > 0.5
     assert "sign may be flipped" not in " ".join(report["warnings"])
@@ -82,8 +84,8 @@ def test_a_low_c_index_with_an_interval_beyond_half_is_no_flipped_sign(rfs):
 
 def test_no_comparable_pair_is_an_error_and_no_file(phase_of):
     phase = phase_of(RFS)
-    phase.truth_table("PatientID,Relapse,RFS\nA,0,5\nB,0,6\n")
-    phase.value("A", "1")
+    phase.add_truth_table("PatientID,Relapse,RFS\nA,0,5\nB,0,6\n")
+    phase.add_value("A", "1")
     with pytest.raises(MetricError, match="no comparable pair"):
         phase.run()
     assert not phase.output_dir.exists()
@@ -91,8 +93,8 @@ def test_no_comparable_pair_is_an_error_and_no_file(phase_of):
 
 def test_hpv_by_hand(hpv):
     """Positive: 2 of 3 right, negative: 1 of 2; P5's 0 is no boolean and thus wrong."""
-    report = answer(hpv, P1="true", P2="true", P3="false", P4="false", P5="0")
-    values = {name: found["value"] for name, found in report["aggregates"].items()}
+    report = evaluate_answers(hpv, P1="true", P2="true", P3="false", P4="false", P5="0")
+    values = {name: figures["value"] for name, figures in report["aggregates"].items()}
     assert values == pytest.approx({"balanced_accuracy": 7 / 12, "sensitivity": 2 / 3, "specificity": 1 / 2})
     assert report["provenance"]["redraws"] > 0
 
@@ -118,15 +120,15 @@ def warnings_of(tmp_path):
 
 
 @pytest.mark.parametrize("bootstraps", [0, 200])
-def test_inverted_classes_are_pointed_at(warnings_of, bootstraps):
-    """Every answer is the other class: a balanced accuracy of 0 of two classes, of which chance is 0.5."""
+def test_inverted_classes_are_a_warning(warnings_of, bootstraps):
+    """With two inverted classes the balanced accuracy is 0, where chance is 0.5."""
     truth = [i % 3 > 0 for i in range(30)]
     assert warnings_of(truth, [not positive for positive in truth], bootstraps=bootstraps) == [
         "balanced_accuracy is 0.000, below chance (0.5 for 2 classes): are the classes inverted?"
     ]
 
 
-def test_the_probability_of_the_other_class_is_pointed_at(warnings_of):
+def test_the_probability_of_the_other_class_is_a_warning(warnings_of):
     truth = [i % 3 > 0 for i in range(30)]
     inverted = [0.1 if positive else 0.9 for positive in truth]
     assert warnings_of(truth, truth, inverted) == [
@@ -166,35 +168,37 @@ def test_chance_of_stages_is_one_in_the_stages_that_occur():
         measurement = scorer.measure(scorer.make_table(rows))
         value = float(measurement.metrics["balanced_accuracy"](np.ones((1, 30)))[0])
         lines.append(measurement.warnings["balanced_accuracy"](value, value))
-    found = "balanced_accuracy is 0.000, below chance (0.333 for 3 classes): are the classes inverted?"
-    assert lines == [None, found]
+    assert lines == [
+        None,
+        "balanced_accuracy is 0.000, below chance (0.333 for 3 classes): are the classes inverted?",
+    ]
 
 
 def test_redraws_of_extra_metrics_are_counted_apart(rfs):
-    """Uno's C is defined in the same samples as the C-index, and its draws are equal; no AUC exists in four days."""
+    """Samples in which Uno's C is undefined equal those of the C-index; no AUC exists in four days."""
     for case in ("P1", "P2", "P3"):
-        rfs.value(case, "1")
+        rfs.add_value(case, "1")
     provenance = rfs.run(bootstraps=300)["provenance"]
     assert provenance["redraws_of_extra_metrics"] == provenance["redraws"] > 0
 
 
 def test_one_class_only_is_an_error(phase_of):
     phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\nA,1\nB,1\n")
-    phase.value("A", "true")
+    phase.add_truth_table("PatientID,HPV Status\nA,1\nB,1\n")
+    phase.add_value("A", "true")
     with pytest.raises(MetricError, match="one class only"):
         phase.run()
 
 
 @pytest.mark.parametrize("name", ["P1.mha", "P1__CT.nii.gz", "P1.tiff"])
 def test_cases_are_matched_on_the_name_of_the_ct(rfs, name):
-    rfs.job("ignored", ct_name=name).write_text("1")
+    rfs.add_job("ignored", ct_name=name).write_text("1")
     assert "P1" not in rfs.run()["cases"]["missing"]
 
 
 def test_a_job_without_a_ct_is_unknown(rfs):
-    rfs.value("P1", "1")
-    rfs.value("P2", "2")
+    rfs.add_value("P1", "1")
+    rfs.add_value("P2", "2")
     rfs.jobs[0]["inputs"] = []
     report = rfs.run()
     assert report["cases"]["unknown"] == ["job job-0 without a CT's name"]
@@ -204,7 +208,7 @@ def test_a_job_without_a_ct_is_unknown(rfs):
 def test_options_change_what_counts(rfs):
     """NaN as a tie gives the golden 0.7; a time turns every pair; without P2 the two pairs left are concordant."""
     for case, text in {"P1": "4", "P2": "NaN", "P3": "2", "P4": "1"}.items():
-        rfs.value(case, text)
+        rfs.add_value(case, text)
 
     def c_index(**rules):
         report = rfs.run(options=rules)
@@ -220,6 +224,6 @@ def test_options_change_what_counts(rfs):
 
 
 def test_skipping_every_case_is_an_error(rfs):
-    rfs.job("P1")
+    rfs.add_job("P1")
     with pytest.raises(PredictionError, match="none of 4"):
         rfs.run(options={"missing": "skip"})

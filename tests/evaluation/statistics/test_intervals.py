@@ -13,8 +13,8 @@ from evaluation.metrics.overlap import WeightedSum, extend_to_cohort, mean_metri
 from evaluation.statistics.intervals import mean_recall_interval, wilson_interval
 
 
-def recalls(sizes, right):
-    """The balanced accuracy of classes of these sizes, of which so many patients are right."""
+def make_balanced_accuracy(sizes, right):
+    """Return the balanced accuracy of classes with these sizes and numbers of right patients."""
     actual = np.repeat(np.arange(len(sizes)), sizes)
     correct = np.concatenate([np.arange(size) < count for size, count in zip(sizes, right, strict=True)])
     return multiclass_metrics(actual, np.where(correct, actual, NO_CLASS), len(sizes))["balanced_accuracy"]
@@ -36,7 +36,7 @@ def test_two_classes_by_hand():
     MOVER: 0.75 - sqrt(0.6576^2 + 0.1246^2) / 2 = 0.4153 and 0.75 + 0.1246 / 2 = 0.8123. A bootstrap sample always has
     all of the small class right, so that its percentile interval would begin near 0.69.
     """
-    assert mean_recall_interval(recalls([2, 58], [2, 29])) == pytest.approx((0.4153, 0.8123), abs=5e-5)
+    assert mean_recall_interval(make_balanced_accuracy([2, 58], [2, 29])) == pytest.approx((0.4153, 0.8123), abs=5e-5)
 
 
 @pytest.mark.parametrize("n", [50, 100, 400])
@@ -45,17 +45,17 @@ def test_coverage_of_a_balanced_accuracy(n):
     sizes, truth = (n // 10, n - n // 10), (0.8, 0.7)
     first, second = (binom.pmf(np.arange(size + 1), size, p) for size, p in zip(sizes, truth, strict=True))
     covered = 0.0
-    for one in range(sizes[0] + 1):
-        for two in np.flatnonzero(second > 1e-6):
-            low, high = mean_recall_interval(recalls(sizes, (one, two)))
-            covered += first[one] * second[two] * (low <= np.mean(truth) <= high)
+    for right in range(sizes[0] + 1):
+        for right_in_second in np.flatnonzero(second > 1e-6):
+            low, high = mean_recall_interval(make_balanced_accuracy(sizes, (right, right_in_second)))
+            covered += first[right] * second[right_in_second] * (low <= np.mean(truth) <= high)
     assert 0.935 < covered < 0.97
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), min_size=2, max_size=4))
-def test_intervals_lie_around_the_value_and_in_the_range(classes):
+def test_intervals_contain_the_value_and_lie_in_the_range(classes):
     sizes = [size for size, _ in classes]
-    metric = recalls(sizes, [round(size * share) for size, share in classes])
+    metric = make_balanced_accuracy(sizes, [round(size * share) for size, share in classes])
     low, high = mean_recall_interval(metric)
     value = float(metric(np.ones((1, sum(sizes))))[0])
     assert -1e-12 <= low <= value + 1e-12
@@ -63,8 +63,9 @@ def test_intervals_lie_around_the_value_and_in_the_range(classes):
 
 
 def test_a_class_without_patients_is_left_out():
-    """Of classes of 2, 0 and 58 patients the interval is that of the two."""
-    assert mean_recall_interval(recalls([2, 0, 58], [2, 0, 29])) == mean_recall_interval(recalls([2, 58], [2, 29]))
+    assert mean_recall_interval(make_balanced_accuracy([2, 0, 58], [2, 0, 29])) == mean_recall_interval(
+        make_balanced_accuracy([2, 58], [2, 29])
+    )
 
 
 def test_recalls_on_a_larger_cohort_and_in_a_sum():
@@ -78,6 +79,6 @@ def test_recalls_on_a_larger_cohort_and_in_a_sum():
         assert mean_recall_interval(larger) == mean_recall_interval(metric)
     mean, recall = mean_metric(np.array([0.5])), metrics["sensitivity"]
     inner = WeightedSum([(0.4, recall), (0.6, metrics["specificity"])])
-    recalls = split_into_recalls(WeightedSum([(0.5, inner), (0.5, recall)]))
-    assert recalls == pytest.approx({recall: 0.7, metrics["specificity"]: 0.3})
+    weights_of = split_into_recalls(WeightedSum([(0.5, inner), (0.5, recall)]))
+    assert weights_of == pytest.approx({recall: 0.7, metrics["specificity"]: 0.3})
     assert split_into_recalls(WeightedSum([(0.5, inner), (0.5, mean)])) == split_into_recalls(mean) == {}

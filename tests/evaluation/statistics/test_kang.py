@@ -16,7 +16,7 @@ from evaluation.statistics.tests import TeamRisks, kang
 NAN = float("nan")
 
 
-def cohort(seed, n, noise=1.0, missing=0.0):
+def make_cohort(seed, n, noise=1.0, missing=0.0):
     rng = np.random.default_rng(seed)
     hazard = rng.normal(size=n)
     times, limit = rng.exponential(np.exp(-hazard)).round(2), rng.exponential(2.0, n).round(2)
@@ -26,7 +26,7 @@ def cohort(seed, n, noise=1.0, missing=0.0):
     return TeamRisks(np.minimum(times, limit), times <= limit, np.stack([a, b]), 0.0)
 
 
-def direct_kang(patients):
+def compute_kang(patients):
     """D = C_a - C_b and its variance by the four-index definition, pair of pairs by pair of pairs.
 
     The variance is the square of the mean kernel (0) less its mean product over pairs that share no patient.
@@ -52,79 +52,79 @@ def direct_kang(patients):
     return difference, -disjoint / (n * (n - 1) * (n - 2) * (n - 3))
 
 
-def p_of(difference, variance):
+def compute_p(difference, variance):
     return stats.norm.sf(difference / np.sqrt(variance)) if variance > 0 else 1.0
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_direct_definition_agrees(seed):
-    patients = cohort(seed, 9)
-    difference, variance = direct_kang(patients)
-    found = kang(patients)
-    assert found.difference[0, 1] == pytest.approx(difference)
-    assert found.p[0, 1] == pytest.approx(p_of(difference, variance))
+    patients = make_cohort(seed, 9)
+    difference, variance = compute_kang(patients)
+    comparison = kang(patients)
+    assert comparison.difference[0, 1] == pytest.approx(difference)
+    assert comparison.p[0, 1] == pytest.approx(compute_p(difference, variance))
 
 
 @pytest.mark.parametrize("missing_score", [0.0, 0.5])
 @pytest.mark.parametrize("at_once", [1, 500])
 def test_blocks_of_rows_give_the_numbers_of_one_block(monkeypatch, at_once, missing_score):
-    patients = replace(cohort(3, 90, missing=0.1), missing_score=missing_score)
+    patients = replace(make_cohort(3, 90, missing=0.1), missing_score=missing_score)
     whole = kang(patients)
     monkeypatch.setattr("evaluation.statistics.tests._MAX_SCORES_IN_MEMORY", at_once)
-    found = kang(patients)
-    assert found.difference[0, 1] == pytest.approx(whole.difference[0, 1], rel=1e-12)
-    assert found.p[0, 1] == pytest.approx(whole.p[0, 1], rel=1e-9)
+    comparison = kang(patients)
+    assert comparison.difference[0, 1] == pytest.approx(whole.difference[0, 1], rel=1e-12)
+    assert comparison.p[0, 1] == pytest.approx(whole.p[0, 1], rel=1e-9)
 
 
 def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
     """With 3,000 patients and two teams no block holds more than 150,000 pairs, of nine million."""
     monkeypatch.setattr("evaluation.statistics.tests._MAX_SCORES_IN_MEMORY", 300_000)
-    seen = []
+    block_sizes = []
 
     def score(block, risks, missing_score):
-        seen.append(block.is_comparable.size)
+        block_sizes.append(block.is_comparable.size)
         return score_pairs(block, risks, missing_score)
 
     score_pairs = PairBlock.score
     monkeypatch.setattr(PairBlock, "score", score)
-    kang(cohort(4, 3000))
-    assert len(seen) > 3
-    assert max(seen) <= 150_000
+    kang(make_cohort(4, 3000))
+    assert len(block_sizes) > 3
+    assert max(block_sizes) <= 150_000
 
 
 def test_a_bootstrap_agrees():
-    """The standard error that p implies is within a tenth of the deviation of 2,000 paired bootstrap differences."""
+    """Kang's standard error is within a tenth of the deviation of 2,000 paired bootstrap differences."""
     n = 300
-    patients = cohort(1, n)
-    found = kang(patients)
+    patients = make_cohort(1, n)
+    comparison = kang(patients)
     weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), 2000).astype(float)
     first, second = (
         c_index_metric(SurvivalCohort(patients.times, patients.events, risks), "non_concordant")(weights)
         for risks in patients.risks
     )
-    error = found.difference[0, 1] / stats.norm.isf(found.p[0, 1])
+    error = comparison.difference[0, 1] / stats.norm.isf(comparison.p[0, 1])
     assert error == pytest.approx((first - second).std(), rel=0.1)
 
 
-def test_it_mirrors_itself_and_says_nothing_of_equal_risks():
-    patients = cohort(2, 60)
-    found = kang(patients)
-    np.testing.assert_allclose(found.difference, -found.difference.T)
-    assert found.p[0, 1] == pytest.approx(1 - found.p[1, 0])
+def test_both_directions_share_one_p_and_equal_risks_have_p_1():
+    patients = make_cohort(2, 60)
+    comparison = kang(patients)
+    np.testing.assert_allclose(comparison.difference, -comparison.difference.T)
+    assert comparison.p[0, 1] == pytest.approx(1 - comparison.p[1, 0])
     equal = replace(patients, risks=patients.risks[[0, 0]])
-    nobody = replace(patients, events=np.zeros(60, dtype=bool))
+    without_events = replace(patients, events=np.zeros(60, dtype=bool))
     three = TeamRisks(np.arange(3.0), np.ones(3, dtype=bool), np.array([np.arange(3.0), -np.arange(3.0)]), 0.0)
-    for one in (equal, nobody, three):
-        assert (kang(one).p == 1).all()
+    for cohort in (equal, without_events, three):
+        assert (kang(cohort).p == 1).all()
 
 
 def test_all_teams_at_once_give_the_numbers_of_each_pair():
-    """Five teams, of which two are equal and two lack some risks."""
-    first, second = cohort(5, 80), cohort(6, 80, missing=0.2)
+    """Two of five teams are equal and two lack some risks."""
+    first, second = make_cohort(5, 80), make_cohort(6, 80, missing=0.2)
     risks = np.concatenate([first.risks, second.risks, first.risks[:1]])
-    found = kang(replace(first, risks=risks))
+    comparison = kang(replace(first, risks=risks))
     for a, b in itertools.permutations(range(5), 2):
         of_two = kang(replace(first, risks=risks[[a, b]]))
-        assert found.p[a, b] == pytest.approx(of_two.p[0, 1], rel=1e-12)
-        assert found.difference[a, b] == pytest.approx(of_two.difference[0, 1], abs=1e-12)
-    assert found.p[0, 4] == found.p[4, 0] == 1
+        assert comparison.p[a, b] == pytest.approx(of_two.p[0, 1], rel=1e-12)
+        assert comparison.difference[a, b] == pytest.approx(of_two.difference[0, 1], abs=1e-12)
+    assert comparison.p[0, 4] == comparison.p[4, 0] == 1

@@ -1,4 +1,4 @@
-"""Differences of recalls: hand calculations, what must always hold, and rejections without a difference."""
+"""Differences of recalls: hand calculations, invariants, and rejections without a difference."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from evaluation.statistics.recall_differences import compute_recall_deviations
 
 
 def compare(metrics, n_cases):
-    """The gains of teams by one metric."""
+    """Return the gains of teams by one metric."""
     values = np.array([metric(np.ones((1, n_cases)))[0] for metric in metrics])
     return compute_recall_gains(metrics, values)
 
 
 def compare_classes(reference, right, n_classes, name="balanced_accuracy"):
-    """The gains of teams that are right in these patients; `right` has shape (teams, patients)."""
-    metrics = [multiclass_metrics(reference, np.where(one, reference, -1), n_classes)[name] for one in right]
+    """Return the gains of teams that are right in these patients; `right` has shape (teams, patients)."""
+    metrics = [
+        multiclass_metrics(reference, np.where(right_of_team, reference, -1), n_classes)[name]
+        for right_of_team in right
+    ]
     return compare(metrics, reference.size)
 
 
@@ -36,36 +39,36 @@ def test_teams_that_differ_on_every_patient_of_a_small_class():
     """
     positive = np.arange(60) < 54
     cautious, always = np.where(positive, np.arange(60) < 24, True), positive
-    found = compare([binary_metrics(positive, one)["balanced_accuracy"] for one in (cautious, always)], 60)
-    assert found.difference[0, 1] == pytest.approx(2 / 9)
-    assert (found.sd[0, 1], found.df[0, 1]) == pytest.approx((0.104670, 6.284), rel=1e-4)
-    assert found.p[0, 1] == pytest.approx(0.0379, abs=5e-5)
-    half = t.ppf(0.975, found.df[0, 1]) * found.sd[0, 1]
-    assert (found.ci95_low[0, 1], found.ci95_high[0, 1]) == pytest.approx((2 / 9 - half, 2 / 9 + half))
+    gains = compare([binary_metrics(positive, right)["balanced_accuracy"] for right in (cautious, always)], 60)
+    assert gains.difference[0, 1] == pytest.approx(2 / 9)
+    assert (gains.sd[0, 1], gains.df[0, 1]) == pytest.approx((0.104670, 6.284), rel=1e-4)
+    assert gains.p[0, 1] == pytest.approx(0.0379, abs=5e-5)
+    half = t.ppf(0.975, gains.df[0, 1]) * gains.sd[0, 1]
+    assert (gains.ci95_low[0, 1], gains.ci95_high[0, 1]) == pytest.approx((2 / 9 - half, 2 / 9 + half))
 
 
 def test_accuracy_is_one_stratum():
     """Ten patients, b = 5, c = 1: (7 - 16 / 12) / 144 = 0.0393519, nine degrees of freedom, a difference of 0.4."""
     reference = np.arange(10) % 3
     right = np.array([[1, 1, 1, 1, 1, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1, 1, 0, 1, 0]], dtype=bool)
-    found = compare_classes(reference, right, 3, "accuracy")
-    assert (found.difference[0, 1], found.df[0, 1]) == pytest.approx((0.4, 9))
-    assert found.sd[0, 1] ** 2 == pytest.approx(0.0393519, rel=1e-5)
-    assert found.p[0, 1] == pytest.approx(t.sf(0.4 / 0.0393519**0.5, 9), rel=1e-5)
+    gains = compare_classes(reference, right, 3, "accuracy")
+    assert (gains.difference[0, 1], gains.df[0, 1]) == pytest.approx((0.4, 9))
+    assert gains.sd[0, 1] ** 2 == pytest.approx(0.0393519, rel=1e-5)
+    assert gains.p[0, 1] == pytest.approx(t.sf(0.4 / 0.0393519**0.5, 9), rel=1e-5)
 
 
 def test_a_class_of_one_patient_leaves_no_p_and_one_of_two_a_wide_interval():
     for negatives in (1, 2):
         reference = (np.arange(40) >= negatives).astype(int)
         right = np.stack([np.arange(40) < 30, reference == 1])
-        found = compare_classes(reference, right, 2)
-        assert found.difference[0, 1] == pytest.approx((1 - (40 - 30) / (40 - negatives)) / 2)
+        gains = compare_classes(reference, right, 2)
+        assert gains.difference[0, 1] == pytest.approx((1 - (40 - 30) / (40 - negatives)) / 2)
         if negatives == 1:
-            assert found.df[0, 1] == 0
-            assert np.isnan([found.p[0, 1], found.ci95_low[0, 1], found.ci95_high[0, 1]]).all()
+            assert gains.df[0, 1] == 0
+            assert np.isnan([gains.p[0, 1], gains.ci95_low[0, 1], gains.ci95_high[0, 1]]).all()
         else:
-            assert 1 < found.df[0, 1] < 2
-            assert found.ci95_high[0, 1] - found.ci95_low[0, 1] > 1
+            assert 1 < gains.df[0, 1] < 2
+            assert gains.ci95_high[0, 1] - gains.ci95_low[0, 1] > 1
 
 
 def test_a_class_without_patients_has_no_weight():
@@ -93,10 +96,10 @@ def test_teams_that_do_not_count_the_same_patients():
     for patients in (11, 10):
         metric = binary_metrics(np.ones(patients, dtype=bool), rng.random(patients) < 0.5)["sensitivity"]
         metrics.append(extend_to_cohort(metric, np.arange(patients), 11))
-    found = compare(metrics, 11)
-    assert found.difference[0, 1] == pytest.approx(metrics[0](np.ones((1, 11)))[0] - metrics[1](np.ones((1, 11)))[0])
-    assert (found.df[0, 1], found.df[0, 0], found.df[1, 1]) == pytest.approx((9, 10, 9))
-    assert 0 < found.sd[0, 1] < 1
+    gains = compare(metrics, 11)
+    assert gains.difference[0, 1] == pytest.approx(metrics[0](np.ones((1, 11)))[0] - metrics[1](np.ones((1, 11)))[0])
+    assert (gains.df[0, 1], gains.df[0, 0], gains.df[1, 1]) == pytest.approx((9, 10, 9))
+    assert 0 < gains.sd[0, 1] < 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -106,7 +109,7 @@ def test_the_closed_form(seed, n_classes, teams):
     rng = np.random.default_rng(seed)
     reference = np.repeat(np.arange(n_classes), rng.integers(2, 30, n_classes))
     right = rng.random((teams, reference.size)) < rng.uniform(0, 1, (teams, 1))
-    found = compare_classes(reference, right, n_classes)
+    gains = compare_classes(reference, right, n_classes)
     for a in range(teams):
         for b in range(teams):
             difference, parts, sizes = 0.0, [], []
@@ -119,16 +122,16 @@ def test_the_closed_form(seed, n_classes, teams):
                 parts.append(variance / n_classes**2)
                 sizes.append(n)
             df = sum(parts) ** 2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
-            assert found.difference[a, b] == pytest.approx(difference, abs=1e-9)
-            assert (found.sd[a, b], found.df[a, b]) == pytest.approx((sum(parts) ** 0.5, df))
-            assert found.p[a, b] == pytest.approx(t.sf(difference / sum(parts) ** 0.5, df), abs=1e-9)
-    np.testing.assert_allclose(found.p + found.p.T, 1)
-    np.testing.assert_allclose(found.ci95_low, -found.ci95_high.T, atol=1e-12)
-    np.testing.assert_array_equal(found.ci95_low > 0, found.p <= 0.025)
+            assert gains.difference[a, b] == pytest.approx(difference, abs=1e-9)
+            assert (gains.sd[a, b], gains.df[a, b]) == pytest.approx((sum(parts) ** 0.5, df))
+            assert gains.p[a, b] == pytest.approx(t.sf(difference / sum(parts) ** 0.5, df), abs=1e-9)
+    np.testing.assert_allclose(gains.p + gains.p.T, 1)
+    np.testing.assert_allclose(gains.ci95_low, -gains.ci95_high.T, atol=1e-12)
+    np.testing.assert_array_equal(gains.ci95_low > 0, gains.p <= 0.025)
 
 
-def rejections(sizes, draw, cohorts, seed=0):
-    """The fractions of cohorts with p <= 0.05 and p <= 0.001 for the first of two teams."""
+def count_rejections(sizes, draw, cohorts, seed=0):
+    """Return the fractions of cohorts with p <= 0.05 and p <= 0.001 for the first of two teams."""
     rng = np.random.default_rng(seed)
     reference = np.repeat(np.arange(len(sizes)), sizes)
     p = np.array([compare_classes(reference, draw(rng, reference), len(sizes)).p[0, 1] for _ in range(cohorts)])
@@ -136,18 +139,18 @@ def rejections(sizes, draw, cohorts, seed=0):
 
 
 def draw_random_caller(rng, reference):
-    """A random caller and 'always positive', which is right in class 0: balanced accuracies of 0.5."""
+    """Draw a random caller and 'always positive', which is right in class 0: balanced accuracies of 0.5."""
     return np.stack([rng.random(reference.size) < 0.5, reference == 0])
 
 
 def draw_equal_teams(rng, reference):
-    """Two teams with 75% right, which share half of what makes a patient easy."""
+    """Draw two teams with 75% right, which share half of what makes a patient easy."""
     ease, own = rng.standard_normal(reference.size), rng.standard_normal((2, reference.size))
     return (ease + own) * np.sqrt(0.5) < 0.6745
 
 
 def draw_operating_points(rng, reference):
-    """Recalls of 0.6 and 0.8 against 0.8 and 0.6."""
+    """Draw recalls of 0.6 and 0.8 against 0.8 and 0.6."""
     limits = np.where(reference == 0, [[0.6], [0.8]], [[0.8], [0.6]])
     return rng.random(limits.shape) < limits
 
@@ -156,20 +159,20 @@ def draw_operating_points(rng, reference):
 @pytest.mark.parametrize("sizes", [(58, 2), (54, 6), (48, 12)])
 def test_without_a_difference_few_cohorts_reject(draw, sizes):
     """1,000 cohorts, standard error 0.007 and 0.001: the bootstrap gave p <= 0.001 to 11.6% with six negatives."""
-    at_5_percent, at_1_permille = rejections(sizes, draw, 1000)
+    at_5_percent, at_1_permille = count_rejections(sizes, draw, 1000)
     assert at_5_percent <= 0.075
     assert at_1_permille <= 0.004
 
 
 def test_a_difference_is_found():
-    """Recalls of 0.9 and 0.8 against 0.55 and 0.55 in 100 patients, of whom ten are of the second class."""
+    """Recalls are 0.9 and 0.8 against 0.55 and 0.55 in 100 patients, ten of the second class."""
 
     def draw(rng, reference):
         return np.stack(
             [rng.random(reference.size) < np.where(reference == 0, 0.9, 0.8), rng.random(reference.size) < 0.55]
         )
 
-    assert rejections((90, 10), draw, 500)[0] > 0.7
+    assert count_rejections((90, 10), draw, 500)[0] > 0.7
 
 
 def test_t_and_n_stage_together_without_a_difference():

@@ -30,40 +30,40 @@ def test_holm_lies_between_the_value_and_bonferroni(values):
     assert (corrected <= np.minimum(1, p * p.size)).all()
 
 
-def p_of(a, b):
-    """The p of a over b, and of b over a."""
-    found = signed_rank_test(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)])).p
-    return found[0, 1], found[1, 0]
+def compute_p(a, b):
+    """Return the p of a over b, and of b over a."""
+    p = signed_rank_test(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)])).p
+    return p[0, 1], p[1, 0]
 
 
 def test_signed_ranks_by_hand():
     """Three gains of different size: of the 8 signings just one has a positive rank sum of 6: p = 1/8."""
-    assert p_of([0.5, 0.6, 0.9], [0.4, 0.4, 0.4]) == pytest.approx((1 / 8, 1.0))
+    assert compute_p([0.5, 0.6, 0.9], [0.4, 0.4, 0.4]) == pytest.approx((1 / 8, 1.0))
 
 
-def test_gaps_that_differ_by_rounding_alone_are_tied():
+def test_gaps_that_differ_only_by_rounding_are_tied():
     """Five gaps of 0.1, one of them negative, all of rank 3: a sum of 12 or 15 has four or five heads of five, 6 / 32."""
-    assert p_of([0.8, 0.7, 0.9, 0.6, 0.5], [0.7, 0.6, 0.8, 0.7, 0.4])[0] == 6 / 32
-    assert p_of([0.1 + 0.2], [0.3]) == (1.0, 1.0)
+    assert compute_p([0.8, 0.7, 0.9, 0.6, 0.5], [0.7, 0.6, 0.8, 0.7, 0.4])[0] == 6 / 32
+    assert compute_p([0.1 + 0.2], [0.3]) == (1.0, 1.0)
 
 
-def test_signed_ranks_of_odd_values():
-    """A NaN leaves the case out, two infinite values are equal, one infinite gap is the largest."""
+def test_signed_ranks_of_nan_and_infinite_values():
+    """Cases with NaN are left out, two infinite values are equal, one infinite gap is the largest."""
     a, b = [0.5, 0.6, 0.9, NAN, -INF], [0.4, 0.4, -INF, 0.3, -INF]
-    assert p_of(a, b) == pytest.approx((1 / 8, 1.0))
-    assert p_of(a, a) == p_of([NAN], [0.2]) == (1.0, 1.0)
+    assert compute_p(a, b) == pytest.approx((1 / 8, 1.0))
+    assert compute_p(a, a) == compute_p([NAN], [0.2]) == (1.0, 1.0)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(5, 90), st.integers(0, 2))
 def test_signed_ranks_agree_with_scipy(seed, cases, digits):
-    """Every pair of four teams, with ties where values are rounded; scipy leaves out equal pairs as well.
+    """Compare all pairs of four teams, with ties where values are rounded; scipy leaves out equal pairs as well.
 
     Scipy has no exact p with ties, which all signs of up to ten gaps give.
     """
     goodness = np.random.default_rng(seed).normal(size=(4, cases)).round(digits)
     test = signed_rank_test(goodness)
-    found = test.p
+    p = test.p
     for a, b in itertools.permutations(range(4), 2):
         gap = (goodness[a] - goodness[b]).round(12)
         gap = gap[gap != 0]
@@ -76,10 +76,10 @@ def test_signed_ranks_agree_with_scipy(seed, cases, digits):
             signs = np.array(list(itertools.product((0, 1), repeat=gap.size)))
             expected = (signs @ ranks >= ranks[gap > 0].sum()).mean()
         if gap.size > 50 or is_exact or gap.size <= 10:
-            assert found[a, b] == pytest.approx(expected, rel=1e-9)
+            assert p[a, b] == pytest.approx(expected, rel=1e-9)
         share = ranks[gap > 0].sum() / ranks.sum() if gap.size else 0.5
         assert test.difference[a, b] == pytest.approx(2 * share - 1)
-    assert (np.diag(found) == 1).all()
+    assert (np.diag(p) == 1).all()
 
 
 def test_signed_ranks_with_ties_and_infinite_distances_by_hand():
@@ -91,7 +91,7 @@ def test_signed_ranks_with_ties_and_infinite_distances_by_hand():
     0, 1.5 and 1.5, that is 13 / 16.
     """
     first, second = [2, 3, 5, 9, 4, INF], [3, 4, 3, INF, 4, INF]
-    assert p_of([-mm for mm in first], [-mm for mm in second]) == (5 / 16, 13 / 16)
+    assert compute_p([-mm for mm in first], [-mm for mm in second]) == (5 / 16, 13 / 16)
 
 
 @pytest.mark.parametrize("cases", [30, 100])
@@ -110,21 +110,21 @@ def test_signed_ranks_of_whole_millimetres_reject_five_in_a_hundred(cases):
 
 def test_a_tiny_p_is_not_0():
     """With 4,000 gains of one sign z is 54.8 and the normal tail is below the smallest floating-point number."""
-    assert 0 < p_of(np.arange(1, 4001), np.zeros(4000))[0] < 1e-300
+    assert 0 < compute_p(np.arange(1, 4001), np.zeros(4000))[0] < 1e-300
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=7), st.randoms())
 def test_kendall_agrees_with_scipy(ranks, random):
     reference = np.array(ranks, dtype=float)
-    other = reference.copy()
-    random.shuffle(other)
-    found = kendall_tau(other[None], reference)[0]
-    np.testing.assert_allclose(found, stats.kendalltau(other, reference).statistic, atol=1e-12)
+    shuffled = reference.copy()
+    random.shuffle(shuffled)
+    tau = kendall_tau(shuffled[None], reference)[0]
+    np.testing.assert_allclose(tau, stats.kendalltau(shuffled, reference).statistic, atol=1e-12)
 
 
 def test_kendall_by_hand():
-    """Of the three pairs one is turned: (2 - 1) / 3."""
+    """With one of three pairs turned tau is (2 - 1) / 3."""
     rankings = np.array([[1.0, 2, 3], [2, 1, 3], [3, 2, 1], [1, 1, 1]])
     np.testing.assert_allclose(kendall_tau(rankings, np.array([1.0, 2, 3])), [1, 1 / 3, -1, NAN])
 

@@ -16,8 +16,8 @@ from evaluation.ranking.leaderboard import build_leaderboard
 from evaluation.results.task import TaskResults
 from evaluation.results.teams import validate_teams
 from reporting.analyses.tables import AnswerRows, collect_rows
-from tests.evaluation.built import board_of, metrics_of, results_of
-from tests.evaluation.challenge import SimulatedTeam, simulated_metrics, simulated_patients
+from tests.evaluation.builders import make_board, make_metrics, make_results
+from tests.evaluation.challenge import SimulatedTeam, simulate_metrics, simulate_patients
 from tests.evaluation.tasks import MASK, SEGMENTATION
 
 Rows = Sequence[Mapping[str, Any]]
@@ -29,8 +29,8 @@ def table() -> Callable[..., AnswerRows]:
 
     def make(teams: Mapping[str, Rows], answer: AnswerSpec = MASK, task: Algorithm = SEGMENTATION) -> AnswerRows:
         edition = "hecktor2026" if len(task.answers) > 1 else "hecktor2025"
-        of_teams = {name: metrics_of(rows=rows) for name, rows in teams.items()}
-        return collect_rows(results_of(of_teams, task, edition), answer)
+        of_teams = {name: make_metrics(rows=rows) for name, rows in teams.items()}
+        return collect_rows(make_results(of_teams, task, edition), answer)
 
     return make
 
@@ -48,11 +48,11 @@ def _challenge(
     profile = load_profile(edition)
     chosen = profile.task(task or next(iter(profile.tasks)))
     rng = np.random.default_rng(7)
-    patients = simulated_patients(cases, rng)
+    patients = simulate_patients(cases, rng)
     metrics = {}
     for place in range(teams):
         team = SimulatedTeam(f"team {place}", place / 2, float(place in lost), probabilities=True)
-        content = simulated_metrics(chosen, patients, team, 20, rng)
+        content = simulate_metrics(chosen, patients, team, 20, rng)
         metrics[team.name] = content, team.name
     loaded = validate_teams(replace(chosen, algorithm=chosen.algorithm.with_number(number)), metrics)
     board = build_leaderboard(loaded, bootstraps=20)
@@ -78,7 +78,7 @@ def two_teams() -> TaskResults:
     ]
     alone = ranks(None, ann={"1": 4}, bea={"2": 4})
     titles = {"m": "M", "gtvp_hd95_median_mm": "D (mm)"}
-    board = board_of(
+    board = make_board(
         titles,
         [{"team": "ann"}, {"team": "bea"}],
         official="o",
@@ -91,4 +91,4 @@ def two_teams() -> TaskResults:
     )
     ann = {"m": (0.8, 0.7, 0.9), "gtvp_hd95_median_mm": (3.0, 2.0, math.inf), "gtvp_f1": (0.5,)}
     bea = {"m": (0.6, 0.5, 0.7), "gtvp_hd95_median_mm": (math.inf, 9.0, math.inf)}
-    return results_of({"ann": metrics_of(ann), "bea": metrics_of(bea)}, leaderboard=board)
+    return make_results({"ann": make_metrics(ann), "bea": make_metrics(bea)}, leaderboard=board)

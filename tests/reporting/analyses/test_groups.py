@@ -18,7 +18,7 @@ from evaluation.results.task import TaskResults
 from reporting.analyses.groups import MEAN, NO_P, add_groups, analyse_groups, create_grouping
 from reporting.analyses.sources import find_results
 from reporting.report.cli import main as report
-from tests.evaluation.built import board_of, metrics_of, results_of
+from tests.evaluation.builders import make_board, make_metrics, make_results
 
 DSC, HD95 = "gtvp_dsc_mean", "gtvp_hd95_median_mm"
 
@@ -29,7 +29,7 @@ def entrant(dsc: tuple[float, float, float], hd95: tuple[float, float, float | N
         centre: {"cases": cases, "aggregates": {DSC: {"value": dsc[place]}, HD95: {"value": hd95[place]}}}
         for place, (centre, cases) in enumerate((("CHUV", 53), ("CHUP", 48)), 1)
     }
-    return metrics_of({DSC: dsc[:1], HD95: hd95[:1]}, centres=centres, cases={"used": 101})
+    return make_metrics({DSC: dsc[:1], HD95: hd95[:1]}, centres=centres, cases={"used": 101})
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def results() -> TaskResults:
     pengy = entrant((0.778, 0.766, 0.792), (3.09, 3.27, 3.00))
     other = entrant((0.698, 0.662, 0.738), (3.51, 3.77, None))
     staple = entrant((0.779, 0.766, 0.794), (3.06, 3.06, 3.00))
-    board = board_of(
+    board = make_board(
         {DSC: "Mean DSC", HD95: "Median HD95 (mm)"},
         [{"team": "pengy"}, {"team": "other"}],
         out_of_competition=[{"team": "STAPLE top-5"}, {"team": "observers"}],
     )
     teams = {"pengy": pengy, "other": other}
-    return results_of(teams, leaderboard=board, out_of_competition={"STAPLE top-5": staple})
+    return make_results(teams, leaderboard=board, out_of_competition={"STAPLE top-5": staple})
 
 
 def with_centres(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reporting.analyses.leaderboards import analyse_ranked_metrics, analyse_unranked_metrics
-from tests.evaluation.built import with_board
+from tests.evaluation.builders import with_board
 
 
 def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:

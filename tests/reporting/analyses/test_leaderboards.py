@@ -9,7 +9,7 @@ import pytest
 from evaluation.ranking.comparisons import TOO_FEW, TOO_FEW_DIFFER
 from evaluation.results.task import TaskResults
 from reporting.analyses.leaderboards import analyse_significance, analyse_stability
-from tests.evaluation.built import board_of, with_board
+from tests.evaluation.builders import make_board, with_board
 from tests.reporting.analyses.conftest import ranks
 
 
@@ -72,7 +72,9 @@ def test_pairs_follow_the_official_order(two_teams) -> None:
 
 def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams) -> None:
     stability = {"bootstraps": 4, "rankings": {"m": ranks(ann={"1": 4})}, "metrics": {}}
-    of_one = board_of({"m": "M"}, [{"team": "ann"}], stability=stability, comparisons={"m": {"test": "t", "pairs": []}})
+    of_one = make_board(
+        {"m": "M"}, [{"team": "ann"}], stability=stability, comparisons={"m": {"test": "t", "pairs": []}}
+    )
     without = with_board(two_teams, stability=None, comparisons=None)
     for results in (without, replace(two_teams, leaderboard=of_one)):
         assert analyse_stability(results) == analyse_significance(results) == []

@@ -11,7 +11,7 @@ from evaluation.results.task import TaskResults
 from reporting.analyses.analysis import Analysis
 from reporting.analyses.pipeline import analyse_task
 from reporting.analyses.tasks import compare_tasks
-from tests.evaluation.built import with_board
+from tests.evaluation.builders import with_board
 
 # Channels of each kind of chart that name a column, required ones first (reporting/page/kinds.js).
 CHANNELS = {

@@ -24,7 +24,7 @@ from reporting.analyses.sources import (
     find_results,
     load_results_profile,
 )
-from tests.evaluation.built import board_of, metrics_of, results_of
+from tests.evaluation.builders import make_board, make_metrics, make_results
 
 
 def mask(path: Path) -> Path:
@@ -41,7 +41,7 @@ def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path:
     path = mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
     task = load_edition(edition).algorithms[0]
     folders = {"a": tmp_path / "task1" / "a", "without-masks": tmp_path / "task1" / "without-masks"}
-    found = find_masks(results_of({}, task, edition, folders=folders), ["a", "without-masks"], {})
+    found = find_masks(make_results({}, task, edition, folders=folders), ["a", "without-masks"], {})
     assert found == {"a": {"CHUM-001": path}}
 
 
@@ -139,13 +139,13 @@ def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "s
     """A leaderboard of one metric `x`, without bootstrap rankings; all teams share the first rank."""
     ranked = [{"team": team, "rank": 1, "metrics": FIGURES} for team in teams]
     outside = [{"team": team, "metrics": FIGURES} for team in beside]
-    return board_of({"x": "X"}, ranked, task=task, out_of_competition=outside).to_dict()
+    return make_board({"x": "X"}, ranked, task=task, out_of_competition=outside).to_dict()
 
 
 def write_results(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> None:
     """Results of the teams, and of the first row out of competition."""
     for team in (*teams, *beside[:1]):
-        write_json(folder / team / "metrics.json", metrics_of({"x": (0.5,)}).to_dict())
+        write_json(folder / team / "metrics.json", make_metrics({"x": (0.5,)}).to_dict())
     write_json(folder / "leaderboard.json", whole_board(teams, beside, task))
 
 
@@ -222,7 +222,7 @@ def test_scans_of_another_cohort(tmp_path: Path) -> None:
 
     def of(task: Algorithm, mm3: float = 2000.0, **options: str) -> TaskResults:
         row = {"case": "A", "gtvp_reference_mm3": mm3}
-        return results_of({"a": metrics_of(rows=[row], provenance={"options": options})}, task)
+        return make_results({"a": make_metrics(rows=[row], provenance={"options": options})}, task)
 
     same, other = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
     assert [one.scans for one in add_scans([of(mask_task), of(risk_task)], same)] == [same, same]
@@ -253,7 +253,7 @@ def test_metrics_that_decide_a_ranking():
     def deciding(edition: str, task: str, **board: Any) -> list[str]:
         profile = load_profile(edition).task(task)
         named = {"official": profile.ranking.official, **board}
-        leaderboard = board_of({name: one.title for name, one in profile.metrics.items()}, [{"team": "a"}], **named)
+        leaderboard = make_board({name: one.title for name, one in profile.metrics.items()}, [{"team": "a"}], **named)
         return TaskResults(profile, {}, leaderboard=leaderboard).deciding_metrics
 
     assert deciding("hecktor2021", "segmentation") == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]

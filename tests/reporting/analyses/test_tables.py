@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reporting.analyses.tables import collect_rows, round_figure, summarise_box
-from tests.evaluation.built import metrics_of, results_of
+from tests.evaluation.builders import make_metrics, make_results
 from tests.evaluation.tasks import MASK
 
 INF, NAN = math.inf, math.nan
@@ -77,8 +77,8 @@ def test_rows_are_aligned_by_case(table) -> None:
 @pytest.mark.parametrize(("missing", "cases"), [("worst", ("A", "B")), ("skip", ("A",))])
 def test_a_case_without_prediction_counts_by_the_rule(missing: str, cases: tuple[str, ...]) -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.0, "error": "absent"}]
-    team = metrics_of(rows=rows, provenance={"options": {"missing": missing}})
-    assert collect_rows(results_of({"one": team}), MASK).cases == cases
+    team = make_metrics(rows=rows, provenance={"options": {"missing": missing}})
+    assert collect_rows(make_results({"one": team}), MASK).cases == cases
 
 
 def test_teams_without_rows_are_left_out(table) -> None:
@@ -87,11 +87,11 @@ def test_teams_without_rows_are_left_out(table) -> None:
 
 def test_cases_have_their_centres_if_the_files_tell_them() -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.4}]
-    named = metrics_of(rows=rows, centres={"CHUP": {"cases": 1, "names": ["B"], "aggregates": {}}})
-    table = collect_rows(results_of({"one": named}), MASK)
+    named = make_metrics(rows=rows, centres={"CHUP": {"cases": 1, "names": ["B"], "aggregates": {}}})
+    table = collect_rows(make_results({"one": named}), MASK)
     assert [table.make_case_cells(case) for case in table.cases] == [
         {"case": "A", "centre": None},
         {"case": "B", "centre": "CHUP"},
     ]
-    table = collect_rows(results_of({"one": metrics_of(rows=rows)}), MASK)
+    table = collect_rows(make_results({"one": make_metrics(rows=rows)}), MASK)
     assert (table.make_case_cells("A"), table.case_headings) == ({"case": "A"}, {"case": "Case"})

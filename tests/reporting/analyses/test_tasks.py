@@ -10,7 +10,7 @@ from scipy.stats import kendalltau
 
 from evaluation.results.task import TaskResults
 from reporting.analyses.tasks import compare_tasks, compute_tau
-from tests.evaluation.built import board_of, results_of, with_board
+from tests.evaluation.builders import make_board, make_results, with_board
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -19,8 +19,8 @@ def task(number: int, ranks: Mapping[str, int], metrics: tuple[str, ...] = ("m",
         {"team": team, "rank": rank, "metrics": {name: {"value": 1 - rank / 10, "rank": rank} for name in metrics}}
         for team, rank in ranks.items()
     ]
-    board = board_of({name: name.upper() for name in metrics}, teams)
-    return results_of({}, SEGMENTATION.model_copy(update={"title": "T"}).with_number(number), leaderboard=board)
+    board = make_board({name: name.upper() for name in metrics}, teams)
+    return make_results({}, SEGMENTATION.model_copy(update={"title": "T"}).with_number(number), leaderboard=board)
 
 
 def with_discordant_pairs(teams: int, discordant: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from reporting.analyses.tasks import compare_tasks
 from reporting.page.html import assign_colours
 from reporting.report.cases import CasePicture
 from reporting.report.page import BETWEEN_TASKS, PageContent
-from tests.evaluation.built import board_of, metrics_of, results_of
+from tests.evaluation.builders import make_board, make_metrics, make_results
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 # The numbers of a case and of a team, from 0, that misses both structures of it.
@@ -55,7 +55,7 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
     }
     figures = [(0.9 - place / 100, 0.86 - place / 100, 0.92 - place / 100) for place in range(len(teams))]
     of_teams = {
-        team: metrics_of(
+        team: make_metrics(
             dict.fromkeys(metrics, figures[place]),
             _rows(task, case_names, place, rng),
             cases={"used": len(case_names), "in_ground_truth": len(case_names), "missing": [], "failed": []},
@@ -64,7 +64,7 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
         )
         for place, team in enumerate(teams)
     }
-    return results_of(of_teams, task, leaderboard=board(metrics, teams, figures))
+    return make_results(of_teams, task, leaderboard=board(metrics, teams, figures))
 
 
 def lose_nodes(page: PageContent) -> PageContent:
@@ -120,7 +120,7 @@ def board(metrics: dict[str, str], teams: Sequence[str], figures: Sequence[tuple
         "metrics": dict.fromkeys(metrics, standing),
     }
     comparisons = {name: {"test": "bootstrap_difference", "pairs": pairs} for name in metrics}
-    return board_of(metrics, entries, official="nested_borda", stability=stability, comparisons=comparisons)
+    return make_board(metrics, entries, official="nested_borda", stability=stability, comparisons=comparisons)
 
 
 def _rows(task: Any, case_names: Sequence[str], place: int, rng: np.random.Generator) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from reporting.report.cases import CasePicture, build_case_table, render_cases
-from tests.evaluation.built import results_of
+from tests.evaluation.builders import make_results
 from tests.reporting.report.challenge import cases, content, lose_nodes, names
 
 CASES = cases(4)
@@ -56,7 +56,7 @@ def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
     first = shown.results[0]
     team, metrics = next(iter(first.teams.items()))
     rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in metrics.results]
-    second = results_of({team: metrics.model_copy(update={"results": rows})}, first.task.with_number(2))
+    second = make_results({team: metrics.model_copy(update={"results": rows})}, first.task.with_number(2))
     table = build_case_table([first, second])
     volumes = {title: values for title, values in table.facts.items() if "GTVp (ml)" in title}
     assert list(volumes) == ["Task 1: GTVp (ml)", "Task 2: GTVp (ml)"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import json
 import random
@@ -16,7 +15,7 @@ import pytest
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main as rank
 from reporting.report.cli import main as report
-from tests.evaluation.results.test_damaged_files import damaged, places
+from tests.evaluation.damage import ABSENT, list_paths, replace_at
 
 JUNK: tuple[Any, ...] = (
     None, True, 0, 1, -1, 0.5, 5, 10**400, 1e308, "", "abc", "1", "\ud800", "a\nb", "a\x00b", "x" * 300, "../up",
@@ -49,18 +48,11 @@ def test_random_damage_is_refused_or_harmless(results: Path, tmp_path: Path) -> 
     """Each edit replaces or removes one value somewhere in the file."""
     file, rng = results / "task1" / "leaderboard.json", random.Random(1)
     valid = json.loads(file.read_text())
-    paths = list(places(valid))
+    paths = list(list_paths(valid))
     outcomes, lines = {"page": 0, "refused": 0}, set()
     for _ in range(EDITS):
-        path, junk = rng.choice(paths), copy.deepcopy(rng.choice(JUNK))
-        board = copy.deepcopy(valid)
-        if rng.random() < 0.2:
-            inner = board
-            for key in path[:-1]:
-                inner = inner[key]
-            del inner[path[-1]]
-        else:
-            board = damaged(board, path, junk)
+        path, junk = rng.choice(paths), rng.choice(JUNK)
+        board = replace_at(valid, path, ABSENT if rng.random() < 0.2 else junk)
         file.write_text(json.dumps(board))
         try:
             with contextlib.redirect_stdout(io.StringIO()):

@@ -10,7 +10,7 @@ import pytest
 
 from evaluation.editions.profile import load_profile
 from reporting.report.leaderboard import compute_chance_level, describe_winner, render_leaderboard
-from tests.evaluation.built import board_of, metrics_of, results_of, with_board
+from tests.evaluation.builders import make_board, make_metrics, make_results, with_board
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.tasks import HPV, RFS
 
@@ -29,7 +29,7 @@ def entry(team, rank, names=("m",)):
 
 def ranked(metrics, entries, **parts):
     """The results of a leaderboard alone."""
-    return results_of({}, leaderboard=board_of(metrics, entries, **parts))
+    return make_results({}, leaderboard=make_board(metrics, entries, **parts))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_winner_is_compared_with_chance(task, metric, figures, remark):
     entries = [
         {"team": team, "metrics": {metric: {"value": value, "ci95_low": low, "ci95_high": high}}} for team in TEAMS
     ]
-    results = results_of({}, task, leaderboard=board_of({metric: "Metric"}, entries))
+    results = make_results({}, task, leaderboard=make_board({metric: "Metric"}, entries))
     ends = "" if low is None else f" ({low:.3f} to {high:.3f})"
     sentence = f"ann wins with metric {value:.3f}{ends}{remark}: not tested against the other teams."
     assert describe_winner(results) == sentence
@@ -127,7 +127,7 @@ def test_teams_that_share_first_place_are_compared_with_chance():
         }
         for team, ends in of.items()
     ]
-    results = results_of({}, RFS, leaderboard=board_of({"c_index": "C-index"}, entries))
+    results = make_results({}, RFS, leaderboard=make_board({"c_index": "C-index"}, entries))
     remark = "ann is not shown to be better than chance (0.5) in C-index."
     assert describe_winner(results) == f"ann and bea share first place. {remark}"
 
@@ -140,13 +140,13 @@ def test_chance_of_a_balanced_accuracy_is_one_in_the_classes_that_occur():
     profile = load_profile("hecktor2026").task(None)
     recalls = {f"t_recall_{stage}": (0.5, None, None) for stage in ("T1", "T2", "T4")}
     recalls |= {f"n_recall_{stage}": (0.5, None, None) for stage in ("N0", "N2")} | {"t_recall_T3": (None, None, None)}
-    results = results_of({"ann": metrics_of(recalls)}, profile.algorithm, "hecktor2026")
+    results = make_results({"ann": make_metrics(recalls)}, profile.algorithm, "hecktor2026")
     assert compute_chance_level(results, "t_balanced_accuracy") == pytest.approx(1 / 3)
     assert compute_chance_level(results, "n_balanced_accuracy") == pytest.approx(1 / 2)
     assert compute_chance_level(results, "tn_balanced_accuracy") == pytest.approx(5 / 12)
     assert compute_chance_level(results, "c_index") == 0.5
     assert compute_chance_level(results, "score") is None
-    alone = results_of({}, profile.algorithm, "hecktor2026")
+    alone = make_results({}, profile.algorithm, "hecktor2026")
     assert compute_chance_level(alone, "t_balanced_accuracy") == pytest.approx(1 / 4)
 
 

@@ -26,7 +26,7 @@ TASKS = {"masks": ("hecktor2025", "1"), "risks": ("hecktor2025", "2"), "classes"
 KINDS = (*TASKS, "four_answers")
 
 
-def mask_of(number: int, shift: int) -> np.ndarray:
+def make_mask(number: int, shift: int) -> np.ndarray:
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[2:4, 2:4, 2 + shift : 4 + number % 3 + shift] = 1
     mask[6, 6, 4:8] = 2
@@ -35,7 +35,7 @@ def mask_of(number: int, shift: int) -> np.ndarray:
 
 def write_masks(folder: Path, shift: int, cases: tuple[str, ...]) -> None:
     for number, case in enumerate(cases):
-        write_mask(folder / f"{case}.mha", mask_of(number, shift), GRID)
+        write_mask(folder / f"{case}.mha", make_mask(number, shift), GRID)
 
 
 def write_table(path: Path, heads: str, rows: Callable[[int], object], cases: tuple[str, ...] = CASES) -> None:

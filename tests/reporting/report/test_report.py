@@ -84,13 +84,13 @@ def make_demo(tmp_path):
 
 
 def run_team(phase, team, cases):
-    phase.truth_table("PatientID,Relapse,RFS,HPV Status\nA-1,1,100,1\nB-2,0,900,0\nC-3,1,400,1\n")
+    phase.add_truth_table("PatientID,Relapse,RFS,HPV Status\nA-1,1,100,1\nB-2,0,900,0\nC-3,1,400,1\n")
     for number, case in enumerate(cases):
         if phase.task is SEGMENTATION:
-            phase.truth_mask(case, mask_of(case), GRID)
-            phase.mask(case, mask_of(case, 1 + TEAMS.index(team)), GRID)
+            phase.add_truth_mask(case, mask_of(case), GRID)
+            phase.add_mask(case, mask_of(case, 1 + TEAMS.index(team)), GRID)
         elif not (team == "ours" and case == "C-3"):
-            phase.value(case, json.dumps(3.0 - number if phase.task is RFS else number == 0))
+            phase.add_value(case, json.dumps(3.0 - number if phase.task is RFS else number == 0))
     phase.run()
 
 

@@ -56,7 +56,7 @@ def test_the_risks_are_scored(cohort, phase_of):
     """All recur, the smaller tumours later: volume orders every pair rightly, SUVmax every pair wrongly."""
     _, out = study("baselines", cohort)
     phase = phase_of(RFS)
-    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{number},1,{10 - number}\n" for number in range(1, 7)))
+    phase.add_truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{number},1,{10 - number}\n" for number in range(1, 7)))
     for name, expected in (("gtvp_volume_ml", 1.0), ("gtvp_suv_max", 0.0)):
         report = phase.run(predictions=out / f"{name}.csv", bootstraps=0)
         assert report["aggregates"]["c_index"]["value"] == expected

@@ -14,7 +14,7 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
 from reporting.studies.cli import main
 from reporting.studies.ensemble import combine_risks
-from tests.evaluation import built
+from tests.evaluation.builders import make_board
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -34,8 +34,8 @@ def teams(tmp_path, blank, grid):
     return [f"{team}={tmp_path / team}" for team in ("one", "two", "three")]
 
 
-def board_of(*teams):
-    return built.board_of({"m": "M"}, [{"team": team} for team in teams]).to_dict()
+def rank_in_order(*teams):
+    return make_board({"m": "M"}, [{"team": team} for team in teams]).to_dict()
 
 
 def study(tmp_path, *arguments):
@@ -57,7 +57,7 @@ def test_average_of_three_teams_is_a_submission(tmp_path, teams, blank, grid):
 
 def test_an_ensemble_is_scored_as_any_submission(tmp_path, teams, blank, grid, phase_of):
     phase = phase_of(SEGMENTATION)
-    phase.truth_mask("A", tumour(blank, 6))
+    phase.add_truth_mask("A", tumour(blank, 6))
     study(tmp_path, "--task", "1", *teams, "--ground-truth", str(phase.truth_dir))
     assert not (tmp_path / "out" / "all_average" / "B.mha").exists()
     report = phase.run(predictions=tmp_path / "out" / "all_average")
@@ -78,7 +78,7 @@ def test_the_consensus_of_annotators_is_a_reference(tmp_path, teams, blank):
 def test_the_first_of_a_leaderboard_are_combined_alone(tmp_path, teams, blank):
     """`two` and `three`: half of the votes, one, is enough, so the union of both stands; `all` is as before."""
     board = tmp_path / "leaderboard.json"
-    board.write_text(json.dumps(board_of("three", "two", "one")))
+    board.write_text(json.dumps(rank_in_order("three", "two", "one")))
     found = study(tmp_path, "--task", "1", *teams, "--leaderboard", str(board), "--top", "2")
     assert found["selections"] == {"all": ["one", "two", "three"], "top2": ["three", "two"]}
     union = read_volume(tmp_path / "out" / "top2_average" / "A.mha").array
@@ -189,8 +189,8 @@ def test_bad_usage_is_named(tmp_path, monkeypatch, arguments, message):
 @pytest.mark.parametrize(
     ("board", "message"),
     [
-        (board_of("four", "one"), "best teams include 'four'"),
-        (board_of("one"), "expected at least two"),
+        (rank_in_order("four", "one"), "best teams include 'four'"),
+        (rank_in_order("one"), "expected at least two"),
         ([], r"leaderboard\.json: found \[\]"),
     ],
 )

@@ -134,10 +134,10 @@ def metrics(phase_of, blank):
         truth[2, 2, :4] = 1
         if case == "P1":
             truth[5, 5, :2], mask[5, 5, 0] = 2, 2
-        phase.truth_mask(case, truth)
+        phase.add_truth_mask(case, truth)
         if voxels is not None:
             mask[2, 2, :voxels] = 1
-            phase.mask(case, mask)
+            phase.add_mask(case, mask)
     phase.run()
     return phase.output_dir / "metrics.json"
 
@@ -224,8 +224,8 @@ def test_metrics_that_cannot_be_used(metrics, tmp_path, phase_of):
     with pytest.raises(HecktorError, match=r"no rows of masks"):
         study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")
     risks = phase_of(RFS)
-    risks.truth_table("PatientID,Relapse,RFS\nP1,1,1\nP2,1,2\n")
-    risks.value("P1", "1")
+    risks.add_truth_table("PatientID,Relapse,RFS\nP1,1,1\nP2,1,2\n")
+    risks.add_value("P1", "1")
     risks.run()
     with pytest.raises(HecktorError, match="no rows of masks"):
         study(risks.output_dir / "metrics.json", tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")

@@ -86,9 +86,9 @@ def ranked(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
     for team in ("near", "none"):
         phase = phase_of(SEGMENTATION)
         for case in ("C-1", "C-2"):
-            phase.truth_mask(case, nodes, GRID)
+            phase.add_truth_mask(case, nodes, GRID)
             shift = 1 if case == "C-2" else 0
-            phase.mask(case, np.roll(nodes, shift, axis=2) * (team == "near" or case == "C-1"), GRID)
+            phase.add_mask(case, np.roll(nodes, shift, axis=2) * (team == "near" or case == "C-1"), GRID)
         phase.run()
         phase.output_dir.rename(folder / team)
         phase.root.rename(tmp_path / f"phase-{team}")

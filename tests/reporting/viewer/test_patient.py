@@ -11,7 +11,7 @@ from contract.editions import Algorithm, load_edition
 from evaluation.results.task import TaskResults
 from reporting.viewer.cohort import ViewerRequest, find_cohort
 from reporting.viewer.patient import AnswerTables, format_clinical_values, read_record, read_tables
-from tests.evaluation.built import metrics_of, results_of
+from tests.evaluation.builders import make_metrics, make_results
 from tests.reporting.viewer.conftest import ToyCohort
 
 EDITION = load_edition("hecktor2026")
@@ -28,7 +28,7 @@ ALPHA = {
 
 def of_alpha(task: Algorithm, edition: str, **row: object) -> TaskResults:
     """The results of one team, with one row."""
-    return results_of({"alpha": metrics_of(rows=[{"case": "C-1", **row}])}, task, edition)
+    return make_results({"alpha": make_metrics(rows=[{"case": "C-1", **row}])}, task, edition)
 
 
 SCORED = of_alpha(EDITION.algorithms[0], EDITION.name, **ALPHA)

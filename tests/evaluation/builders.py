@@ -1,9 +1,11 @@
-"""Results and leaderboards that tests make by hand: the real documents, completed by what a test does not state."""
+"""Builders of results, leaderboards and editions, which complete what a test does not state."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 from contract.editions import Algorithm
@@ -17,31 +19,33 @@ Json = Mapping[str, Any]
 NO_FIGURES = dict.fromkeys(("value", "ci95_low", "ci95_high"))
 
 
-def metrics_of(
+def read_edition(name: str) -> dict[str, Any]:
+    """Return the document of an edition of the package, under the name `mine`."""
+    return {**json.loads((files("contract.editions") / f"{name}.json").read_text()), "name": "mine"}
+
+
+def make_metrics(
     figures: Mapping[str, Sequence[float | None]] | None = None, rows: Sequence[Json] = (), **parts: Any
 ) -> MetricsJson:
-    """A metrics.json of values with their intervals, and of rows, which get the cases A, B, C, ... unless they name theirs.
-
-    Of the `parts`, `provenance` is completed.
-    """
+    """Build a metrics.json from values with their intervals and from rows, whose cases are A, B, C, ... unless named."""
     named = [{"case": chr(ord("A") + place), "error": None, **row} for place, row in enumerate(rows)]
     origin = {"format": 2, "task": "segmentation", "edition": "hecktor2025", "options": {}} | parts.pop(
         "provenance", {}
     )
-    aggregates = {name: MetricFigures.from_values(*of) for name, of in (figures or {}).items()}
-    given = {"cases": {"used": len(named)}, "warnings": [], "results": named, **parts, "provenance": origin}
-    return MetricsJson(aggregates=aggregates, **given)
+    aggregates = {name: MetricFigures.from_values(*values) for name, values in (figures or {}).items()}
+    content = {"cases": {"used": len(named)}, "warnings": [], "results": named, **parts, "provenance": origin}
+    return MetricsJson(aggregates=aggregates, **content)
 
 
-def results_of(
+def make_results(
     teams: Mapping[str, MetricsJson], task: Algorithm = SEGMENTATION, edition: str = "hecktor2025", **parts: Any
 ) -> TaskResults:
-    """Results of a task of an edition, which are not checked."""
+    """Build the results of a task, without checking them."""
     return TaskResults(replace(load_profile(edition).task(task.name), algorithm=task), teams, **parts)
 
 
-def board_of(metrics: Mapping[str, str], teams: Sequence[Json], **parts: Any) -> Leaderboard:
-    """A leaderboard by its metrics and its entries, which rank in this order by the first metric unless they say more."""
+def make_board(metrics: Mapping[str, str], teams: Sequence[Json], **parts: Any) -> Leaderboard:
+    """Build a leaderboard from its metrics and its teams, in the order of their ranks."""
     official = parts.setdefault("official", next(iter(metrics)))
     ranked = []
     for place, entry in enumerate(teams, 1):
@@ -49,7 +53,7 @@ def board_of(metrics: Mapping[str, str], teams: Sequence[Json], **parts: Any) ->
         of_metrics = {name: {"rank": rank, **figures} for name, figures in _figures(metrics, entry).items()}
         rankings = {official: {"rank": rank}, **entry.get("rankings", {})}
         ranked.append({"rank": rank, **entry, "metrics": of_metrics, "rankings": rankings})
-    outside = [{"place": 0, **one, "metrics": _figures(metrics, one)} for one in parts.pop("out_of_competition", ())]
+    outside = [{"place": 0, **row, "metrics": _figures(metrics, row)} for row in parts.pop("out_of_competition", ())]
     tests = parts.pop("comparisons", None)
     content = {
         "task": "segmentation",
@@ -64,24 +68,24 @@ def board_of(metrics: Mapping[str, str], teams: Sequence[Json], **parts: Any) ->
         "metrics": metrics,
         "teams": ranked,
         "out_of_competition": outside,
-        "comparisons": tests and {name: _tests(of) for name, of in tests.items()},
+        "comparisons": tests and {name: _tests(comparison) for name, comparison in tests.items()},
     }
     return Leaderboard.model_validate(content)
 
 
 def with_board(results: TaskResults, **changes: Any) -> TaskResults:
-    """The results with parts of their leaderboard changed."""
-    return replace(results, leaderboard=board_of(**{**results.board.to_dict(), **changes}))
+    """Return the results with parts of their leaderboard changed."""
+    return replace(results, leaderboard=make_board(**{**results.board.to_dict(), **changes}))
 
 
 def _figures(metrics: Mapping[str, str], entry: Json) -> dict[str, Json]:
-    given = entry.get("metrics", {})
-    return {name: {**NO_FIGURES, **given.get(name, {})} for name in metrics}
+    figures = entry.get("metrics", {})
+    return {name: {**NO_FIGURES, **figures.get(name, {})} for name in metrics}
 
 
-def _tests(of: Json) -> Json:
-    others = {name: _pairs(pairs) for name, pairs in of.get("other_tests", {}).items()}
-    return {**of, "pairs": _pairs(of["pairs"]), "other_tests": others}
+def _tests(comparison: Json) -> Json:
+    other_tests = {name: _pairs(pairs) for name, pairs in comparison.get("other_tests", {}).items()}
+    return {**comparison, "pairs": _pairs(comparison["pairs"]), "other_tests": other_tests}
 
 
 def _pairs(pairs: Sequence[Json]) -> list[Json]:
