@@ -21,7 +21,7 @@ from algorithm.masks.segmentation import CaseSegmentation, MaskSource
 from algorithm.network.loaded_package import LoadedPackage, import_network_libraries
 from algorithm.output import AnswerFiles, CaseAnswers, RunContext
 from algorithm.prediction import Prediction, conclude, log_early_end, reset_peaks
-from algorithm.region.localise import Region, localise
+from algorithm.region.localise import Region, cover_scan, localise
 from algorithm.request import PredictRequest
 from algorithm.segmenter import Segmenter
 from contract import platform
@@ -190,7 +190,7 @@ def read(run: RunContext) -> Case:
 def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
     """Find the region of head and neck; leave out a PET that covers little of its height."""
     with run.stages("localise"):
-        region = localise(case)
+        region = cover_scan(case.scan) if run.request.whole_scan else localise(case)
         LOGGER.info("region: %s", region.summary())
         scan = next(iter(case.scans))
         if region.is_empty:

@@ -35,6 +35,7 @@ class Predictor:
         passes: int | None = None,
         time_limit_s: float | None = None,
         code: Sequence[Path | str] = (),
+        whole_scan: bool = False,
     ) -> None:
         """Load the package and its network.
 
@@ -48,6 +49,7 @@ class Predictor:
             passes: largest number of passes of the network for each case; None makes all, or those that fit the time.
             time_limit_s: seconds for each case; None sets no limit.
             code: folders of user code that the package names, such as `my_model`.
+            whole_scan: search the whole scan for lesions, as nnU-Net does, not only head and neck.
 
         Raises:
             HecktorError: edition, task, package or device is unknown or unusable.
@@ -66,6 +68,7 @@ class Predictor:
             max_passes=passes,
             is_shipped=folder is None,
             code=tuple(map(Path, code)),
+            whole_scan=whole_scan,
         )
         self._loaded = LoadedPackage(folder or find_shipped_package(self.edition.name), device, self._request.code)
         self._loaded.check(self.edition, self.algorithm)

@@ -110,6 +110,7 @@ class PredictRequest:
         code: folders of user code; the code of the image is used if there are no folders.
         limits_card: take no more of a card than the platform's has, as the edition's limit demands.
         contours_path: mask of the lesions in place of those that the network would find; None without one.
+        whole_scan: search the whole scan for lesions, as nnU-Net does, not only head and neck.
     """
 
     edition: Edition
@@ -128,6 +129,7 @@ class PredictRequest:
     code: tuple[Path, ...] = ()
     contours_path: Path | None = None
     limits_card: bool = False
+    whole_scan: bool = False
 
     @property
     def uses_package(self) -> bool:

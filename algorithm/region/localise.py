@@ -6,7 +6,7 @@ top of the body. Without the brain and its uptake the region is unsure and there
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -149,11 +149,16 @@ def localise(case: Case) -> Region:
     return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.end_is_sure, is_empty)
 
 
+def cover_scan(scan: Volume) -> Region:
+    """Return the region of a whole scan."""
+    corners = scan.geometry.corners_mm()
+    return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
+
+
 def _find_nonzero_box(mr: Volume) -> Region:
     geometry, box = mr.geometry, next(iter(ndimage.find_objects((mr.array != 0).astype(np.uint8))), None)
     if box is None:
-        corners = geometry.corners_mm()
-        return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN, is_empty=True)
+        return replace(cover_scan(mr), is_empty=True)
     start, size = [part.start for part in box[::-1]], [part.stop - part.start for part in box[::-1]]
     corners = geometry.crop((start[0], start[1], start[2]), (size[0], size[1], size[2])).corners_mm()
     return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
