@@ -31,8 +31,8 @@ def full_size(name: str, *, quick: bool = False) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "millions"), [("default", 30.6), ("resenc-m", 101.7)])
 def test_plans_are_of_full_size(name: str, millions: float) -> None:
-    """nnU-Net's default network of six stages for two channels and three labels has 31 million parameters. The patch is
-    that of the presets in docs/training.md, and each edge can be halved as often as the strides say.
+    """nnU-Net's default network of six stages for two channels and three labels has 31 million parameters. Each edge of
+    the patch can be halved as often as the strides say.
     """
     configuration = full_size(name)
     assert configuration["patch_size"] == [192, 112, 112]
