@@ -1,7 +1,7 @@
 """Read the clinical variables of a patient from `ehr.json` or from a row of a table, and compare patients' IDs.
 
-Files use the keys of the edition and spell values in many ways: absent, null, "", NaN, numbers as text, `0` and `0.0`.
-Here `None` means missing, and every value has only one spelling.
+Files use the keys of the edition and spell values in many ways: absent, null, "", NaN, numbers as strings, `0` and
+`0.0`. Here `None` means missing, and every value has only one spelling.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from contract.errors import Finding, InputError
 from contract.io.files import MAX_JSON_BYTES, parse_json, read_text, remove_trailing_commas
 
 _IGNORED_KEYS: Final = frozenset({"PatientID"})
-# CHUV-001, or CHUV001 in capitals: names such as case001 hold no centre.
+# CHUV-001, or CHUV001 in upper case: a name such as case001 contains no centre.
 _ID_WITH_CENTRE: Final = re.compile(r"([A-Za-z]+)-\d.*|([A-Z]{2,})_?\d.*")
-# IDs that are compared for a hint; a table may hold a million.
+# Maximum number of IDs that are compared for a hint; a table may hold a million.
 _MAX_COMPARED_IDS: Final = 50
 # Python refuses to print an integer of thousands of digits.
 _MAX_PRINTED_INTEGER: Final = 10**40
@@ -40,7 +40,7 @@ class Patient:
 
     Attributes:
         values: Values by the declared name of a variable. A variable that is None or absent is missing.
-        centre: The centre's code in capitals, or its number as text; None if it is not known.
+        centre: The centre's code in upper case, or its number as a string; None if it is not known.
     """
 
     values: Mapping[str, ClinicalValue] = field(default_factory=dict)
@@ -109,7 +109,8 @@ def parse_ehr(
     """Read the clinical variables of one patient from a mapping, such as a row of a table.
 
     Keys match regardless of case, blanks, `-` and `_`. An unknown key is ignored with a warning. An impossible value
-    counts as missing with a warning.
+    counts as missing with a warning. If several spellings of a key have values, the first value counts, and a warning
+    names a value that differs from it.
 
     Args:
         content: Values by key.
@@ -131,10 +132,14 @@ def parse_ehr(
             continue
         try:
             if variable is not None:
-                values[variable.name] = variable.read(raw)
-            elif not is_missing(raw):
-                number = parse_positive_number(raw)
-                factor = number if factor is None else factor
+                value, earlier = variable.read(raw), values[variable.name]
+                values[variable.name] = value if earlier is None else earlier
+            else:
+                value, earlier = None if is_missing(raw) else parse_positive_number(raw), factor
+                factor = value if earlier is None else earlier
+            if earlier is not None and value not in (None, earlier):
+                actual = f"{key} {_format_value(raw)} in addition to {_format_value(earlier)}"
+                warnings.append(Finding(source, actual, "one value", "the first one is used"))
         except ImpossibleValueError as problem:
             if variable is not None:
                 impossible.add(variable.name)
@@ -157,7 +162,7 @@ def _format_value(raw: Any) -> str:
 
 
 def parse_centre(patient_id: str) -> str:
-    """Extract the centre from an ID such as `CHUV-001` or `CHUV001`, in capitals; empty if the ID names no centre."""
+    """Extract the centre from an ID such as `CHUV-001` or `CHUV001`, in upper case; empty if the ID names no centre."""
     match = _ID_WITH_CENTRE.fullmatch(patient_id)
     return (match[1] or match[2]).upper() if match else ""
 
@@ -212,7 +217,7 @@ def describe_id_difference(ids: Iterable[str], expected_ids: Iterable[str]) -> s
 def _describe_spelling(first: str, second: str) -> str:
     """Describe the difference of two spellings of one ID; empty if they do not seem to mean the same patient."""
     if normalise_key(first) == normalise_key(second):
-        return "in upper and lower case" if first.lower() == second.lower() else "in signs such as - and _"
+        return "in upper and lower case" if first.lower() == second.lower() else "in characters such as - and _"
     long, short = (first, second) if len(first) > len(second) else (second, first)
     if not short:
         return ""

@@ -23,9 +23,9 @@ _MAX_AGE_YEARS: Final = 120
 
 
 class ImpossibleValueError(ValueError):
-    """A value that cannot be true.
+    """A value that is impossible for its variable.
 
-    The exception's text is the expectation. `suffix` follows the value in a message.
+    The exception's text states the expectation. `suffix` follows the value in a message.
     """
 
     suffix = ""
@@ -58,16 +58,16 @@ class _Variable(Document):
         return (self.key, *self.aliases)
 
     def read(self, raw: object) -> ClinicalValue:
-        """Read a value; None if it is missing (null, NaN, an empty text or a word such as "unknown").
+        """Read a value; return None if it is missing (null, NaN, an empty string or a word such as "unknown").
 
         Raises:
-            ImpossibleValueError: The value cannot be true.
+            ImpossibleValueError: The value is impossible for this variable.
         """
         return None if is_missing(raw) else self._read(raw)
 
     @abstractmethod
     def _read(self, raw: object) -> ClinicalValue:
-        """Read a value that is not missing; raise `ImpossibleValueError` if it cannot be true."""
+        """Read a value that is not missing; raise `ImpossibleValueError` if it is impossible."""
 
     def as_feature(self, value: ClinicalValue) -> float | None:
         """Return the value as a number for a head; None if it is missing."""
@@ -122,7 +122,7 @@ class CodedNumber(_FeatureVariable):
 
     Attributes:
         codes: The lowest and the highest code.
-        words: Codes by lower-case texts with the same meaning.
+        words: Codes by the lower-case words that stand for them.
     """
 
     type: Literal["code"]
@@ -169,12 +169,12 @@ class Stage(_FeatureVariable):
     def _read(self, raw: object) -> str:
         text = str(raw).strip().upper().removeprefix("C").removeprefix("P").removesuffix(".0")
         for stage in self.stages:
-            if text in (stage.upper(), stage[1:].upper()):
+            if text and text in (stage.upper(), stage[1:].upper()):
                 return stage
         raise ImpossibleValueError(" or ".join(self.stages))
 
     def as_feature(self, value: ClinicalValue) -> float | None:
-        """Return the index of the stage; None if it is missing."""
+        """Return the position of the stage in `stages`; None if it is missing."""
         return None if value is None else float(self.stages.index(str(value)))
 
 
@@ -210,38 +210,42 @@ ClinicalVariable: TypeAlias = Annotated[
 
 
 def normalise_centre(text: str) -> str:
-    """Return the centre's code in capitals, or its number as text without decimals."""
+    """Return the centre's code in upper case, or its number as a string without decimals."""
     text = text.strip().upper()
     number = _WHOLE_NUMBER.fullmatch(text)  # pandas writes 3 as 3.0 in a column with gaps
     return number[1] if number else text
 
 
 def normalise_key(key: object) -> str:
-    """Return a key in lower case without blanks, `-`, `_` and other signs, so that spellings can be compared."""
-    return "".join(letter for letter in normalise_unicode(str(key)).lower() if letter.isalnum())
+    """Return only the letters and digits of a key, in lower case, so that spellings can be compared."""
+    return "".join(character for character in normalise_unicode(str(key)).lower() if character.isalnum())
 
 
 def is_missing(raw: object) -> bool:
-    """Return whether a value is missing: null, NaN, an empty text or a word such as "unknown"."""
+    """Return whether a value is missing: null, NaN, an empty string or a word such as "unknown"."""
     if raw is None or (isinstance(raw, float) and math.isnan(raw)):
         return True
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS
 
 
 def check_no_missing_words(texts: Iterable[object]) -> None:
-    """Check that no text means a missing value in tables; raise ValueError, as pydantic's validators do."""
+    """Check that no word stands for a missing value in tables; raise ValueError, as pydantic's validators do."""
     missing = [str(text) for text in texts if is_missing(text)]
     if missing:
         raise ValueError(f"texts other than {', '.join(missing)}, which means a missing value in tables")
 
 
 def parse_positive_number(raw: object) -> float:
-    """Read a finite number above 0, also as text; raise `ImpossibleValueError` for any other value."""
+    """Read a finite number above 0, or a string that holds one; raise `ImpossibleValueError` for any other value."""
     return _parse_number(raw, "a number above 0", lambda number: number > 0)
 
 
 def _parse_number(raw: object, expected: str, is_possible: Callable[[float], bool]) -> float:
-    """Read a finite number, also as text, but not a truth value; raise `ImpossibleValueError` if it is not possible."""
+    """Read a finite number, or a string that holds one, but not a truth value.
+
+    Raises:
+        ImpossibleValueError: The value is no such number, or `is_possible` is false for it. The text is `expected`.
+    """
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise ImpossibleValueError(expected)
     try:

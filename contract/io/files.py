@@ -25,13 +25,13 @@ from contract.platform import normalise_unicode
 MAX_JSON_BYTES = 16 * 1024 * 1024
 _MIN_FREE_BYTES = 4096
 _PARTIAL = ".partial-"
-# Attempts to give a folder its name while other processes write folders of that name.
+# Attempts to rename a folder while other processes write folders of the same name.
 _MAX_RENAMES = 100
-# Digits of a whole number. The largest double has 309 digits, and Python converts at most 4,300.
+# Maximum number of digits of a whole number. The largest double has 309 digits, and Python converts at most 4,300.
 _MAX_DIGITS = 310
 _MAX_DOUBLE_DIGITS = sys.float_info.max_10_exp + 1
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
-# A text of this many letters is parsed by the faster parser.
+# Texts of at least this many characters are parsed by the faster parser.
 _LARGE_TEXT = 100_000
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
 PHANTOM_MARKER = Path("truth", "cohort.json")
@@ -80,7 +80,7 @@ def format_utf8_path(path: Path, error: type[HecktorError]) -> str:
 
 def _is_utf8(text: str) -> bool:
     # Python stores bytes that are not UTF-8 as surrogates.
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def write_bytes(target: Path, content: bytes) -> None:
@@ -307,8 +307,10 @@ def suggest_folder(folder: Path, fits: Callable[[Path], bool]) -> str:
     if not folder.is_dir():
         return ""
     candidates = [folder.absolute().parent, *sorted(path.absolute() for path in folder.iterdir() if path.is_dir())]
-    with suppress(OSError):  # A folder may be closed to this user.
-        return next((f", but {candidate} is one" for candidate in candidates if fits(candidate)), "")
+    for candidate in candidates:
+        with suppress(OSError):  # A folder may be closed to this user.
+            if fits(candidate):
+                return f", but {candidate} is one"
     return ""
 
 
@@ -379,9 +381,9 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
 
 @contextmanager
 def pause_garbage_collector() -> Iterator[None]:
-    """Pause the garbage collector, which walks through large documents in memory again and again.
+    """Pause the garbage collector, which would traverse a large document in memory many times.
 
-    The collector frees only objects that refer to each other in a circle; the others are freed as always.
+    The collector only frees reference cycles; reference counting still frees all other objects.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -61,7 +61,7 @@ class Reference(Generic[Target]):
 
     @property
     def cases(self) -> frozenset[str]:
-        """Return all cases, evaluated or not."""
+        """All cases, whether they are evaluated or not."""
         return frozenset((*self.targets, *self.without_target, *self.not_counted))
 
     def with_cases(self, cases: Collection[str]) -> Reference[Target]:
@@ -82,6 +82,10 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
 
     The folder may have tables and notes; any other file is an error, because it could be the reference of a case. A CSV
     file with the column PatientID and one of `centre_columns` gives the centres.
+
+    Raises:
+        GroundTruthError: The folder does not exist, has no mask, two masks of a case or another file; or a table of
+            centres is unusable, or contradicts itself or another table.
     """
     if not folder.is_dir():
         raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
@@ -281,8 +285,13 @@ def read_reference_table(path: Path, answers: Sequence[AnswerSpec], centre_colum
 
 
 def _get_centres(table: Table) -> dict[str, str]:
-    """Return the centre of each patient whose row has a centre."""
+    """Return the centre of each patient whose row has a centre; raise GroundTruthError for a patient with two."""
     if CENTRE_COLUMN not in table.header:
         return {}
-    known = [row for row in table.rows if row[CENTRE_COLUMN].strip()]
-    return {row[ID_COLUMN].strip(): normalise_centre(row[CENTRE_COLUMN]) for row in known}
+    centre_of: dict[str, str] = {}
+    for row in table.rows:
+        if not is_missing(row[CENTRE_COLUMN]):
+            patient, centre = row[ID_COLUMN].strip(), normalise_centre(row[CENTRE_COLUMN])
+            if centre_of.setdefault(patient, centre) != centre:
+                raise GroundTruthError(table.name, f"two centres of {patient}", "one centre")
+    return centre_of

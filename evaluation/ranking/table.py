@@ -59,9 +59,9 @@ def _get_reason(entry: OutOfCompetitionEntry) -> str:
 
 
 def format_runs(board: Leaderboard) -> list[str]:
-    """Return lines on the run of each team that counts, and on the best, median and worst value of each metric.
+    """Return lines about each team with several runs, and if there are several such teams the means over these teams.
 
-    With several such teams the means over these teams follow.
+    The lines name the run that counts, and the best, median and worst value of each metric.
     """
     lines = []
     for team, runs in board.runs.items():
@@ -141,13 +141,18 @@ def format_board_csv(board: Leaderboard) -> str:
         line = _make_csv_line(board, entry, decimals)
         if has_unchecked:
             line["without_rows"] = "yes" if entry.without_rows else "no"
-        line |= {f"method_{column}": text for column, text in board.methods.get(entry.team, {}).items()}
+        line |= _prefix_descriptors(board, entry.team)
         if not isinstance(entry, RankedEntry):
             line["out_of_competition"] = _get_reason(entry)
         lines.append(line)
-    lines += [{"team": team.team, **board.methods.get(team.team, {})} for team in board.incomplete]
+    lines += [{"team": team.team, **_prefix_descriptors(board, team.team)} for team in board.incomplete]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
     return format_csv([*columns, *["out_of_competition"] * bool(board.out_of_competition)], lines, for_people=True)
+
+
+def _prefix_descriptors(board: Leaderboard, team: str) -> dict[str, str]:
+    """Return the descriptors of a team's method by the column of leaderboard.csv."""
+    return {f"method_{column}": text for column, text in board.methods.get(team, {}).items()}
 
 
 def _make_csv_line(

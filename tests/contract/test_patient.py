@@ -242,6 +242,16 @@ def test_the_first_of_two_factors_counts_even_if_the_second_is_missing() -> None
     assert record.suv_factor == 0.00025
 
 
+def test_the_first_of_two_spellings_counts_and_a_contradiction_gives_a_warning() -> None:
+    assert parse_ehr(FULL | {"AGE": None}, "ehr.json", CLINICAL) == PatientRecord(PATIENT, ())
+    record = parse_ehr(FULL | {"AGE": 62, "SUV Factor": 2, "suv_factor": 3}, "ehr.json", CLINICAL, FACTOR)
+    assert (record.patient, record.suv_factor) == (PATIENT, 2)
+    assert [str(warning) for warning in record.warnings] == [
+        "ehr.json: AGE '62' in addition to '61.0', expected one value; the first one is used",
+        "ehr.json: suv_factor '3' in addition to '2.0', expected one value; the first one is used",
+    ]
+
+
 @pytest.mark.parametrize("raw", [0, -1.0, "high", True, [1.0], math.inf, 10**400])
 def test_an_impossible_factor_counts_as_missing(raw: Any) -> None:
     record = parse_ehr(FULL | {"SUV Factor": raw}, "ehr.json", CLINICAL, FACTOR)
@@ -313,7 +323,7 @@ def test_names_in_messages():
         (["a1.MHA"], ["A1"], "a1.MHA differs from A1 by the ending '.MHA'"),
         (["hn-A1"], ["A1"], "hn-A1 differs from A1 by the prefix 'hn-'"),
         (["a1"], ["A1"], "a1 differs from A1 in upper and lower case"),
-        (["A_1"], ["A-1"], "A_1 differs from A-1 in signs such as - and _"),
+        (["A_1"], ["A-1"], "A_1 differs from A-1 in characters such as - and _"),
         (["A11"], ["A1"], ""),
         (["BA1"], ["A1"], ""),
         (["x"], [""], ""),

@@ -39,6 +39,14 @@ def test_stages_with_lower_case_suffixes(raw: object, stage: str | None) -> None
     assert T_STAGE.read(raw) == stage
 
 
+def test_a_prefix_alone_is_no_stage() -> None:
+    """`cT1` and `pT1` are T1, but `c` is not a stage of one letter without its letter."""
+    roman = Stage(name="overall", key="Overall", type="stage", stages=("I", "II"))
+    assert roman.read("cII") == "II"
+    with pytest.raises(ImpossibleValueError, match="I or II"):
+        roman.read("P")
+
+
 @pytest.mark.parametrize(("raw", "code"), [("Low", 1), (" HIGH ", 3), ("2", 2), (None, None)])
 def test_codes_with_words(raw: object, code: int | None) -> None:
     assert GRADE.read(raw) == code

@@ -235,6 +235,17 @@ def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
     assert suggest_folder(tmp_path / "absent", is_release) == ""
 
 
+def test_a_closed_folder_does_not_hide_the_folder_that_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+
+    def is_b(folder: Path) -> bool:
+        if folder == tmp_path:
+            raise PermissionError(folder)
+        return folder.name == "b"
+
+    assert suggest_folder(tmp_path / "a", is_b) == f", but {tmp_path}/a/b is one"
+
+
 def test_whole_numbers_of_a_double_keep_their_digits() -> None:
     for number in (0, -12, 2**63 + 1, 10**307 + 1):
         assert parse_json(json.dumps([number]), "a.json") == [number]

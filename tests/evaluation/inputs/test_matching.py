@@ -171,6 +171,13 @@ def test_centres_come_from_a_table_or_from_the_ids(phase_of):
     assert [line for line in report["warnings"] if line.startswith("centres: none known for X1, expected a column")]
 
 
+def test_a_word_for_a_missing_centre_is_no_centre(phase_of):
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status,CenterID\ncase001,1,NA\ncase002,0,unknown\nCHUV-1,0,nan\n")
+    phase.value("case001", "true")
+    assert centres_of(phase.run()) == {"CHUV": ["CHUV-1"]}
+
+
 def test_no_known_centre_is_a_warning(phase_of):
     phase = phase_of(HPV)
     phase.add_truth_table("PatientID,HPV Status\ncase001,1\ncase002,0\n")
@@ -186,6 +193,7 @@ def test_no_known_centre_is_a_warning(phase_of):
     [
         (["PatientID,CenterID\nA.mha,1\n"], r"0\.csv: found cases A\.mha"),
         (["PatientID,CenterID\nA,1\n", "PatientID,CenterID\nA,2\n"], r"1\.csv: another centre of A than in another"),
+        (["PatientID,CenterID\nA,1\nA,1.0\nA,2\n"], r"0\.csv: two centres of A"),
     ],
 )
 def test_tables_of_centres_that_disagree_are_refused(masks, tables, message):

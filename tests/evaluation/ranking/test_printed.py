@@ -230,6 +230,15 @@ def test_descriptors_are_part_of_the_leaderboard(tmp_path, printed):
     assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", "")]
 
 
+def test_an_incomplete_team_has_its_descriptors_in_the_same_columns(tmp_path, printed):
+    methods = tmp_path / "methods.csv"
+    methods.write_text("team,Backbone\na,nnU-Net\nb,STU-Net\nc,U-Net\n", encoding="utf-8")
+    board = printed([*TWO, {"team": "c", "c_index": "", "rank": ""}], task="2", methods=methods)
+    lines = list(csv.DictReader(io.StringIO(format_board_csv(board))))
+    assert "Backbone" not in lines[0]
+    assert (lines[2]["team"], lines[2]["method_Backbone"]) == ("c", "U-Net")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
