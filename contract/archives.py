@@ -1,7 +1,7 @@
 """Pack model packages in the platform's form, and read untrusted tar files safely.
 
-`tarfile` parses the headers. Headers that it would read without a bound, and members that it would accept, are refused
-before. Its filters are not used: the filter "data" can be defeated by long paths (CVE-2025-4517) and does not exist in
+`tarfile` parses the headers, but it reads headers of any size and accepts unsafe members, so both are checked here. Its
+extraction filters are not used: the filter "data" can be bypassed by long paths (CVE-2025-4517) and does not exist in
 Python 3.11.2.
 """
 
@@ -26,9 +26,9 @@ MAX_MEMBERS: Final = 10_000
 MAX_UNPACKED_BYTES: Final = 16_000_000_000
 MAX_NAME_BYTES: Final = 1024
 MAX_DEPTH: Final = 32
-_PIECE: Final = 1 << 20
-# Size of one extended header (a long name or a PAX header), and of all of an archive: tarfile's time grows with the
-# square of the size of a header.
+_CHUNK_BYTES: Final = 1 << 20
+# Limits on one extended header (a long name or a PAX header) and on all extended headers of an archive together:
+# tarfile's running time grows with the square of the size of a header.
 _MAX_EXTENSION_BYTES: Final = 1536
 _MAX_EXTENSIONS_BYTES: Final = 1 << 18
 _EXTENSION_TYPES: Final = (
@@ -44,7 +44,7 @@ class _DamageError(Exception):
     """The archive breaks the format or a limit; the text names the problem."""
 
 
-# Exceptions of a damaged archive.
+# Exceptions that reading a damaged archive can raise.
 _DAMAGE: Final = (
     OSError,
     EOFError,
@@ -59,10 +59,10 @@ _DAMAGE: Final = (
 
 
 class _Stream:
-    """The uncompressed bytes of an archive, which are read only forwards and up to a limit.
+    """The uncompressed content of an archive as a file that can only be read forwards, and only up to a limit.
 
     Attributes:
-        last: The bytes that were read last.
+        last: The bytes that the last call of `read` returned.
     """
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
@@ -85,7 +85,7 @@ class _Stream:
     def seek(self, position: int) -> int:
         if position < self._position:
             raise _DamageError("sizes that point backwards")
-        while self._position < position and self.read(min(_PIECE, position - self._position)):
+        while self._position < position and self.read(min(_CHUNK_BYTES, position - self._position)):
             pass
         return self._position
 
@@ -102,8 +102,8 @@ class _Stream:
             raise _DamageError("it ends early")
         if any(self.last):
             raise _DamageError("a header with a wrong checksum, or not a tar archive")
-        padding = self._file.read(_PIECE)
-        if len(padding) == _PIECE or any(padding):
+        padding = self._file.read(_CHUNK_BYTES)
+        if len(padding) == _CHUNK_BYTES or any(padding):
             raise _DamageError("content after its end")
 
 
@@ -123,12 +123,12 @@ class _Header(tarfile.TarInfo):
 
 
 def pack(folder: Path, archive: Path, extra_files: Mapping[str, Path] | None = None) -> None:
-    """Pack the content of a folder as `tar -C folder .` does. The same files result in the same bytes.
+    """Pack the content of a folder as `tar -C folder .` does. Identical files give an identical archive.
 
     Args:
         folder: The folder.
         archive: The `.tar.gz` to write.
-        extra_files: Files outside the folder, by their names in the archive.
+        extra_files: Paths of files outside the folder, by their names in the archive.
     """
     with (
         archive.open("wb") as raw,
@@ -141,9 +141,9 @@ def pack(folder: Path, archive: Path, extra_files: Mapping[str, Path] | None = N
             if any(map(is_added_by_system, path.relative_to(folder).parts)):
                 continue
             name = "." if path == folder else f"./{path.relative_to(folder).as_posix()}"
-            tar.add(path, arcname=name, recursive=False, filter=_remove_owner)
+            tar.add(path, arcname=name, recursive=False, filter=_reset_metadata)
         for name, path in (extra_files or {}).items():
-            tar.add(path, arcname=f"./{name}", recursive=False, filter=_remove_owner)
+            tar.add(path, arcname=f"./{name}", recursive=False, filter=_reset_metadata)
 
 
 def unpack(archive: Path, folder: Path, *, error: type[HecktorError] = ModelPackageError) -> None:
@@ -176,7 +176,7 @@ def _extract(member: tarfile.TarInfo, tar: tarfile.TarFile, path: Path) -> None:
     content = tar.extractfile(member)
     if content is not None:
         with path.open("xb") as file:
-            shutil.copyfileobj(content, file, _PIECE)
+            shutil.copyfileobj(content, file, _CHUNK_BYTES)
         if member.mode & 0o100:
             # Everyone who may read the file may also execute it.
             path.chmod(path.stat().st_mode | (path.stat().st_mode & 0o444) >> 2)
@@ -202,7 +202,8 @@ def read_member(archive: Path, name: str, *, max_bytes: int, error: type[Hecktor
 def _iterate_members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     """Yield each member of a tar file with the open file; the content must be read before the next member.
 
-    Headers, the number of members and the total size are bounded, and so is the memory. Errors are those in `_DAMAGE`.
+    Headers, the number of members and the total size are limited, and therefore the memory. Damage raises one of the
+    exceptions in `_DAMAGE`.
     """
     with _open_uncompressed(archive) as content:
         stream = _Stream(content, MAX_UNPACKED_BYTES)
@@ -228,7 +229,7 @@ def _convert_errors(name: str, error: type[HecktorError]) -> Iterator[None]:
 
 
 def _open_uncompressed(archive: Path) -> IO[bytes]:
-    """Open the content of a plain, gzip or xz file."""
+    """Open a plain, gzip or xz file for reading its uncompressed content."""
     with archive.open("rb") as file:
         start = file.read(6)
     if start.startswith(b"\x1f\x8b"):
@@ -237,7 +238,7 @@ def _open_uncompressed(archive: Path) -> IO[bytes]:
 
 
 def _split_name(archive: str, member: tarfile.TarInfo, error: type[HecktorError]) -> list[str]:
-    """Split the name of a member into folders and file name; raise `error` for a name or a kind that is refused."""
+    """Split the name of a member into folders and file name; raise `error` if its name or type is not allowed."""
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
     if member.issparse() or not (member.isreg() or member.isdir()):
         kind = "link" if member.issym() or member.islnk() else "device or sparse file"
@@ -251,7 +252,7 @@ def _split_name(archive: str, member: tarfile.TarInfo, error: type[HecktorError]
     return parts
 
 
-def _remove_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _reset_metadata(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = 0

@@ -1,4 +1,4 @@
-"""User code: importable folders that a user names or builds into an image. They are never part of a package.
+"""User code: importable folders that a user names or builds into an image, and that no model package contains.
 
 A reference such as `my_model:Network` names an object in such a folder. Other folders are never searched.
 """
@@ -21,7 +21,7 @@ from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import find_files
 
 _SEPARATOR: Final = ":"
-# Folders of user code that were imported. A failure is described by the line where it left the user code.
+# Folders of user code imported so far. `describe_failure` reports the innermost line of a traceback in one of them.
 _IMPORTED_FOLDERS: Final[set[Path]] = set()
 # Another thread must not see a module whose import is not complete.
 _IMPORT_LOCK: Final = threading.RLock()
@@ -77,7 +77,11 @@ class Code:
             ) from None
 
     def find_classes(self, attribute: str) -> tuple[str, ...]:
-        """Find the folders with an attribute, and return references to it; `ModelPackageError` if an import fails."""
+        """Return a reference to `attribute` for each folder that has it.
+
+        Raises:
+            ModelPackageError: The import of a folder fails.
+        """
         names = [name for name, folder in self.folders.items() if hasattr(_import_folder(name, folder), attribute)]
         self.use(names)
         return tuple(f"{name}{_SEPARATOR}{attribute}" for name in names)
@@ -87,7 +91,7 @@ class Code:
         self._used.update(names)
 
     def digest(self, name: str) -> str:
-        """Compute the sha256 of the names and contents of all files in a folder, except byte code."""
+        """Compute the sha256 of the names and contents of all files that `list_code_files` lists for a folder."""
         folder = self.folders[name]
         total = hashlib.sha256()
         for path in list_code_files(folder):
@@ -114,14 +118,14 @@ def _is_ignored(parts: tuple[str, ...]) -> bool:
 
 
 def find_installed_code(folder: Path = platform.CODE_DIR) -> Code:
-    """Collect the code that was built into this image, which is every folder in `/opt/code`."""
+    """Collect the code that was built into this image: every subfolder of `folder`, by default `/opt/code`."""
     return (
         Code.from_folders(sorted(path for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else Code({})
     )
 
 
 def resolve_code(folders: Iterable[Path] | None) -> Code:
-    """Collect the code of `--code`, or the code of the image without the option; `HecktorError` if it is unusable."""
+    """Collect the code of `--code`, or without the option the code of the image; raise `HecktorError` if unusable."""
     return Code.from_folders(folders) if folders else find_installed_code()
 
 
@@ -129,12 +133,13 @@ def split_reference(reference: str, kind: str) -> tuple[str, str]:
     """Split `folder:Name` into folder and name; raise `ModelPackageError` for any other text."""
     name, separator, attribute = reference.partition(_SEPARATOR)
     if not (separator and name.isidentifier() and attribute.isidentifier()):
-        raise ModelPackageError(f"{kind} {reference!r}", "not a name of code", "folder:Name, such as my_model:Network")
+        expected = "folder:Name, such as my_model:Network"
+        raise ModelPackageError(f"{kind} {reference!r}", "not a reference to code", expected)
     return name, attribute
 
 
 def _check_folder(path: Path, checked: Mapping[str, Path]) -> None:
-    """Check that a folder can be imported; `checked` are the folders before it by name."""
+    """Check that a folder can be imported; `checked` holds the folders that were checked before it, by name."""
     if not path.is_dir():
         raise HecktorError(f"--code {path.name}", "found no such folder", "a folder of Python code")
     if not (path / "__init__.py").is_file():

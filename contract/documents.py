@@ -24,10 +24,10 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 from contract.errors import HecktorError, InputError
 from contract.io.files import MAX_JSON_BYTES, read_json
 
-# A number, or a sign for a missing number, in a cell of a Markdown table.
+# A number, or a placeholder for a missing number, in a cell of a Markdown table.
 _NUMBER_CELL: Final = re.compile(r"-?\d[\d.]*( |$)|-$|undefined$")
-# Length of a name or another text that is printed.
-MAX_NAME_LETTERS: Final = 1000
+# Maximum length of a name or of another string that is printed.
+MAX_NAME_LENGTH: Final = 1000
 # Unicode categories of control and format characters, surrogates, and separators of lines and paragraphs.
 _UNPRINTABLE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Names become parts of file names, metric names and command lines.
@@ -68,7 +68,7 @@ def check_keys(document: BaseModel, required: Sequence[str], optional: Sequence[
 
 def _check_different(texts: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(texts)) < len(texts):
-        raise ValueError("a list of different texts")
+        raise ValueError("a list of different strings")
     return texts
 
 
@@ -97,12 +97,12 @@ class PlatformDocument(Document):
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 
-# Expectation by pydantic's type of error. Other types use pydantic's own message.
+# The expectation in the message for each error type of pydantic. Other types use pydantic's own message.
 _EXPECTED: Final[Mapping[str, str]] = {
     "missing": "this key",
     "extra_forbidden": "no such key",
     "unexpected_keyword_argument": "no such key",
-    "string_type": "a text",
+    "string_type": "a string",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
@@ -123,7 +123,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
 }
 _PATTERNS: Final[Mapping[str, str]] = {
     NAME_PATTERN: "a name of lower-case letters, digits, - and _",
-    TEXT_PATTERN: "a text",
+    TEXT_PATTERN: "a string that is not blank",
 }
 
 
@@ -138,25 +138,25 @@ def read_document(
     return parse_document(read_json(path, error=error, max_bytes=max_bytes), model, path.name, error=error)
 
 
-def check_texts(content: object, place: str, error: type[HecktorError], max_letters: int = MAX_NAME_LETTERS) -> None:
-    """Check that all keys and texts of a JSON document are single lines of printable characters and not too long.
+def check_texts(content: object, place: str, error: type[HecktorError], max_length: int = MAX_NAME_LENGTH) -> None:
+    """Check that all keys and strings of a JSON document are single lines of printable characters and not too long.
 
-    The texts are printed: an escape sequence would change the terminal, and a line break would forge a line of a log.
+    The strings are printed: an escape sequence would change the terminal, and a line break could forge a log line.
 
     Raises:
-        HecktorError: Of class `error`, for the first text that is not such a line.
+        HecktorError: Of class `error`, for the first string that is not such a line.
     """
     if isinstance(content, Mapping):
         for key, value in content.items():
-            check_texts(str(key), place, error, max_letters)
-            check_texts(value, f"{place}.{key}", error, max_letters)
+            check_texts(str(key), place, error, max_length)
+            check_texts(value, f"{place}.{key}", error, max_length)
     elif isinstance(content, list | tuple):
         for value in content:
-            check_texts(value, place, error, max_letters)
+            check_texts(value, place, error, max_length)
     elif isinstance(content, str):
-        if len(content) > max_letters:
-            raise error(place, f"found a text of {len(content)} letters", f"at most {max_letters}")
-        if any(unicodedata.category(letter) in _UNPRINTABLE_CATEGORIES for letter in content):
+        if len(content) > max_length:
+            raise error(place, f"found a string of {len(content)} characters", f"at most {max_length}")
+        if any(unicodedata.category(character) in _UNPRINTABLE_CATEGORIES for character in content):
             raise error(place, f"found {content[:60]!a}", "one line of printable characters")
 
 
@@ -184,7 +184,7 @@ def make_document_error(
     *,
     keys: Mapping[str, str] | None = None,
 ) -> HecktorError:
-    """Make a one-line error of the first error of a failed validation. Unknown keys come before absent keys.
+    """Make a one-line error from the first error of a failed validation; unknown keys have precedence.
 
     Args:
         problem: The failed validation.
@@ -237,7 +237,7 @@ def _format_expectation(details: ErrorDetails) -> str:
     if kind == "literal_error":
         return f"one of {context['expected']}" if " or " in context["expected"] else str(context["expected"])
     if kind == "string_pattern_mismatch":
-        return _PATTERNS.get(context["pattern"], f"a text of the form {context['pattern']}")
+        return _PATTERNS.get(context["pattern"], f"a string of the form {context['pattern']}")
     reason = str(context.get("error", "")) or details["msg"]
     return reason.removeprefix("Input should be ").removeprefix("Value error, ")
 
@@ -262,12 +262,12 @@ def format_bullets(lines: Sequence[str]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Write a text on one line, with bars escaped so that they do not end a table cell."""
+    """Join the lines of a text, and escape vertical bars so that they do not end a table cell."""
     return " ".join(text.split()).replace("|", r"\|")
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is a text that is not blank."""
+    """Return whether a value is a string that is not blank."""
     return isinstance(value, str) and bool(value.strip())
 
 

@@ -21,7 +21,7 @@ _MARKED: Final = "*** "
 
 
 def hold_sigterm() -> None:
-    """Block SIGTERM until the command handles it: the first process of a container loses an unhandled signal."""
+    """Block SIGTERM until the command handles it: PID 1 of a container loses a signal that it does not handle."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
@@ -59,12 +59,12 @@ def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str]
     """Run a command's `main` and end the process with its status, 1 after an error or a bug.
 
     A stdout or stderr that is closed, full or broken does not end the command; a full stdout changes the status at the
-    end. A bug goes to `sys.excepthook`. Functions registered with `atexit` still run. The rest of Python's shutdown is
-    skipped: after an early end a thread may still compute, and the libraries would wait for it or crash.
+    end. Any other exception is a bug and is passed to `sys.excepthook`. Functions registered with `atexit` still run.
+    The rest of Python's shutdown is skipped: a thread may still be computing, and libraries would wait for it or crash.
     """
     mark_last_resort()
-    stdout = _Lenient(sys.stdout)
-    sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, _Lenient(sys.stderr))
+    stdout = _ErrorTolerantStream(sys.stdout)
+    sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, _ErrorTolerantStream(sys.stderr))
     try:
         status = run_main(main, argv)
     except SystemExit as end:  # from argparse
@@ -81,10 +81,10 @@ def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str]
     os._exit(status)
 
 
-class _Lenient:
+class _ErrorTolerantStream:
     """A stream that stores its last error in `problem` instead of raising it.
 
-    Without a stream, which was closed when the process started, everything written is discarded.
+    If `stream` is None, since it was closed when the process started, everything written is discarded.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -126,7 +126,7 @@ def mark_last_resort() -> None:
 
 
 def log_to_stderr() -> None:
-    """Log every message from INFO on with its time, for a program of the platform's images."""
+    """Log every message of level INFO or above with its time, for a program in one of the platform's images."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -37,7 +37,7 @@ INTERRUPTED: Final = 130
 
 def replace_unprintable(text: str) -> str:
     """Replace unprintable characters, such as unpaired surrogates, that a log or file cannot hold."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def make_read_error(what: str, problem: OSError, error: type[AnyError], expected
 
 
 def is_permission_error(problem: BaseException) -> TypeGuard[OSError]:
-    """Return whether the system refused this user access to a path that the exception names."""
+    """Return whether an exception says that the system denied this user access to a path."""
     if not isinstance(problem, PermissionError) or problem.errno not in (errno.EACCES, errno.EPERM):
         return False
     return isinstance(problem.filename, str | bytes | os.PathLike)
@@ -182,8 +182,8 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
     """Run a command's `main` and turn a `HecktorError` into a line on stderr and exit status 1.
 
     Grand Challenge shows the submitter the last non-empty line of stderr, so nothing is printed after it.
-    A disk that is full or read-only is such an error, too, and so is Ctrl-C, which has exit status 130. Any other
-    exception propagates with its trace.
+    A full or read-only disk also gives one line and status 1, and Ctrl-C gives one line and status 130. Any other
+    exception propagates with its traceback.
     """
     status = 1
     try:
@@ -204,7 +204,7 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
 
 
 def find_user_error(problem: OSError | RuntimeError) -> HecktorError | None:
-    """Find the error that a user can fix behind an error of the system; None for a bug."""
+    """Convert an error of the system that a user can fix to a `HecktorError`; return None if it is a bug."""
     if isinstance(problem, RuntimeError):
         # Path.resolve of Python 3.11 hides the system's error for a loop of links.
         cause = problem.__context__

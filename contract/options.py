@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
                 )
 
     def error(self, message: str) -> NoReturn:
-        """End with exit status 2 and a message that suggests similar options for those that do not exist."""
+        """End with exit status 2; for each option that does not exist the message suggests a similar one."""
         known = set(_list_options(self, self._arguments))
         for argument in self._arguments:
             option = argument.partition("=")[0]

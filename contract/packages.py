@@ -40,13 +40,14 @@ from contract.io.files import (
     suggest_folder,
 )
 
-# Version 2 says that a network has the labels in another order, which algorithms that read only version 1 would ignore.
+# Version 2 marks a package in which a network has its labels in another order. A reader of version 1 refuses such a
+# package instead of ignoring that order.
 FORMAT_VERSION: Final = 1
 REORDERED_FORMAT_VERSION: Final = 2
 MANIFEST: Final = "manifest.json"
-# Keys of the manifest that hold sentences.
+# Keys of the manifest that hold free text, which may have several lines.
 _SENTENCES: Final = frozenset({"purpose", "intended_use", "training_data", "licence", "own_edition"})
-_MAX_NAME_LETTERS: Final = 200
+_MAX_NAME_LENGTH: Final = 200
 # A package may hold several trainings of several configurations; a prediction runs every network.
 _MAX_FOLDS: Final = 200
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
@@ -110,7 +111,8 @@ NO_RULES: Final = PostprocessingRules()
 class MinLesionSizes(Document):
     """Volumes in ml of the smallest 26-connected parts of GTVp and GTVn that count as a lesion.
 
-    Smaller parts do not enter the number, shape, position and stage of lesions. The defaults are a sphere of 6 mm.
+    Smaller parts do not enter the number, shape, position and stage of lesions. The default is about the volume of a
+    sphere 6 mm in diameter.
     """
 
     gtvp_ml: float = Field(0.1, ge=0, le=1e3)
@@ -167,10 +169,10 @@ class Manifest(Document):
         channels: Input channels of the networks, see `Algorithm.channels`.
         labels: Names of the mask's labels.
         configuration: The nnU-Net configuration on whose grid the mask is computed.
-        folds: Weight files, or folders of custom networks. The most valuable fold is the first.
+        folds: Weight files, or folders of custom networks. The most valuable fold comes first.
         fold_configurations: Configuration of each fold; None if all folds have `configuration`.
         mirror_axes: Axes (z, y, x) of test-time augmentation.
-        average: Quantity that the passes average.
+        average: Quantity that is averaged over the passes.
         normalised_over: Part of the scan that determined the scale of an image in training.
         resampling: "grid" if `hecktor train prepare` resampled the training images, "nnunet" if nnU-Net did.
         postprocessing: Rules on lesions; None for the label with the highest probability.
@@ -271,7 +273,11 @@ def open_package(package: Path) -> Iterator[Path]:
 
 
 def check_is_package(path: Path) -> None:
-    """Check that a path is a folder with a manifest, or a file that may be an archive; raise `ModelPackageError`."""
+    """Check that a path is a folder with a manifest, or a file that may be an archive.
+
+    Raises:
+        ModelPackageError: The path is neither. The message says what it is instead, and which command helps.
+    """
     name = path.name or path.resolve().name
     if not path.exists():
         raise ModelPackageError(name, "not found", "a model package, as a folder or .tar.gz")
@@ -308,7 +314,7 @@ def read_identity(package: Path) -> PackageIdentity:
     return PackageIdentity(name=name, manifest_sha256=hashlib.sha256(content).hexdigest())
 
 
-# The names of 0.2, for scripts that import them.
+# Names that release 0.2 had, for scripts that import them.
 package_folder = open_package
 package_identity = read_identity
 
@@ -358,10 +364,10 @@ def _parse_manifest(content: bytes) -> dict[str, Any]:
 
 
 def _check_names(manifest: Mapping[str, Any]) -> None:
-    """Check that names are printable lines; sentences about the package may have several lines."""
+    """Check that all strings are single printable lines, except the free texts about the package."""
     names = {key: value for key, value in manifest.items() if key not in _SENTENCES}
     check_texts(names, MANIFEST, ModelPackageError)
-    check_texts(names.get("name"), f"{MANIFEST}.name", ModelPackageError, _MAX_NAME_LETTERS)
+    check_texts(names.get("name"), f"{MANIFEST}.name", ModelPackageError, _MAX_NAME_LENGTH)
 
 
 def _read_manifest_bytes(package: Path) -> bytes:
@@ -433,7 +439,11 @@ def make_edition_entries(edition: Edition) -> dict[str, Any]:
 
 
 def check_edition(manifest: Manifest, edition: Edition, algorithm: Algorithm | None = None) -> None:
-    """Check that a package was made for an edition and for one of its algorithms; raise `ModelPackageError`."""
+    """Check that a package was made for an edition and, if there is an `algorithm`, for its input channels.
+
+    Raises:
+        ModelPackageError: The edition, its declaration or the channels differ.
+    """
     if manifest.edition != edition.name:
         raise ModelPackageError(MANIFEST, f"found edition {manifest.edition!r}", repr(edition.name))
     if algorithm is not None and manifest.channels != list(algorithm.channels):

@@ -12,7 +12,7 @@ MODEL_DIR: Final = Path("/opt/ml/model")
 # Folders of user code that was built into an image.
 CODE_DIR: Final = Path("/opt/code")
 GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
-# The label tells how the platform calls an image: a new process for each case (exec), or one server (invoke).
+# The label tells how the platform runs an image: a new process for each case (exec), or one server for all (invoke).
 API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
 ApiMethod = Literal["exec", "invoke"]
 API_METHODS: Final[tuple[ApiMethod, ...]] = ("exec", "invoke")
@@ -31,12 +31,12 @@ PREDICTIONS_JSON: Final = "predictions.json"
 METRICS_JSON: Final = "metrics.json"
 MASK_FILE_NAME: Final = "output.mha"
 
-# The platform passes on .mha and TIFF, which is refused here: it has no origin, and unusual pages corrupt ITK's memory.
+# The platform accepts .mha and TIFF. TIFF is refused here: it stores no origin, and unusual pages corrupt ITK's memory.
 TIFF_SUFFIXES: Final = (".tif", ".tiff")
 PLATFORM_IMAGE_SUFFIXES: Final = (".mha", *TIFF_SUFFIXES)
 # .nii.gz is for local use; an algorithm must not write it.
 READABLE_IMAGE_SUFFIXES: Final = (".mha", ".nii.gz")
-# Formats of one file.
+# Formats that store an image in a single file.
 ONE_FILE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # Only for images that a user names one by one: a submitted .mhd could point to any file.
 NAMED_IMAGE_SUFFIXES: Final = (*ONE_FILE_SUFFIXES, ".mhd")
@@ -48,9 +48,9 @@ _SYSTEM_NAMES: Final = frozenset(
 
 
 def normalise_unicode(text: str) -> str:
-    """Return a text with composed letters (Unicode form NFC), so that names that look the same are the same.
+    """Return a text in Unicode form NFC, so that names that look the same compare equal.
 
-    macOS writes decomposed letters into file names, while tables and other systems hold composed ones.
+    macOS decomposes the letters of file names (NFD), while tables and other systems usually hold NFC.
     """
     return unicodedata.normalize("NFC", text)
 

@@ -1,6 +1,7 @@
 """Read and write `inputs.json` and `predictions.json` of the platform.
 
-The platform writes each entry's socket under `socket` and under the older `interface`. Reading accepts either.
+The platform writes each entry's socket under the key `socket` and again under the older key `interface`; the readers
+accept either.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _check_identifier(text: str) -> str:
     return text
 
 
-# Any value that is not a text counts as missing.
+# Any value that is not a string counts as missing.
 _OptionalText = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else "")]
 
 
@@ -97,7 +98,7 @@ _SOCKET_VALUES: Final = TypeAdapter(tuple[SocketValue, ...])
 def parse_case(image_name: str) -> str:
     """Extract the case from an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`.
 
-    Letters are composed, because macOS decomposes them in file names.
+    The case is returned in Unicode form NFC, because macOS decomposes letters in file names.
     """
     name = Path(image_name).name
     suffix = find_image_suffix(Path(name), _NAMED_SUFFIXES)

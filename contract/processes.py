@@ -1,8 +1,8 @@
 """Run work in processes that end with their parent, and count the CPUs that a program may use.
 
 `ProcessPoolExecutor` passes work through queues that threads of the program serve. If one of these threads cannot start
-or ends, for example because memory is short, the program waits for ever. `map_in_processes` has one pipe per process
-and needs no thread, lock or semaphore in the program: it waits for the pipes and for the ends of the processes.
+or dies, for example because memory is short, the program waits forever. `map_in_processes` has one pipe per process
+and needs no thread, lock or semaphore in the program: it waits until a pipe has a message or a process has ended.
 
 Libraries count the host's cores and ignore the CPU quota of a container, so `count_usable_cpus` reads the quota.
 """
@@ -39,7 +39,7 @@ MORE_RESOURCES: Final = "more memory or processes (ulimit -v, ulimit -u)"
 MAX_START_S: Final = 300
 # A process that does not end by itself within this time after its last item is killed.
 MAX_END_S: Final = 10
-# Processes in a row that may end at their start. Each of them is replaced.
+# Number of consecutive processes that may die during their start. Each of them is replaced.
 _MAX_FAILED_STARTS: Final = 1
 
 
@@ -108,7 +108,7 @@ def map_in_processes(
     waiting = list(enumerate(items))[::-1]
     workers: list[_Worker] = []
     failed_starts = 0
-    patience_s: float = 0
+    grace_period_s: float = 0
     try:
         while waiting or any(worker.is_busy for worker in workers):
             n_items = len(waiting) + sum(worker.is_busy for worker in workers)
@@ -118,7 +118,7 @@ def map_in_processes(
                 index, message = worker.index, worker.receive()
                 if isinstance(message, WorkerDeath):
                     workers.remove(worker)
-                    _end_workers([worker], patience_s=0)
+                    _end_workers([worker], grace_period_s=0)
                     failed_starts += not worker.is_ready
                     _check_starts(failed_starts, message.reason)
                     result: Any = message
@@ -129,12 +129,12 @@ def map_in_processes(
                         worker.send(*waiting.pop())
                 if index is not None:
                     yield index, result
-        patience_s = MAX_END_S
+        grace_period_s = MAX_END_S
     except Exception:
-        patience_s = MAX_END_S
+        grace_period_s = MAX_END_S
         raise
     finally:
-        _end_workers(workers, patience_s)
+        _end_workers(workers, grace_period_s)
 
 
 def _check_starts(failed_starts: int, reason: str) -> None:
@@ -156,7 +156,7 @@ class _Worker:
     """A process and its pipe.
 
     Attributes:
-        index: Number of the item that it processes, None if it waits.
+        index: Index of the item that it processes; None while it is idle.
         is_ready: Whether it has imported the work.
     """
 
@@ -165,15 +165,15 @@ class _Worker:
         self.index: int | None = None
         self.is_ready = False
         self._start_deadline_s = time.monotonic() + MAX_START_S
-        # Ctrl-C goes to all processes of a terminal. A new process inherits the block, so only the parent acts.
+        # Ctrl-C goes to all processes of a terminal. The new process inherits the signal mask, so only the parent acts.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
             context = multiprocessing.get_context("spawn")
-            self.connection, theirs = context.Pipe()
-            with theirs:
-                self.process = context.Process(target=_serve, args=(theirs,))
+            self.connection, remote_connection = context.Pipe()
+            with remote_connection:
+                self.process = context.Process(target=_serve, args=(remote_connection,))
                 _LIVE.add(self)
                 self.process.start()
         except OSError as problem:
@@ -191,7 +191,7 @@ class _Worker:
 
     @property
     def seconds_to_start(self) -> float | None:
-        """Time that is left for the imports; None after they are complete."""
+        """Time left for the imports; None once they are complete."""
         return None if self.is_ready else max(0.0, self._start_deadline_s - time.monotonic())
 
     def send(self, index: int, item: object) -> None:
@@ -224,8 +224,8 @@ class _Worker:
             self.process.kill()
 
 
-# Processes that an interrupted or forgotten iterator has not ended. They are killed at the end of the program, which
-# would wait for them.
+# Processes that an interrupted or abandoned iterator has not ended. They are killed when the program ends, which would
+# otherwise wait for them.
 _LIVE: Final[set[_Worker]] = set()
 
 
@@ -247,15 +247,15 @@ def _wait_for_messages(workers: Sequence[_Worker]) -> list[_Worker]:
     ]
 
 
-def _end_workers(workers: Sequence[_Worker], patience_s: float) -> None:
-    """Let processes that have started end by themselves within `patience_s` seconds; kill all others."""
-    until_s = time.monotonic() + patience_s
+def _end_workers(workers: Sequence[_Worker], grace_period_s: float) -> None:
+    """Let processes that have started end by themselves within `grace_period_s` seconds; kill all others."""
+    deadline_s = time.monotonic() + grace_period_s
     for worker in workers:
         worker.connection.close()
-        if not (worker.is_ready and patience_s):
+        if not (worker.is_ready and grace_period_s):
             worker.kill()
     for worker in workers:
-        worker.process.join(max(0.0, until_s - time.monotonic()))
+        worker.process.join(max(0.0, deadline_s - time.monotonic()))
         worker.kill()
         worker.process.join()
         worker.process.close()

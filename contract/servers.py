@@ -36,7 +36,7 @@ LOGGER = logging.getLogger("hecktor")
 _MAX_BODY_BYTES: Final = 1 << 16
 _METHODS: Final = {"/health": "GET", "/invoke": "POST"}
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-# A caller may send the next case while the reply to the case before is still on its way.
+# A caller may send the next case while the reply to the previous one is still being sent.
 _MAX_REPLY_S: Final = 0.2
 # Parameter of `mallopt` in malloc.h of glibc, and its value for a server.
 _M_MMAP_THRESHOLD: Final = -3
@@ -44,9 +44,9 @@ _MIN_RETURNED_BYTES: Final = 1 << 20
 
 
 class RequestHandler(BaseHTTPRequestHandler):
-    """Handler that reads one request within `timeout` seconds in total, so that a slow caller does not keep a thread.
+    """Handler that reads one request within `timeout` seconds in total, so that a slow caller does not block a thread.
 
-    The method of a subclass that answers a request calls `read_address` first.
+    A subclass's method that answers requests must call `read_address` first.
     """
 
     timeout: ClassVar[float]

@@ -1,4 +1,4 @@
-"""The Python API: score two masks, evaluate a submission, rank teams; with the same errors as the command line."""
+"""The Python API: score two masks, evaluate a submission, rank teams. Errors have the messages of the command line."""
 
 from __future__ import annotations
 
@@ -66,6 +66,9 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         workers: Number of processes that score cases.
         rows: False leaves out rows, names of cases and centres; the aggregates stay the same.
 
+    Returns:
+        The content of metrics.json.
+
     Raises:
         HecktorError: The ground truth or the submission cannot be used.
     """
@@ -105,8 +108,11 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
 ) -> dict[str, MetricsJson]:
     """Evaluate each team's folder, table or zip file in the folder `teams`, as `hecktor evaluate --teams` does.
 
-    Each reference is read once for all teams without an archive. If there is an `output`, each result is written to
-    `output/TEAM/metrics.json`. `evaluate` describes the other arguments.
+    Each reference is read only once for all teams whose predictions are not a zip file. If there is an `output`, each
+    result is written to `output/TEAM/metrics.json`. `evaluate` describes the other arguments.
+
+    Returns:
+        The content of metrics.json by team.
 
     Raises:
         HecktorError: The ground truth cannot be used, or a team could not be scored. It is raised after all other
@@ -151,7 +157,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         results: For each team, the path or content of a metrics.json, or the result of `evaluate`; or the path of a CSV
             table of printed values, as `hecktor rank --table` reads it.
         task: Name or number; None takes the task of the first team's evaluation.
-        edition: Path of a custom edition that the results do not hold; for a table also a name.
+        edition: Path of the custom edition if the results do not contain it; for a table also the name of an edition.
         official: Name of another ranking of the edition, which becomes the official ranking.
         ties: "min", "average", "max" or "dense"; None takes the edition's rule.
         bootstraps: Number of bootstrap rankings.
@@ -162,6 +168,9 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         mean: Also show the mean of all ranked teams as a row without a rank.
         methods: CSV file with a column `team` and descriptors of the team's method.
         without_cases: Cases to leave out of all figures.
+
+    Returns:
+        The content of leaderboard.json.
 
     Raises:
         HecktorError: There are no results, impossible results, or results that cannot be compared; the message names
@@ -204,9 +213,9 @@ Mask = npt.NDArray[Any] | Path | str
 class LabelScores:
     """Comparison of one label in one case.
 
-    `dsc`, `precision`, `recall` and `surface_dsc` are fractions, distances in mm, volumes in ml. With one mask empty
-    the distances are infinite. With both empty the distances and `surface_dsc` are None, and the edition's rule for
-    empty masks gives the other fractions: None in 2025, 1 in 2026.
+    `dsc`, `precision`, `recall` and `surface_dsc` are fractions, distances in mm, volumes in ml. If only one mask is
+    empty, the distances are infinite. If both are empty, the distances and `surface_dsc` are None, and the edition's
+    rule for empty masks gives the other fractions: None in 2025, 1 in 2026.
     """
 
     dsc: float | None
@@ -246,11 +255,14 @@ def score_masks(
     """Compare a predicted mask with its reference.
 
     Args:
-        reference: Labels 0 background, 1 GTVp, 2 GTVn: an array of axes (z, y, x), or the path of an image.
+        reference: Labels 0 background, 1 GTVp, 2 GTVn: an array with axes (z, y, x), or the path of an image.
         prediction: Labels of the prediction: an array of the reference's shape if the reference is an array, otherwise
             a path.
         spacing_mm: Voxel spacing (x, y, z) in mm of arrays; the spacing of files comes from their headers.
         edition: Edition whose rules match lesions and measure surfaces.
+
+    Returns:
+        The scores of both labels, and the counts of GTVn lesions.
 
     Raises:
         GroundTruthError: The reference cannot be used.
@@ -301,7 +313,7 @@ def _read_masks(
 
 def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
     if not isinstance(mask, np.ndarray) or mask.ndim != 3 or mask.size == 0:
-        raise error(name, f"found {getattr(mask, 'shape', type(mask).__name__)}", "an array of axes (z, y, x)")
+        raise error(name, f"found {getattr(mask, 'shape', type(mask).__name__)}", "an array with axes (z, y, x)")
     if not np.isin(mask, list(labels.NAMES)).all():
         raise error(name, "other labels", f"only {', '.join(map(str, labels.NAMES))}")
 

@@ -82,7 +82,7 @@ def _evaluate(options: argparse.Namespace, task: TaskProfile) -> None:
         return
     require_folders(options, "--teams")
     _require_files(options)
-    from evaluation.teams import evaluate_team_folder  # after wrong paths: loads SimpleITK
+    from evaluation.teams import evaluate_team_folder  # loads SimpleITK, so the paths are checked before
 
     result = evaluate_team_folder(_make_request(options, task), task, options.teams)
     _print_teams(task, {team: report.to_dict() for team, report in result.reports.items()}, options.output)
@@ -95,7 +95,7 @@ def _evaluate_submission(options: argparse.Namespace, task: TaskProfile) -> Mapp
     if options.predictions is None:
         require_folders(options, "--input")
     _require_files(options)
-    from evaluation.pipeline import evaluate_submission  # after wrong paths: loads SimpleITK
+    from evaluation.pipeline import evaluate_submission  # loads SimpleITK, so the paths are checked before
 
     report = evaluate_submission(_make_request(options, task)).to_dict()
     _print_report(report)
@@ -105,7 +105,7 @@ def _evaluate_submission(options: argparse.Namespace, task: TaskProfile) -> Mapp
 
 
 def _require_files(options: argparse.Namespace) -> None:
-    """Refuse paths that do not exist, or a folder of boxes. Raises `HecktorError`."""
+    """Raise `HecktorError` if a path does not exist, or if `--bounding-boxes` is a folder."""
     require_paths(options, "--predictions", "--ground-truth")
     require_files(options, "--bounding-boxes")
 

@@ -1,9 +1,10 @@
 """Apply a function to every case in other processes, local or on an existing Dask cluster, in a fixed order.
 
-Cases hold submitted files, so that the program's own process reads no case. A local process has a memory limit, and a
-time limit for each case. A case whose process dies is repeated by itself; if its process dies again, only this case
-fails. Dask passes the cases of a dead worker to another worker, and gives up on a case that kills several workers. The
-cluster's workers must see the masks under the same paths and have the same version of this package.
+Cases contain files from submitters, so the program's own process does not read them. A local process has a memory
+limit, and a time limit for each case. A case whose process dies is tried again on its own; if its process dies again,
+only this case fails. Dask passes the cases of a dead worker to another worker, and gives up on a case that kills
+several workers. The cluster's workers must see the masks under the same paths and have the same version of this
+package.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Row = TypeVar("Row")
 # The number of local processes, or the address of a Dask scheduler, such as `tcp://10.0.0.1:8786`.
 Workers: TypeAlias = int | str
 
-# Far more than any scan takes: a floating-point mask of 2^30 voxels with its reference takes 12 GiB.
+# Far more than any scan needs: a floating-point mask of 2^30 voxels with its reference takes 12 GiB.
 MEMORY_BYTES: Final = 16 * 2**30
 CASE_TIME_LIMIT_S: Final = 900
 # For messages about a case whose process died.
@@ -56,7 +57,7 @@ def _apply_on_cluster(
         client = Client(scheduler, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
         client.wait_for_workers(1, timeout=CONNECT_TIMEOUT_S)
     except (OSError, TimeoutError, ValueError):
-        raise HecktorError(f"--scheduler {scheduler}", "nobody answers", "a Dask scheduler with a worker") from None
+        raise HecktorError(f"--scheduler {scheduler}", "no answer", "a Dask scheduler with a worker") from None
     with client, client.get_executor(pure=False) as executor:
         index_of = {executor.submit(work, item): index for index, item in enumerate(items)}
         try:
@@ -107,7 +108,8 @@ def map_cases(
         on_death: Returns the row of an item whose process dies again when the item is processed by itself.
 
     Raises:
-        GroundTruthError: References cannot be used; it names all of them, after all items.
+        GroundTruthError: A reference cannot be used. The error names all such references and is raised after all items
+            have been processed.
     """
     if not items:
         return []
@@ -130,7 +132,7 @@ def map_cases(
 
 
 def _catch_reference_error(work: Callable[[Item], Row], item: Item) -> Row | GroundTruthError:
-    """Return the row, or the error of the reference: an organiser who repairs references needs all errors at once."""
+    """Return the row or the error of its reference, so that an organiser sees the errors of all references at once."""
     try:
         return work(item)
     except GroundTruthError as error:

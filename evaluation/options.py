@@ -1,6 +1,6 @@
 """The request of an evaluation, and the command-line options that several commands share.
 
-`--help` imports this module, so that it loads neither NumPy nor SimpleITK.
+`--help` imports this module, so it must load neither NumPy nor SimpleITK.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EvaluationRequest:
     The attributes that are not described here are the arguments of `evaluation.evaluate`.
 
     Attributes:
-        submission: Platform's folder with `predictions.json`; unused if there are `predictions`.
+        submission: Folder in the platform's layout, with `predictions.json`; unused if there are `predictions`.
         output_dir: Folder for metrics.json; None writes nothing.
         workers: Number of processes that compare masks, or the address of a Dask scheduler.
         rows: Whether metrics.json has rows and the names of cases and centres; the aggregates are the same.
@@ -79,7 +79,7 @@ def find_boxes(task: TaskProfile, ground_truth: Path, bounding_boxes: Path | Non
             "or --option bounding_box=whole_image to score the whole image",
         )
     if bounding_boxes is not None and rules is None:
-        raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
+        raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "no boxes")
     if bounding_boxes is not None and rules is not None and rules.bounding_box == "whole_image":
         raise HecktorError("--bounding-boxes", "found together with bounding_box=whole_image", "only one of them")
     return bounding_boxes

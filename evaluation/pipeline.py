@@ -76,7 +76,7 @@ class _GroundTruth:
 
     @cached_property
     def max_archive_bytes(self) -> int:
-        """The largest size of the masks in one archive."""
+        """The maximum size of the unpacked masks of one archive."""
         targets = (target for reference in self.references.values() for target in reference.targets.values())
         return compute_max_unpacked_bytes(target for target in targets if isinstance(target, Path))
 
@@ -99,8 +99,8 @@ def evaluate_submission(request: EvaluationRequest) -> MetricsJson:
 def evaluate_submissions(requests: Mapping[str, EvaluationRequest]) -> TeamReports:
     """Evaluate the submissions of several teams; each metrics.json is written completely or not at all.
 
-    The requests differ only in submission, predictions and output. Each reference is read once for all teams without an
-    archive. Archives are unpacked and scored one after the other.
+    The requests differ only in submission, predictions and output. Teams with a zip file are unpacked and scored one
+    after the other; for all other teams together each reference is read only once.
 
     Raises:
         HecktorError: The ground truth cannot be used.
@@ -206,7 +206,7 @@ def read_references(
 
 
 def _read_team(ground_truth: _GroundTruth, request: EvaluationRequest) -> SubmittedAnswers:
-    """Read a team's submission; without rows, an error does not name the reference's cases."""
+    """Read a team's submission; if the result has no rows, an error does not name the reference's cases."""
     try:
         return read_submissions(ground_truth.task, ground_truth.references, request.submission, request.predictions)
     except NothingMatchedError as problem:
@@ -225,7 +225,10 @@ def read_submissions(
         task: Task whose answers are read.
         references: The reference of each answer.
         submission: Folder in the platform's layout; unused if there are `predictions`.
-        predictions: Plain files.
+        predictions: Plain files, as in `evaluation.evaluate`; None for a submission in the platform's layout.
+
+    Raises:
+        PredictionError: The files cannot be used, or none of them belongs to a case.
     """
     known = {case for reference in references.values() for case in reference.cases}
     table = predictions
@@ -283,7 +286,7 @@ def _require_predictions(rows: Sequence[CaseRow], missing: str, suffix: str, *, 
     if unusable and missing == "stop":
         problem = f"{len(unusable)} cases without a usable prediction{suffix}"
         if not names_cases:
-            raise PredictionError(f"{problem}, expected one of every case")
+            raise PredictionError(f"{problem}, expected one for every case")
         raise PredictionError(f"{problem}, {unusable[0].case}", f"{unusable[0].error}")
     if rows and not any(is_counted(row.error, missing) for row in rows):
         raise PredictionError(f"none of {len(rows)} cases has a usable prediction{suffix}, expected at least one")
@@ -309,8 +312,8 @@ def build_report(
     Args:
         task: Task of the answers.
         answers: The answers in the task's order.
-        request: Gives seed, bootstraps, and whether the result has rows.
-        findings: The first warnings of the result.
+        request: Request of which the seed, the number of bootstraps and `rows` are used.
+        findings: Findings that come first among the result's warnings.
         boxes_path: File of bounding boxes, whose checksum is stored; None without boxes.
     """
     cohort = join_answers(answers, task.metrics)

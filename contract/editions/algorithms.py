@@ -59,7 +59,7 @@ class Algorithm(Document):
         """Return the algorithm with its number in an edition and with the input sockets of the edition.
 
         Raises:
-            ValueError: The inputs do not suffice for the answers. The text is the expectation.
+            ValueError: The inputs do not suffice for the answers. The exception's text states the expectation.
         """
         for name in (*self.input_names, *self.optional_input_names):
             if name not in sockets:
@@ -94,7 +94,7 @@ class Algorithm(Document):
 
     @property
     def registered_inputs(self) -> Mapping[str, Input]:
-        """Inputs of an earlier visit that are registered to `scan`, by name; the networks see them, too."""
+        """Inputs of an earlier visit that are registered to `scan`, by name; the networks also get them as channels."""
         return {name: socket for name, socket in self.inputs.items() if socket.registered}
 
     @property

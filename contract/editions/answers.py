@@ -70,7 +70,7 @@ class _Answer(Document):
 
 
 class _WithoutClasses:
-    """Empty values of the fields that only a class has, for masks and risks."""
+    """Defaults for masks and risks, which lack the fields of a class."""
 
     classes: ClassVar[tuple[ClassValue, ...]] = ()
     words: ClassVar[Mapping[str, ClassValue]] = {}
@@ -130,7 +130,7 @@ class _HeadSpec(_Answer):
     @classmethod
     def _check_columns(cls, columns: dict[str, str]) -> dict[str, str]:
         if set(columns) != set(cls._roles) or len(set(columns.values())) < len(columns):
-            raise ValueError(f"a different text for each of {', '.join(cls._roles)}")
+            raise ValueError(f"a different string for each of {', '.join(cls._roles)}")
         return columns
 
     @field_validator("aliases")
@@ -187,7 +187,8 @@ class ClassSpec(_HeadSpec):
     Attributes:
         classes: JSON values in ascending order; the second of two is the positive class.
         words: Classes by their lower-case spellings in tables.
-        not_counted: Values in tables, such as T0, that are not a class; such a patient does not count. Upper case.
+        not_counted: Values in tables, such as T0, that are not a class, in upper case. A patient with such a value is
+            not scored.
         rule: One of `RULES`, which computes the class from the mask if the head fails; empty without a rule.
         without: Classes by structure of the mask. The class is the answer if and only if the written mask lacks the
             structure.
@@ -216,7 +217,7 @@ class ClassSpec(_HeadSpec):
         are_integers = all(map(is_integer, values)) and all(low < high for low, high in pairwise(map(int, values)))
         are_texts = all(map(is_text, values)) and len({str(value).lower() for value in values}) == len(values)
         if len(values) < 2 or not (are_booleans or are_integers or are_texts):
-            raise ValueError("false and true, ascending whole numbers or different texts, two or more")
+            raise ValueError("false and true, ascending whole numbers or different strings, two or more")
         check_no_missing_words(values)
         return values
 
@@ -234,7 +235,7 @@ class ClassSpec(_HeadSpec):
 
     @field_validator("not_counted")
     @classmethod
-    def _write_in_capitals(cls, spellings: tuple[str, ...]) -> tuple[str, ...]:
+    def _convert_to_upper_case(cls, spellings: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(text.upper() for text in spellings)
 
     @field_validator("fallback", mode="before")

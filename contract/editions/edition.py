@@ -28,7 +28,7 @@ _ALGORITHM_KEYS: Final = ("inputs", "clinical", "suv_factor", "algorithms")
 # Keys that do not affect the answers of an algorithm.
 _SCORING_KEYS: Final = ("citation", "task_aliases", "scoring")
 _SCHEMA: Final = "$schema"
-_MAX_TEXT_LETTERS: Final = 4000
+_MAX_TEXT_LENGTH: Final = 4000
 
 
 def _allow_algorithms_of(schema: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ class Edition(Document):
         return by_task
 
     def with_origin(self, source: str, place: str, content: dict[str, Any] | None = None) -> Edition:
-        """Return the edition with its origin; the properties of these names describe it."""
+        """Return a copy with its origin, which the properties `source`, `place` and `content` describe."""
         copy = self.model_copy()
         copy._source = source
         copy._place = place
@@ -170,12 +170,12 @@ class Edition(Document):
         return "ground_truth" if len(scans) == 1 else f"ground_truth_{algorithm.name}"
 
     def select_for_training(self, task: str | None) -> Edition:
-        """Return the edition for the training of one network.
+        """Return the edition with only the algorithms that one network can serve.
 
-        It has all algorithms if their networks see the same images, otherwise only the algorithm of `task`.
+        These are all algorithms if their networks see the same images, otherwise only the algorithm of `task`.
 
         Raises:
-            HecktorError: `task` is missing, not necessary or unknown.
+            HecktorError: `task` is unknown, missing although the images differ, or given although they do not.
         """
         names = ", ".join(algorithm.name for algorithm in self.algorithms)
         if len({algorithm.channels for algorithm in self.algorithms}) == 1:
@@ -256,7 +256,7 @@ def remove_scoring(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def content_digest(content: Mapping[str, Any] | None) -> str:
-    """Compute the first digits of the sha256 of an edition's document; `none` for an edition of the package."""
+    """Compute the first 12 digits of the sha256 of an edition's document; `none` for an edition of the package."""
     if content is None:
         return "none"
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
@@ -274,7 +274,7 @@ def _read_shipped(name: str) -> Any:
 
 def _parse_custom(content: Any, place: str, source: str) -> Edition:
     """Parse the document of a custom edition; an edition of the package is accepted if it is unchanged."""
-    check_texts(content, place, HecktorError, _MAX_TEXT_LETTERS)
+    check_texts(content, place, HecktorError, _MAX_TEXT_LENGTH)
     edition = _parse_document(content, place)
     document = {key: value for key, value in content.items() if key != _SCHEMA}
     if edition.name not in list_editions():

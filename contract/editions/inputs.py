@@ -1,4 +1,4 @@
-"""Sockets of an edition's algorithms, and the inputs with names that every edition shares."""
+"""Sockets of an edition's algorithms, and the inputs whose names mean the same in every edition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IMAGE_KINDS: Final = ("Image", "Segmentation")
 
 
 class _KnownInput(NamedTuple):
-    """Modality of an input by its name, and its file below a patient's folder of a release."""
+    """Modality of an input, and its file below a patient's folder of a release; None if it has no such file."""
 
     modality: Modality
     release: str | None
@@ -109,7 +109,8 @@ class Input(Socket):
         """Return the input called `name`, with the default modality and file of that name.
 
         Raises:
-            ValueError: The modality is missing, contradicts the name or is not possible. The text is the expectation.
+            ValueError: The modality is missing, contradicts the name or is not possible. The exception's text states
+                the expectation.
         """
         known = _KNOWN.get(name)
         modality = self.modality

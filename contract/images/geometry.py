@@ -147,7 +147,7 @@ class Geometry:
 
 
 def is_within(size: Any, limit: float) -> Any:
-    """Return whether a length or volume, or every value of an array, is at most `limit`.
+    """Return whether a length or volume is at most `limit`, element by element for an array.
 
     Lengths and volumes are computed from the spacing in a header, which file formats store with a relative error of up
     to `HEADER_PRECISION`. A difference of this size does not count. NaN is not within any limit.
@@ -156,7 +156,7 @@ def is_within(size: Any, limit: float) -> Any:
 
 
 def is_below(size: Any, limit: float) -> Any:
-    """Return whether a length or volume, or every value of an array, is below `limit`.
+    """Return whether a length or volume is below `limit`, element by element for an array.
 
     As in `is_within`, a relative difference of `HEADER_PRECISION` does not count. NaN is not below any limit.
     """

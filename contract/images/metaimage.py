@@ -1,8 +1,8 @@
 """Read MetaImages: check the header, and read the pixels and check that they are complete in the same pass.
 
-ITK fills the rest of a damaged stream with zeros, so that a check after ITK would have to inflate it a second time. ITK
-also reads pixels from another file that a header names. A submitted `.mha` could name the reference mask, so this
-module reads the pixels of an `.mha` only from the same file.
+ITK fills the rest of a damaged stream with zeros, so a check after ITK would have to decompress the stream a second
+time. ITK also reads pixels from any other file that a header names. A submitted `.mha` could name the reference mask,
+so this module reads the pixels of an `.mha` only from the same file.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _GEOMETRY_FIELDS: Final = frozenset(
 _PIXELS_KEY: Final = "ElementDataFile"
 _LAST_LINE: Final = b"ElementDataFile = LOCAL\n"
 _MAX_LINE_BYTES: Final = 4096
-# Size of the whole text header. Comments may be long, but a parser's time grows with them.
+# Maximum size of the whole text header. Comments may be long, but the time to parse them grows with their length.
 MAX_HEADER_BYTES: Final = 1 << 18
-_BLOCK: Final = 1 << 20
-_PIECE: Final = 1 << 18
-_ZEROS: Final = bytes(_PIECE)
+_READ_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 18
+_ZEROS: Final = bytes(_CHUNK_BYTES)
 # HeaderSize of an `.mhd` whose pixels are the last bytes of their file.
 _AT_END: Final = "-1"
 
@@ -55,7 +55,7 @@ def read_voxels(path: Path, shape: tuple[int, int, int], dtype: np.dtype[np.gene
     with path.open("rb") as file:
         fields = _read_fields(file)
         if not _is_true(fields.get("BinaryData", "True")):
-            raise ImageFormatError("pixels as text", "binary ones")
+            raise ImageFormatError("pixels as text", "binary pixels")
         is_big_endian = _is_true(fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", "False")))
         stored = dtype.newbyteorder(">" if is_big_endian else "<")
         if path.suffix.lower() == ".mhd":
@@ -123,19 +123,19 @@ def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> None:
     inflater = zlib_ng.decompressobj()
     size, pending = 0, b""
     while not inflater.eof:
-        pending = pending or file.read(_BLOCK)
+        pending = pending or file.read(_READ_BYTES)
         try:
-            piece = inflater.decompress(pending, _PIECE)
+            chunk = inflater.decompress(pending, _CHUNK_BYTES)
         except zlib_ng.error as problem:  # type: ignore[misc]  # not an exception class by its stub
             raise ImageFormatError(f"damaged compressed pixel data ({problem})", f"{target.size} bytes") from None
-        if size + len(piece) > target.size:
+        if size + len(chunk) > target.size:
             raise make_too_long_error(target.size)
-        if not (pending or piece):
+        if not (pending or chunk):
             break
         pending = inflater.unconsumed_tail
-        if piece != _ZEROS[: len(piece)]:
-            target[size : size + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-        size += len(piece)
+        if chunk != _ZEROS[: len(chunk)]:
+            target[size : size + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+        size += len(chunk)
     if not inflater.eof or size < target.size:
         raise make_truncated_error(size, target.size)
 
@@ -157,11 +157,11 @@ def pack_mask(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
         "BinaryDataByteOrderMSB": "False",
         "CompressedData": "True",
         "CompressedDataSize": str(len(pixels)),
-        "TransformMatrix": _numbers(axes),
-        "Offset": _numbers(geometry.origin_mm),
+        "TransformMatrix": _join_numbers(axes),
+        "Offset": _join_numbers(geometry.origin_mm),
         "CenterOfRotation": "0 0 0",
         "AnatomicalOrientation": "RAI",
-        "ElementSpacing": _numbers(geometry.spacing_mm),
+        "ElementSpacing": _join_numbers(geometry.spacing_mm),
         "DimSize": " ".join(map(str, geometry.size)),
         "ElementType": "MET_UCHAR",
         "ElementDataFile": "LOCAL",
@@ -200,7 +200,7 @@ def _is_finite(token: str) -> bool:
         return False
 
 
-def _numbers(values: Iterable[float]) -> str:
+def _join_numbers(values: Iterable[float]) -> str:
     return " ".join(repr(float(value)) for value in values)
 
 
@@ -217,5 +217,5 @@ def _read_fields(file: BinaryIO) -> dict[str, str]:
 
 
 def _is_true(value: str) -> bool:
-    """Return whether MetaIO takes a value for true, by its first letter."""
+    """Return whether MetaIO reads a value as true, for which only its first character matters."""
     return value[:1] in ("T", "t", "1")

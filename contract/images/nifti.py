@@ -23,7 +23,7 @@ from contract.images.geometry import Geometry, format_numbers
 
 HEADER_BYTES: Final = 348
 _BLOCK: Final = 1 << 20
-# Bytes allowed before the pixels, in extensions, and after them; a decompression bomb has more.
+# Maximum number of bytes before the pixels, in extensions, and after them; a decompression bomb has more.
 _MAX_SURPLUS_BYTES: Final = 1 << 24
 # ITK's time grows with the square of the number of extensions; files of scanners and tools have a few.
 _MAX_EXTENSIONS: Final = 100
@@ -88,7 +88,7 @@ class NiftiHeader:
     Attributes:
         content_bytes: Size of the whole uncompressed file.
         order: Byte order of header and voxels.
-        start: Position of the first voxel in bytes.
+        start: Byte offset of the first voxel.
         dtype: Type of the stored numbers in the file's byte order.
         shape: Number of voxels along (x, y, z).
         pixdim_mm: Spacing along (x, y, z) by the field `pixdim`.
@@ -115,7 +115,7 @@ class NiftiHeader:
 
     @property
     def pixel_type(self) -> str:
-        """The type of the scaled values in ITK's words."""
+        """The type of the scaled values, in the words that ITK uses."""
         bits = 8 * self.dtype.itemsize
         if self.dtype.kind == "f":
             return f"{max(32, bits)}-bit float"

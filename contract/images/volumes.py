@@ -39,7 +39,8 @@ MAX_VOXELS: Final = 2**30
 _NIFTI_SUFFIXES: Final = (".nii.gz", ".nii")
 # A TIFF counts as an image, so that it is refused instead of overlooked in a folder.
 _KNOWN_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
-# The reader is chosen by the suffix: ITK would refuse capitals, and would read another format under a known suffix.
+# The reader is chosen by the suffix: ITK would refuse a suffix in upper case, and read a file whose format is not the
+# one that its suffix names.
 _ITK_READERS: Final = {
     ".mha": "MetaImageIO",
     ".mhd": "MetaImageIO",
@@ -87,7 +88,7 @@ class ImageHeader:
 
 
 def limit_simpleitk_threads() -> None:
-    """Let SimpleITK use only the CPUs that this process may use; by default it takes all of the host."""
+    """Let SimpleITK use only the CPUs that this process may use; by default it uses all CPUs of the host."""
     import SimpleITK as sitk
 
     threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
@@ -258,7 +259,7 @@ def _write_and_check(partial: Path, volume: Volume, compress: bool) -> None:
 
 
 def convert_to_labels(mask: Volume, name: str) -> Volume:
-    """Convert a mask that was read to uint8.
+    """Convert a mask to uint8 after checking its labels.
 
     Args:
         mask: Image of any type.

@@ -50,7 +50,7 @@ def lock_output(target: Path) -> Iterator[None]:
 
 
 def _require_writable(place: Path) -> None:
-    """Raise `OutputError` if this user may not write an output; a read-only disk has another error later."""
+    """Raise `OutputError` if this user may not write an output; a read-only disk is reported later, by the writer."""
     folder = next(path for path in (place, *place.parents) if os.path.lexists(path))
     if not folder.is_dir():
         folder = folder.parent

@@ -15,8 +15,8 @@ from contract.io.files import read_bytes, write_text
 from contract.platform import normalise_unicode
 
 _CSV_IN_UTF8 = 'a CSV file in UTF-8: save it as "CSV UTF-8"'
-# A spreadsheet calculates a text that begins with one of these signs. Some spreadsheets also split a cell at semicolons
-# and tabs, for example if decimals have a comma. Numbers and a single dash are not formulas.
+# A spreadsheet evaluates a text that begins with one of these characters as a formula. Some spreadsheets also split a
+# cell at semicolons and tabs, for example if they use a decimal comma. Numbers and a single dash are not formulas.
 _AT_START = r"'*[=+@\t\r-](?=(?s:.))(?![\d.]+(e[+-]?\d+)?$|inf$)"
 _AFTER_SEPARATOR = r"(?<=[;\t\r\n])"
 _IN_CELL = r"[\"'\s]*[=+@-]"
@@ -69,13 +69,13 @@ def read_csv_text(path: Path, *, error: type[HecktorError], max_bytes: int) -> s
 def decode_csv(content: bytes, name: str, *, error: type[HecktorError]) -> str:
     """Decode the content of a CSV file in UTF-8, with or without a byte order mark.
 
-    Line ends become `\\n`, and letters are composed (Unicode form NFC).
+    Line ends become `\\n`, and the text is converted to Unicode form NFC.
 
     Raises:
         HecktorError: Of class `error`: the text has another encoding, or its first line is `sep=,` or similar, as
             spreadsheets write. The message tells how to save the table.
     """
-    # UTF-16 text begins with a byte order mark, or with a letter and a zero byte.
+    # UTF-16 text begins with a byte order mark, or with a character of one byte and a zero byte, in either order.
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1:
         raise error(name, "UTF-16 text", _CSV_IN_UTF8)
     try:

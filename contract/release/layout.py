@@ -18,7 +18,7 @@ from contract.platform import is_system_name, normalise_unicode
 from contract.release.tables import ID_COLUMN, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
-# Levels below the release's folder that may hold the patients: "HECKTOR 2026 Training Data" may contain itself.
+# Maximum depth of the folder with the patients: "HECKTOR 2026 Training Data" may hold a folder of the same name.
 _MAX_LEVELS: Final = 2
 # Roles of the shared inputs' files. The role of another input is its name.
 MASK_ROLE: Final = "mask"
@@ -79,15 +79,17 @@ def find_task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> Rele
         InputError: There is no such folder.
     """
     tasks = [name for name in TASK_FOLDERS if (root / name).is_dir()]
-    own = f"Task {algorithm.number}"
-    if own in tasks:
-        return _describe_folder(root / own, list_csv_files(root / own), edition, algorithm)
+    task_folder = f"Task {algorithm.number}"
+    if task_folder in tasks:
+        return _describe_folder(root / task_folder, list_csv_files(root / task_folder), edition, algorithm)
     if tasks:
-        raise InputError(root.absolute().name, f"found {', '.join(tasks)}", f"{own} for the task {algorithm.name}")
+        expected = f"{task_folder} for the task {algorithm.name}"
+        raise InputError(root.absolute().name, f"found {', '.join(tasks)}", expected)
     images = _find_patients(root, edition)
     if images is None:
         scan = fill_template(algorithm.scan.release or "", "<ID>")
-        raise InputError(root.absolute().name, f"found {describe_content(root)}", f"{own} or folders <ID> with {scan}")
+        expected = f"{task_folder} or folders <ID> with {scan}"
+        raise InputError(root.absolute().name, f"found {describe_content(root)}", expected)
     edition = edition.model_copy(update={"algorithms": (algorithm,)})
     return _describe_folder(images, _find_tables(images, edition), edition, algorithm)
 
@@ -131,7 +133,7 @@ def find_table_name(folder: ReleaseFolder, edition: Edition) -> str:
 
 
 def list_csv_files(folder: Path) -> tuple[Path, ...]:
-    """List the visible CSV files in a folder by name."""
+    """List the CSV files in a folder that are not hidden, sorted by name."""
     return tuple(path for path in _list_visible(folder) if path.suffix.lower() == ".csv" and path.is_file())
 
 
@@ -242,7 +244,7 @@ def _find_tables(images: Path, edition: Edition) -> tuple[Path, ...]:
 
 
 def describe_content(folder: Path) -> str:
-    """List the first names in a folder, for messages."""
+    """List the names of the first five entries of a folder, for messages."""
     if not folder.is_dir():
         return "no such folder"
     return ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
@@ -260,9 +262,9 @@ def _list_visible(folder: Path) -> list[Path]:
 
 
 def find_file(folder: Path, name: str) -> Path:
-    """Find a file by its relative path in a folder; the path need not exist.
+    """Find a file by its relative path in a folder; return the path even if there is no such file.
 
-    The letters of names on the disk may be composed or decomposed.
+    Names on the disk may be in Unicode form NFC or NFD.
     """
     path = folder
     for part in PurePath(name).parts:

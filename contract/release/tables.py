@@ -1,6 +1,6 @@
 """Read CSV tables of a release: clinical variables, outcomes and SUV factors.
 
-Rows and columns that cannot be used are problems of the release.
+Rows and columns that cannot be used are reported as problems of the release.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ReleaseTable:
 
     Attributes:
         file: Path of the file in problems.
-        rows: Cells that are not empty, by canonical column, of each patient.
+        rows: The non-empty cells of each patient, by patient ID and canonical column name.
         refused_ids: IDs of unusable rows.
         is_readable: False if the whole file is unusable.
         problems: Problems of the file.
@@ -118,7 +118,7 @@ class ReleaseTable:
 
 @dataclass(frozen=True)
 class CsvCells:
-    """Texts of a CSV file without surrounding blanks.
+    """Cells of a CSV file as strings without surrounding blanks.
 
     Attributes:
         columns: The header, which is row 1.
@@ -181,7 +181,7 @@ def find_differing_row(cells: CsvCells, places: Sequence[int], *, is_id: bool = 
     Args:
         cells: The table.
         places: Indices of the columns.
-        is_id: Whether the columns hold IDs, which must be the same texts.
+        is_id: Whether the columns hold IDs, which must be identical strings.
 
     Returns:
         The number of the row; None if the columns agree.
@@ -333,7 +333,7 @@ def read_suv_factors(path: Path, table: ReleaseTable, patient_ids: Collection[st
     cells = read_cells(path)
     columns = _find_suv_factor_columns(cells)
     if columns is None:
-        problem = f"columns {', '.join(cells.columns)[:200] or 'of no name'}"
+        problem = f"columns {', '.join(cells.columns)[:200] or 'without names'}"
         expected = f"PatientID and {FACTOR_COLUMN}, or {WEIGHT_COLUMN} and {DOSE_COLUMN}"
         raise InputError(path.name, problem, expected)
     _check_repeated_columns(path.name, cells, columns)

@@ -69,7 +69,7 @@ class RowScheme(Document):
     @property
     def figure(self) -> str:
         """The name of the scheme's figure, which is also its key in an edition."""
-        return next(word for word, model in _WORDS.items() if type(self) is model)
+        return next(key for key, model in _SCHEME_OF_KEY.items() if type(self) is model)
 
     @property
     def column(self) -> str:
@@ -103,7 +103,7 @@ class WinRank(RowScheme):
         return f"{super().column} by the test {self.test}"
 
 
-_WORDS: Final[dict[str, type[Combination | RowScheme]]] = {
+_SCHEME_OF_KEY: Final[dict[str, type[Combination | RowScheme]]] = {
     "borda": Borda,
     "mean_rank": MeanRank,
     "median_rank": MedianRank,
@@ -121,13 +121,13 @@ def check_weights(document: Document, parts: tuple[object, ...], weights: tuple[
 
 
 def _find_scheme_tag(node: Any) -> str | None:
-    """Return the tag of a scheme in JSON or as an object: `(metric)` for a name, otherwise its word."""
+    """Return the tag of a scheme in JSON or as an object: `(metric)` for a name, otherwise its key in parentheses."""
     if isinstance(node, str):
         return "(metric)"
     if isinstance(node, Combination | RowScheme):
-        return next(f"({word})" for word, model in _WORDS.items() if type(node) is model)
-    words = [word for word in _WORDS if isinstance(node, dict) and word in node]
-    return f"({words[0]})" if len(words) == 1 else None
+        return next(f"({key})" for key, model in _SCHEME_OF_KEY.items() if type(node) is model)
+    keys = [key for key in _SCHEME_OF_KEY if isinstance(node, dict) and key in node]
+    return f"({keys[0]})" if len(keys) == 1 else None
 
 
 Scheme: TypeAlias = Annotated[
@@ -142,11 +142,11 @@ Scheme: TypeAlias = Annotated[
     Discriminator(
         _find_scheme_tag,
         custom_error_type="scheme",
-        custom_error_message=f"a metric's name or an object with one of {', '.join(_WORDS)}",
+        custom_error_message=f"a metric's name or an object with one of {', '.join(_SCHEME_OF_KEY)}",
     ),
 ]
 Parts: TypeAlias = Annotated[tuple[Scheme, ...], Field(min_length=1)]
-for _model in _WORDS.values():
+for _model in _SCHEME_OF_KEY.values():
     _model.model_rebuild()
 
 
@@ -256,8 +256,8 @@ class MetricProfile:
     """Ranked metric.
 
     Attributes:
-        title: Name for people.
-        higher_is_better: Direction.
+        title: Name that tables and figures show.
+        higher_is_better: Whether a larger value is better.
         answer: Name of the answer of a measured metric, empty for a weighted sum.
         metric: The measured metric, None for a weighted sum.
         terms: Weights of the measured metrics in a weighted sum, by full name.

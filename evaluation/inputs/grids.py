@@ -12,7 +12,7 @@ import numpy.typing as npt
 from contract.errors import Finding
 from contract.images.geometry import Geometry
 
-# Grids count as equal within the same tolerance.
+# Relative tolerance, the same as in `Geometry.find_differences`.
 _TOLERANCE: Final = 1e-3
 _AXES: Final = "xyz"
 _COPY: Final = "copy the CT's (SimpleITK: mask.CopyInformation(ct); nibabel: the CT's affine)"
@@ -29,7 +29,7 @@ class Resampling:
 
     @property
     def is_outside(self) -> bool:
-        """Return whether the mask is outside the reference's field of view, so that only background is left."""
+        """Whether the mask lies outside the reference's field of view, so that only background is left."""
         return not overlaps(self.mask, self.reference)
 
     def make_finding(self, what: str, first: str = "") -> Finding:
@@ -37,7 +37,7 @@ class Resampling:
 
         Args:
             what: The mask, or the masks.
-            first: Begins the description of this mask's grid if the warning is about several masks.
+            first: Start of the description if the warning is about several masks, such as the first mask's name.
         """
         problem = "on another grid than the reference"
         action = "resampled by nearest neighbour"

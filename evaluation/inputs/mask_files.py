@@ -1,6 +1,6 @@
-"""Mask files as people submit them: a folder with a mask for each case, or a zip file of such masks.
+"""Mask files as teams submit them: a folder with a mask for each case, or a zip file of such masks.
 
-Zip files were uploaded to HECKTOR 2020 to 2022.
+Teams uploaded zip files to HECKTOR 2020, 2021 and 2022.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from contract.predictions import parse_case
 _IGNORED_SUFFIXES: Final = (".csv", ".tsv", ".json", ".md", ".txt")
 
 MAX_MEMBERS: Final = 10_000
-# In addition to the voxels: headers, and masks of cases that the reference does not have.
+# Allowance in addition to the voxels, for headers and for masks of cases that the reference does not have.
 _MAX_OTHER_BYTES: Final = 64 << 20
 _MAX_VOXEL_BYTES: Final = 8
 _MAX_LIST_BYTES: Final = 8 << 20
@@ -87,7 +87,7 @@ def describe_masks_nearby(folder: Path, cases: Collection[str] | None = None) ->
         folders.append((folder.resolve().parent, "../"))
     counts = []
     for nearby, name in folders:
-        with suppress(OSError):  # A folder without permission holds nothing that helps.
+        with suppress(OSError):  # A folder that this user may not read cannot help.
             names = {parse_case(path.name) for path in list_masks(nearby).masks}
             count = len(names if cases is None else names.intersection(cases))
             if count:
@@ -101,7 +101,7 @@ def is_archive(predictions: Path) -> bool:
 
 
 def compute_max_unpacked_bytes(references: Iterable[Path]) -> int:
-    """Return the largest size of one submission's masks of these references, uncompressed."""
+    """Compute the maximum uncompressed size of one submission, which has one mask for each of these references."""
     voxels = 0
     for path in references:
         with suppress(HecktorError):  # The comparison names every reference that cannot be read.
@@ -149,7 +149,7 @@ def _unpack(archive: Path, folder: Path, max_bytes: int) -> None:
 class _BoundedFile(io.BufferedReader):
     """Zip file that refuses to read a very long list of members.
 
-    `zipfile` reads the list at once, which takes ten times its size in memory. It reads members in small pieces.
+    `zipfile` reads the whole list at once, which takes ten times its size in memory; it reads members in small chunks.
     """
 
     def __init__(self, path: Path) -> None:

@@ -19,12 +19,12 @@ from evaluation.inputs.submission import catch_file_errors
 from evaluation.metrics.overlap import Booleans, Box, Floats, Integers
 from evaluation.metrics.rules import EQUAL_SPACING, EXACT
 
-# Twice 512 x 512 x 1000, the size of the longest CT that an evaluation must handle; checked before any pixel is read.
+# About twice 512 x 512 x 1000 voxels, the largest CT that an evaluation must handle; checked before pixels are read.
 MAX_PREDICTION_VOXELS: Final = 2**29
 # ITK raises an error if the volume of a voxel underflows to 0.
 MIN_VOXEL_MM3: Final = 1e-100
-# A grid whose direction cosines differ from 0 and 1 by no more is not oblique; grids count as equal within the same
-# tolerance. It moves a box of 144 mm by 0.15 mm.
+# A grid whose direction cosines differ from 0 and 1 by at most this much counts as not oblique; the comparison of grids
+# has the same tolerance. It shifts the end of a box of 144 mm by 0.15 mm.
 _MAX_ALIGNED_COSINE: Final = 1e-3
 # Decimals of a voxel index: a corner this close to the border between two voxels lies on the border. Origins of some
 # 100 mm in single precision, as NIfTI stores them, move a corner by up to 1e-4 voxels.
@@ -65,11 +65,11 @@ class BoundingBox:
     high_mm: tuple[float, float, float]
 
     def find_region(self, geometry: Geometry) -> BoxRegion:
-        """Return the voxels in the box, cut at the border of the image.
+        """Return the voxels in the box, clipped at the border of the image.
 
         On a grid whose axes are the patient's axes, in any order and direction, the region has the box's length in
         voxels and starts at the voxel nearest to the box's corner. On an oblique grid it has the voxels whose centre
-        is in the box, without `high_mm`.
+        is in the box; a centre exactly at `high_mm` is outside.
 
         Source: the evaluation code of 2021, which crops by nearest-neighbour resampling from the box's corner.
         """
@@ -110,7 +110,7 @@ def _make_slices(start: Integers, stop: Integers, geometry: Geometry) -> Box:
 
 
 def read_labels(path: Path, error: type[HecktorError]) -> Volume:
-    """Read a label mask; a floating pixel type is accepted if every value is a label."""
+    """Read a label mask; a floating-point pixel type is accepted if every value is a label."""
     return _convert_labels(read_volume(path, error=error), path.name, error)
 
 
@@ -123,12 +123,12 @@ def _convert_labels(volume: Volume, name: str, error: type[HecktorError]) -> Vol
 
 
 def _convert_floats(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt.NDArray[np.uint8]:
-    """Convert floating pixels to labels, plane by plane to save memory."""
+    """Convert floating-point pixels to labels, plane by plane to save memory."""
     converted = np.empty(array.shape, dtype=np.uint8)
     for z, plane in enumerate(array):
         fractions = plane[~(np.floor(plane) == plane)]
         if fractions.size:
-            value = "a value" if _is_secret(error) else f"value {float(fractions.flat[0]):.9g}"
+            value = "a value" if _must_hide_values(error) else f"value {float(fractions.flat[0]):.9g}"
             raise error(name, f"{value} is not an integer label", "whole numbers")
         _check_labels(float(plane.min()), float(plane.max()), name, error)
         converted[z] = plane
@@ -137,12 +137,12 @@ def _convert_floats(array: npt.NDArray[Any], name: str, error: type[HecktorError
 
 def _check_labels(low: float, high: float, name: str, error: type[HecktorError]) -> None:
     if low < labels.BACKGROUND or high > max(labels.FOREGROUND):
-        problem = "other labels" if _is_secret(error) else f"labels from {low:g} to {high:g}"
+        problem = "other labels" if _must_hide_values(error) else f"labels from {low:g} to {high:g}"
         raise error(name, problem, f"only {', '.join(map(str, labels.NAMES))}")
 
 
-def _is_secret(error: type[HecktorError]) -> bool:
-    # Submitters read these messages, so that a message must not show a value of the reference.
+def _must_hide_values(error: type[HecktorError]) -> bool:
+    # Submitters read these messages, so they must not show values of the reference.
     return issubclass(error, GroundTruthError)
 
 

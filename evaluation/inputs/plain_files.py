@@ -149,8 +149,8 @@ def read_class_table(
 ) -> Submission:
     """Read classes from a CSV file with the columns `PatientID`, one of `list_value_columns`, and `probability`.
 
-    The probability of the second of two classes is optional, as a column and in each row. With an unusable probability
-    the column is not used, but the classes are.
+    The probability of the second of two classes is optional, as a column and in each row. If a probability is unusable,
+    the whole column is ignored with a finding, and the classes are still used.
     """
     spellings = list_value_columns(answer)
     column = spellings[0]
@@ -167,7 +167,7 @@ def read_class_table(
 
 
 def _add_probabilities(submission: Submission, path: Path) -> Submission:
-    """Add the probabilities of a table to its classes; with an unusable probability add a finding instead."""
+    """Add the probabilities of a table to its classes; if a probability is unusable, add a finding instead."""
     try:
         probability_of = _read_probabilities(path)
     except PredictionError as problem:
@@ -219,7 +219,7 @@ class _ValueColumn:
         path: Table.
         spellings: Names that the column may have; `parse` finds the cell under the first name.
         parse: Returns the value of a row; None if it is missing.
-        meaning: Function of a cell; two columns with this meaning must have equal values.
+        meaning: Function that interprets a cell; two columns agree if the interpretations of their cells are equal.
         may_be_empty: Whether all values may be missing.
     """
 

@@ -1,4 +1,4 @@
-"""The submission: jobs or files matched to the cases of the ground truth, and the file or value of each answer."""
+"""Match the jobs or files of a submission to the cases of the ground truth, and read the value of an answer."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class SubmittedAnswer:
 
     Attributes:
         case: Name of the case.
-        path: Folder of an image on the platform, an image among plain files, or a JSON file.
+        path: The image's folder on the platform, an image among plain files, or a JSON file.
         problem: Reason why there is no answer.
         failed: Whether something was submitted that cannot be used.
-        value: Value of a table.
+        value: Value from a table.
     """
 
     case: str
@@ -85,7 +85,7 @@ class SubmittedAnswer:
 
     @property
     def is_submitted(self) -> bool:
-        """Return whether anything was submitted for this case, usable or not."""
+        """Whether anything was submitted for this case, usable or not."""
         return self.failed or self.path is not None or self.value is not None
 
 
@@ -191,7 +191,7 @@ def _make_job_answer(case: str, job: Job, input_dir: Path, algorithm: Algorithm,
     path = socket.path_under(input_dir / job.pk / "output")
     try:
         with catch_file_errors(socket.relative_path):
-            # A link could lead to the ground truth, so that a path outside the submission is refused.
+            # A link could lead to the ground truth, so a path outside the submission is refused.
             is_inside = path.resolve().is_relative_to(input_dir.resolve())
             is_present = path.exists()
     except PredictionError as problem:
@@ -234,7 +234,7 @@ def find_answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
 
 
 def read_risk(path: Path) -> float:
-    """Read a predicted risk or time: a finite JSON number, not a text such as "0.7" or a boolean."""
+    """Read a predicted risk or time: a finite JSON number, not a string such as "0.7" or a boolean."""
     value = _read_value(path)
     if is_number(value):
         return float(value)
@@ -244,7 +244,7 @@ def read_risk(path: Path) -> float:
 
 
 def read_class(path: Path, answer: AnswerSpec) -> PredictedClass:
-    """Read a predicted class: one of the answer's classes as JSON; for a boolean answer not 0, 1 or "true"."""
+    """Read a predicted class: one of the answer's classes as JSON; 0, 1 and "true" are not booleans."""
     value = _read_value(path)
     if is_member(value, answer.classes):
         return PredictedClass(value)
@@ -270,5 +270,5 @@ def _read_value(path: Path) -> Any:
 
 
 def _name_json_type(value: object) -> str:
-    names = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
+    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "object"}
     return names.get(type(value), "null")

@@ -40,13 +40,13 @@ _PERHAPS_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}([.,][0-9]{3})+")
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of a table as texts.
+    """Cells of a table as strings.
 
     Attributes:
         name: Name of the file.
         header: All columns of the file.
-        rows: Texts by column, with only the columns that were asked for.
-        lines: Line of the file where each row ends, or the number of a record.
+        rows: Cells of each row by column, with only the columns that were requested.
+        lines: Line of the file where each row ends, or the number of each JSON record.
         faults: Errors in the lines of a submitted table, by row; each one fails only its own case.
         comma_decimals: Whether numbers may have a decimal comma: semicolons or tabs separate the columns.
     """
@@ -68,7 +68,7 @@ def read_table(path: Path, error: type[HecktorError], columns: Collection[str] |
 
     Args:
         path: Table.
-        error: Class of errors.
+        error: Class of the exceptions raised.
         columns: Columns to read, in any spelling that differs only by case, blanks, `-` and `_`; None reads all
             columns with a name. Columns that are not read may appear twice.
     """
@@ -166,14 +166,14 @@ def _check_agreement(where: str, texts_of: Mapping[str, Sequence[str]], error: t
 
 
 def _is_same(column: str, first: str, second: str, meaning: Callable[[str], object] = normalise_cell) -> bool:
-    """Return whether two cells of columns with one meaning are equal; IDs are compared as texts."""
+    """Return whether the cells of two columns that mean the same are equal; IDs are compared as strings."""
     if column == ID_COLUMN:
         return first.strip() == second.strip()
     return meaning(first) == meaning(second)
 
 
 def with_decimal_points(table: Table, columns: Collection[str], error: type[HecktorError]) -> Table:
-    """Replace decimal commas in these columns by points, in a table whose columns semicolons or tabs separate.
+    """Replace decimal commas in these columns by points, if semicolons or tabs separate the table's columns.
 
     Raises:
         HecktorError: A column mixes commas and points, or some of its numbers may have separated thousands (`1.698` in
@@ -222,14 +222,15 @@ def read_table_with(
 ) -> Table:
     """Read the column `PatientID` and the `columns` of a table under the names of this project.
 
-    Case, blanks, `-` and `_` of the file's names are ignored. Two columns of one meaning must have equal values.
+    Case, blanks, `-` and `_` in the file's column names are ignored. Two columns that mean the same must have equal
+    values.
 
     Args:
         path: Table.
         columns: Other spellings of each name.
-        error: Class of errors.
+        error: Class of the exceptions raised.
         aliases: Spellings that count only if the table has no column with the name itself.
-        meaning: Function of a cell; two columns agree where its values are equal.
+        meaning: Function that interprets a cell; two columns agree if the interpretations of their cells are equal.
     """
     spellings = {ID_COLUMN: (), **columns}
     groups = [*spellings.items(), *(aliases or {}).items()]
@@ -292,7 +293,7 @@ def parse_class(text: str, answer: AnswerSpec, where: str, error: type[HecktorEr
 
 
 def interpret_class(text: str, answer: AnswerSpec) -> object:
-    """Return the class in a cell, or the general meaning of a cell without a class."""
+    """Return the class in a cell, "" for a missing class, or the normalised cell if it holds no class."""
     with suppress(HecktorError):
         value = parse_class(text, answer, "", HecktorError)
         return "" if value is None else value
@@ -300,5 +301,5 @@ def interpret_class(text: str, answer: AnswerSpec) -> object:
 
 
 def _quote_cell(text: str, error: type[HecktorError]) -> str:
-    # Submitters read these messages, so that a message must not show a cell of the reference.
+    # Submitters read these messages, so they must not show cells of the reference.
     return " is not usable" if issubclass(error, GroundTruthError) else f" {text[:40]!r}"

@@ -49,8 +49,8 @@ def multiclass_metrics(reference: Codes, predicted: Codes, n_classes: int) -> di
     than two are present. The recall of an absent class is NaN.
 
     Args:
-        reference: Codes of classes from 0, shape (patients,).
-        predicted: The same of the predictions, `NO_CLASS` where missing.
+        reference: Codes of the classes in the reference, from 0; shape (patients,).
+        predicted: Codes of the predicted classes, `NO_CLASS` where missing; shape (patients,).
         n_classes: Number of classes.
     """
     correct = np.asarray(reference == predicted, dtype=np.bool_)
@@ -210,7 +210,7 @@ MULTICLASS_METRICS: tuple[Metric, ...] = (
 
 
 def class_metrics(answer: AnswerSpec) -> tuple[Metric, ...]:
-    """Return the metrics of an answer; more than two classes have the recall of each class among them."""
+    """Return the metrics of an answer; for more than two classes they include the recall of each class."""
     if answer.is_binary:
         return BINARY_METRICS
     return (*MULTICLASS_METRICS, *(_make_recall_metric(value, code) for code, value in enumerate(answer.classes)))

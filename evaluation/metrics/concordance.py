@@ -157,7 +157,7 @@ class SharedFollowUp:
 
     @cached_property
     def comparable_without(self) -> Floats:
-        """The number of comparable pairs without each patient in turn, shape (patients,)."""
+        """The number of comparable pairs that remain if each patient in turn is left out, shape (patients,)."""
         n_comparable = self.order.size - self._first_comparable
         counts = np.zeros(self.order.size + 1)
         np.add.at(counts, self._first_comparable, 1.0)
@@ -168,7 +168,7 @@ class SharedFollowUp:
 
 
 class WeightedFollowUp:
-    """Case weights, shape (replicates, patients), and sums of them without risks, which are computed when needed."""
+    """Case weights, shape (replicates, patients), and their sums that do not depend on risks, computed when needed."""
 
     def __init__(self, follow_up: SharedFollowUp, weights: Floats) -> None:
         self.weights = weights
@@ -204,8 +204,8 @@ class WeightedFollowUp:
         stays = 1.0 - np.divide(censored, exposed, out=np.zeros_like(censored), where=exposed > 0)
         before = np.ones((len(weights), times.size))
         np.cumprod(stays[:, :-1], axis=1, out=before[:, 1:])
-        # If every patient at the last time is censored, no patient of this replicate is later, so that any
-        # positive number will do.
+        # If every patient at the last time is censored, no patient of this replicate is later, so any positive
+        # number will do.
         before[before <= 0] = 1.0
         probability: Floats = np.empty(weights.shape)
         probability[:, order] = before[:, index]

@@ -14,7 +14,7 @@ from evaluation.metrics.rules import MaskRules
 
 _Numbers: TypeAlias = npt.NDArray[np.int32]
 
-# SciPy's connectivity by the number of neighbours of a voxel: in how many coordinates neighbours may differ.
+# SciPy's connectivity, the number of coordinates in which neighbours may differ, by the number of a voxel's neighbours.
 _SCIPY_CONNECTIVITY: Final = {6: 1, 18: 2, 26: 3}
 
 
@@ -52,7 +52,7 @@ class ComparedLesions:
         reference_voxels: Size of each reference lesion.
         predicted_voxels: Size of each predicted lesion.
         dsc: DSC of each reference lesion with its match, None for a missed one.
-        iou_of: IoU of every overlapping pair, by the numbers from 0 of its reference and its predicted lesion.
+        iou_of: IoU of every overlapping pair, by the indices (from 0) of its reference lesion and its predicted lesion.
     """
 
     counts: LesionCounts
@@ -69,7 +69,7 @@ class MatchedLesions:
 
     Attributes:
         dsc: DSC of each detected reference lesion with its match, by the lesion's number.
-        predicted: Numbers of the true predicted lesions.
+        predicted: Numbers of the predicted lesions that are true positives.
     """
 
     dsc: Mapping[int, float]
@@ -163,9 +163,9 @@ def match_pairs(pairs: LesionPairs, rules: MaskRules) -> MatchedLesions:
     decides which of these pairs match:
 
     - `one_to_one`: the largest set of pairs in which each lesion occurs at most once.
-    - `any_overlap`: all pairs, as the overview words it. Every predicted lesion with a partner is a true positive, and
-      every reference lesion with no partner is a false negative, so that a lesion may have several partners. The DSC
-      of a reference lesion is then the DSC with its best partner.
+    - `any_overlap`: all pairs, as in the wording of the overview. Every predicted lesion with a partner is a true
+      positive, and every reference lesion without a partner is a false negative; a lesion may have several partners.
+      The DSC of a reference lesion is then the DSC with its best partner.
     - `greedy`: the pair with the largest IoU, then the next pair whose lesions are both free.
 
     Source: the HECKTOR 2025 rules and overview.

@@ -93,7 +93,7 @@ class MaskColumns:
         return nodes.tp, nodes.fp, nodes.fn
 
     def lesion_precision(self) -> WeightedMetric:
-        """Return the fraction of predicted GTVn lesions that are detected ones, over all cases."""
+        """Return the fraction of predicted GTVn lesions that match a reference lesion, over all cases."""
         tp, fp, _ = self.lesions()
         return lambda weights: ratio_of_sums(weights, tp, tp + fp)
 
@@ -207,7 +207,7 @@ def _make_surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
         bounds=metric.bounds,
         best=metric.best,
         second_test="" if metric.unit else SIGNED_RANK,
-        # Distances come in steps of the grid, so that a resampled median takes few values and varies too little.
+        # Distances between voxels are discrete, so a bootstrapped median takes only few values and varies too little.
         deciding_test=SIGNED_RANK if metric.unit else "",
         rules=metric.rules,
         has_case_values=True,

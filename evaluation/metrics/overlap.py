@@ -160,7 +160,7 @@ class MeanRecall:
         return ratio(np.nansum(recalls, axis=0), np.where(present >= self.min_groups, present, 0.0))
 
     def extend_to_cohort(self, indices: Integers, n_cases: int) -> MeanRecall:
-        """Return the metric as a function of the weights of a cohort; arguments as in the function of this name."""
+        """Return the metric as a function of the weights of all cases of a cohort, see the function of this name."""
         correct = np.zeros(n_cases)
         members = np.zeros((len(self.members), n_cases))
         correct[indices] = self.correct
@@ -215,7 +215,7 @@ def mean_metric(values: Floats) -> WeightedMetric:
 
 
 def median_metric(values: Floats) -> WeightedMetric:
-    """Return the median of per-case values as a function of case weights, whole numbers that count each case.
+    """Return the median of per-case values as a function of case weights, which are the whole-number counts of cases.
 
     NaN marks a case that does not count, infinity the worst distance. The median of an even number of values is the
     mean of the middle two.

@@ -69,7 +69,7 @@ class RiskRules(Document):
 
     missing: MissingRule
     missing_risk: Literal["non_concordant", "tie"]
-    # A factory: the answer's direction takes the place of an absent one, so that there is no default.
+    # A factory, so that the JSON schema states no default: if the key is absent, the answer's direction is used.
     direction: Direction = Field(default_factory=lambda: "risk")
 
 

@@ -1,7 +1,7 @@
 """Distances between the surfaces of two masks: HD95, average surface distance, surface DSC at a tolerance.
 
 The surface of a mask is the set of its voxels with a face on the background, distances are between voxel centres, and
-every surface voxel has the same weight. The outside of the image is background.
+every surface voxel has the same weight. Everything outside the image is background.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Surfaces:
         return float(np.mean(is_within(np.concatenate(self.distances), tolerance_mm)))
 
     def hd95(self) -> float:
-        """Return the larger 95th percentile of both directions."""
+        """Return the larger of the 95th percentiles of the two directions."""
         return max(float(np.percentile(distances, _PERCENT)) for distances in self.distances)
 
 
@@ -192,7 +192,8 @@ def surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) ->
 def _measure_by_transform(surface: Booleans, target: Booleans, spacing_mm: Spacing) -> Floats:
     from scipy import ndimage
 
-    # edt is 5 times faster, but in single precision, which changes the last digits and what lies within the tolerance.
+    # The package edt is 5 times faster, but its single precision changes the last digits, and with them which distances
+    # are within the tolerance.
     distances: Floats = ndimage.distance_transform_edt(~target, sampling=spacing_mm)
     return distances[surface]
 
@@ -201,7 +202,7 @@ def _measure_by_tree(points: Floats, targets: Floats, *, is_common: Booleans) ->
     from scipy.spatial import cKDTree
 
     distances = np.zeros(len(points))
-    # Grid points lie in equal planes, on which balancing a tree wastes time.
+    # Many grid points share a coordinate, so balancing the tree would only cost time.
     tree = cKDTree(targets, balanced_tree=False, compact_nodes=False)
     distances[~is_common] = tree.query(points[~is_common])[0]
     return distances

@@ -31,7 +31,7 @@ _FILE_OPTIONS: Final = frozenset({"metrics", "names", "output", "latex", "cases"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank teams, write `leaderboard.json` and `.csv` and print the table; raise `HecktorError` for a user's error."""
-    options = _parser().parse_args(argv)
+    options = _make_parser().parse_args(argv)
     with lock_output(options.output), pause_garbage_collector():
         return _rank(options)
 
@@ -50,7 +50,7 @@ def _rank(options: argparse.Namespace) -> int:
     unknown = [team for team, _ in options.rows_of if team not in file_of]
     if unknown:
         raise HecktorError("--rows-of", f"team {unknown[0]!r:.100}", f"one of {', '.join(file_of)}"[:300])
-    # These imports are slow, so they follow the checks: --help and a wrong path are answered at once.
+    # These imports are slow, so they follow the checks: --help and a wrong path get an immediate answer.
     from evaluation.ranking.paper import format_board_latex, format_cases
     from evaluation.ranking.pipeline import RankingRequest, rank_results
     from evaluation.ranking.stored_rows import format_participant_rows
@@ -130,7 +130,7 @@ def _find_results(folder: Path) -> list[Path]:
     return files
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task_option(parser)
     add = parser.add_argument
@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     runs = "several runs of one team; the best run counts; may be repeated"
     add("--runs", type=parse_name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
-    add("--out-of-competition", type=_out_of_competition, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
+    add("--out-of-competition", type=_parse_out_of_competition, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
     add("--mean", action="store_true", help="add the mean of all ranked teams as a row without a rank")
     rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
     add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _out_of_competition(text: str) -> OutOfCompetitionSource:
+def _parse_out_of_competition(text: str) -> OutOfCompetitionSource:
     from evaluation.ranking.out_of_competition import parse_source
 
     return parse_source(text)

@@ -35,9 +35,9 @@ def compare_teams(results: TaskResults, values: Values, draws: Draws) -> dict[st
 
     An entry's `difference` is positive if `team` is better `than` the other team. `sd`, `df` and the interval come from
     the classes of recalls (`RECALLS`) or, for other metrics, from the bootstrap replicates (`BOOTSTRAP`). They are in
-    the metric's unit and null if infinite or undefined; the interval is no wider than the metric's range allows. Where
-    too few patients differ to test, `without_p` says so, and p and interval are null. Where Wilcoxon's test decides,
-    about medians of distances, there is no interval. Entries of a second test have their own difference. `p_holm` is
+    the metric's unit and null if infinite or undefined; the interval is clipped to the metric's range. If too few
+    patients differ to test, `without_p` says so, and p and interval are null. If Wilcoxon's test decides, as for
+    medians of distances, there is no interval. Entries of a second test have their own difference. `p_holm` is
     corrected over all ordered pairs of one test that have a p.
 
     Args:
@@ -80,7 +80,7 @@ def _compare_by_metric(name: str, results: TaskResults, values: Floats, draws: D
 def _list_pairs(
     results: TaskResults, figures: Mapping[str, Floats], p: Floats, gains: PairedGains | None = None
 ) -> list[TeamPair]:
-    """Return the entries of all ordered pairs; `gains` tells why a p is NaN."""
+    """Return the entries of all ordered pairs; `gains` explains why a p is NaN."""
     names = list(results.teams)
     pairs = list(permutations(range(len(names)), 2))
     first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T

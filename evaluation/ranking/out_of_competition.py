@@ -37,7 +37,7 @@ class OutOfCompetitionSource:
 
     @property
     def where(self) -> str:
-        """The file in messages."""
+        """Name of the file in messages, or of the entry if it has no file."""
         return describe_file(self.source) if isinstance(self.source, Path) else self.team
 
 
@@ -47,7 +47,7 @@ class UnrankedEntry:
 
     Attributes:
         team: Name on the leaderboard.
-        reason: Why it does not rank; may be empty.
+        reason: Why it is not ranked; may be empty.
         figures: The ranked metrics for which it has a value.
         without_rows: Whether its values come from a metrics.json without rows and could not be checked.
         results: Its own results, if they have rows.
@@ -61,7 +61,7 @@ class UnrankedEntry:
 
 
 def parse_source(text: str) -> OutOfCompetitionSource:
-    """Parse NAME=FILE.json[:REASON]. The reason begins after the first `.json:`, so that both may contain colons.
+    """Parse NAME=FILE.json[:REASON]. The reason begins after the first `.json:`, so path and reason may contain colons.
 
     Raises:
         argparse.ArgumentTypeError: The text has another form.

@@ -23,9 +23,9 @@ _LATEX: Final = str.maketrans(
 
 
 def choose_decimals(board: Leaderboard, metric: str) -> int | None:
-    """Return the number of decimals with which half of a metric's median interval has two significant digits.
+    """Return the number of decimals that gives the median half-width of a metric's intervals two significant digits.
 
-    The result is None without intervals.
+    The result is None if there are no intervals.
     """
     widths = [half_width(*entry.metrics[metric].figures[1:]) for entry in board.ordered_entries]
     known = [width for width in widths if width]

@@ -92,7 +92,7 @@ class Entry:
         content: The metrics.json, or the content of an observers.json.
         path: The file, None for a result that came from no file.
         run: Name of a run; empty for other roles.
-        outside: The request of an entry out of competition and of observers.
+        outside: Source of an entry out of competition or of observers; None for other roles.
     """
 
     role: Role

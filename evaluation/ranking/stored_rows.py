@@ -1,4 +1,4 @@
-"""Use the rows of stored results again: leave out cases, and write the rows that a participant may receive."""
+"""Reuse the rows of stored results: leave out cases, and write the rows that a participant may receive."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from evaluation.results.teams import find_profile
 from evaluation.rows.mask import flatten_row
 from evaluation.statistics.bootstrap import Estimate, estimate
 
-# Values of a mask that tell no volume of the reference: overlaps and distances, and the prediction's own volume.
+# Values of a mask that reveal no volume of the reference: overlaps and distances, and the prediction's own volume.
 _MASK_VALUES: Final = ("dsc", "predicted_voxels", "predicted_mm3", *(metric.key for metric in SURFACE_METRICS))
 
 
 def leave_out_cases(results: TaskResults, cases: Sequence[str]) -> TaskResults:
-    """Return results without some cases; every ranked metric is computed again from the other rows.
+    """Return results without some cases; every ranked metric is recomputed from the remaining rows.
 
     Intervals come from the seed and the number of replicates of each team's own evaluation. Other metrics are removed.
 
@@ -51,7 +51,7 @@ def leave_out_cases(results: TaskResults, cases: Sequence[str]) -> TaskResults:
         raise HecktorError("--without-case", f"no per-case rows of {format_names(without_rows)}", "results with rows")
     answers = {team: _select_rows(of_team, cases) for team, of_team in results.answers.items()}
     teams = {
-        team: _compute_metrics_again(metrics, answers[team], results.profile, cases)
+        team: _recompute_metrics(metrics, answers[team], results.profile, cases)
         for team, metrics in results.teams.items()
     }
     return replace(results, teams=teams, answers=answers)
@@ -64,7 +64,7 @@ def _select_rows(answers: Mapping[str, MeasuredAnswer], cases: Collection[str]) 
     }
 
 
-def _compute_metrics_again(
+def _recompute_metrics(
     metrics: MetricsJson, answers: Mapping[str, MeasuredAnswer], profile: TaskProfile, cases: Collection[str]
 ) -> MetricsJson:
     """Return a team's results with the ranked metrics of the selected rows, and without the rows of `cases`."""
@@ -111,7 +111,7 @@ def format_participant_rows(path: Path, team: str, edition: str | None) -> str:
 
 
 def _select_predictions(row: Mapping[str, Any], answer: AnswerProfile) -> dict[str, Any]:
-    """Return the parts of a row that hold nothing of the reference."""
+    """Return the parts of a row that reveal nothing about the reference."""
     if answer.answer.kind == "mask":
         keys = [f"{label}_{value}" for label in LABELS for value in _MASK_VALUES]
     elif answer.answer.kind == "risk":

@@ -20,7 +20,7 @@ LEADERBOARD_JSON: Final = "leaderboard.json"
 # Key of the provenance.
 WITHOUT_CASES: Final = "without_cases"
 _TASK: Final = "task"
-_MAX_NAME_LETTERS: Final = 200
+_MAX_NAME_LENGTH: Final = 200
 
 
 def list_leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
@@ -83,8 +83,8 @@ def check_team_name(name: str) -> str:
     """Return the name of a team; raise ValueError if a folder cannot have this name or if it cannot be printed."""
     if name in (".", "..") or set(name) & set("/\\\0"):
         raise ValueError("a name without / and \\, which does not lead to another folder")
-    if not name.strip() or len(name) > _MAX_NAME_LETTERS or not name.isprintable():
-        raise ValueError(f"a name of 1 to {_MAX_NAME_LETTERS} printable characters (--names)")
+    if not name.strip() or len(name) > _MAX_NAME_LENGTH or not name.isprintable():
+        raise ValueError(f"a name of 1 to {_MAX_NAME_LENGTH} printable characters (--names)")
     return name
 
 
@@ -179,7 +179,7 @@ class RankStability(Document):
 
 
 class TeamPair(Document):
-    """The test of whether `team` is better `than` another team; `without_p` says why there is no p.
+    """The test whether `team` is better `than` another team; `without_p` says why there is no p.
 
     Entries of a second test have their own difference, and no deviation or interval.
     """
@@ -269,7 +269,7 @@ class Leaderboard(Document):
     def ordered_entries(self) -> list[RankedEntry | OutOfCompetitionEntry]:
         """Teams in official order, with each entry out of competition after the teams above it."""
         entries: list[RankedEntry | OutOfCompetitionEntry] = list(self.teams)
-        # From the last place on, so that an insertion moves no later place.
+        # Inserted from the last place to the first, so that an insertion does not shift the places that are left.
         for entry in reversed(self.out_of_competition):
             entries.insert(entry.place, entry)
         return entries
@@ -333,5 +333,5 @@ def read_board(path: Path) -> Leaderboard:
     try:
         json.dumps(board, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # which no page can show
-        raise HecktorError(where, "half of a surrogate pair in a text", "Unicode") from None
+        raise HecktorError(where, "half of a surrogate pair in a string", "Unicode") from None
     return document

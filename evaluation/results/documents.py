@@ -128,7 +128,7 @@ class Provenance(Document):
         for rules in options.values():
             values = rules.values() if isinstance(rules, dict) else [rules]
             if not all(isinstance(value, str | bool | int | float) for value in values):
-                raise ValueError("a text, a number or a truth value for each rule")
+                raise ValueError("a string, a number or a truth value for each rule")
         return options
 
 
@@ -197,7 +197,7 @@ def format_document(document: Document) -> str:
 
 
 def check_owner(earlier: Path, task: str) -> None:
-    """Raise OutputError if this file is a result of another task or a file of another program, so as not to lose it."""
+    """Raise OutputError if this file belongs to another task or another program, so that it is not overwritten."""
     owner = _find_owner(earlier) if earlier.is_file() else ""
     if owner not in {task, ""}:
         expected = f"another --output, or remove {earlier.name} there"

@@ -118,8 +118,8 @@ def _list_answer_warnings(answer: ScoredAnswer, estimates: Mapping[str, Estimate
 def list_findings(cohort: ScoredCohort) -> list[Finding]:
     """List the findings that organisers should look at.
 
-    These are answers that no case has, probable mistakes such as masks on other grids, incomplete references, and cases
-    without a centre.
+    These are answers without a usable prediction for any case, probable mistakes such as masks on other grids,
+    incomplete references, and cases without a centre.
     """
     lines = [
         Finding(answer.profile.answer.name, f"no usable answer to any of {len(answer.rows)} cases", action=_AS_MISSING)
@@ -234,7 +234,7 @@ def read_metrics(path: Path, team: str) -> MetricsJson:
     """Read a metrics.json that this project wrote.
 
     Raises:
-        HecktorError: The file does not exist or is no metrics.json of this project; the message names the file.
+        HecktorError: The file does not exist or is not a metrics.json of this project; the message names the file.
     """
     where = describe_file(path)
     content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=describe_source(where, team))
@@ -249,7 +249,7 @@ def parse_metrics(content: Any, where: str) -> MetricsJson:
         where: Name of the file in messages.
 
     Raises:
-        HecktorError: The content is no metrics.json of this project; the message names the place.
+        HecktorError: The content is not a metrics.json of this project; the message names the place.
     """
     if isinstance(content, MetricsJson):
         document = content

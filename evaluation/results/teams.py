@@ -77,7 +77,7 @@ def validate_teams(
             another edition; results of the profile's edition may have been scored with options.
 
     Raises:
-        HecktorError: As `load_teams`.
+        HecktorError: See `load_teams`.
     """
     _check_comparable(profile, {team: metrics for team, (metrics, _) in read.items()})
     for metrics, source in read.values():

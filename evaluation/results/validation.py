@@ -91,7 +91,7 @@ def validate_metrics(
         source: Name of the file in messages.
 
     Returns:
-        The metrics.json with figures that were computed again from the rows, and the rows of each answer.
+        The metrics.json with figures recomputed from the rows, and the rows of each answer.
 
     Raises:
         HecktorError: A row is impossible, the rows belong to other cases than the file states, or a figure of the file

@@ -34,7 +34,7 @@ _N_LABELS: Final = 1 + len(labels.FOREGROUND)
 
 # Changes of a mask that may reveal a mistake, by name.
 _EXCHANGED: Final = "GTVp and GTVn exchanged"
-# Axes of (z, y, x); a mask in RAS that is taken for LPS mirrors x and y.
+# Axes of an array (z, y, x). Reading the array of a RAS mask as LPS mirrors x and y.
 _MIRRORED_AXES: Final = {"x mirrored": (2,), "y mirrored": (1,), "z mirrored": (0,), "x and y mirrored": (1, 2)}
 # A DSC over the voxels of both labels is poor below this limit.
 _MAX_POOR_DSC: Final = 0.5
@@ -89,7 +89,7 @@ def compare_masks(
 ) -> MaskRow:
     """Compare two masks of the same shape with values 0, 1 and 2; shape and spacing are (z, y, x).
 
-    `predicted` is a text, the error, if there is no usable prediction.
+    `predicted` is the error message if there is no usable prediction.
     """
     error = predicted if isinstance(predicted, str) else None
     box = foreground_box(reference) if isinstance(predicted, str) else foreground_box(reference, predicted)
@@ -214,7 +214,7 @@ def _compare_after_death(workers: Workers, pairs: Sequence[MaskPair]) -> list[Ma
 
 
 def _make_row_after_death(pair: MaskPair) -> MaskRow:
-    # Only the reference must be readable here; if the reference ends a process, the run stops with it.
+    # Only the reference is read here; if reading it crashes the process, the whole run ends.
     read_labels(pair.reference, GroundTruthError)
     why = f"the process that compared this mask ended ({DEATH})"
     return compare_pair(replace(pair, answer=make_unusable_answer(pair.answer.case, why)))

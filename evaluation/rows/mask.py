@@ -169,7 +169,7 @@ class MaskRow(ScoredRow):
     the right label after each change of a poor mask) are not stored in metrics.json: its warnings report them.
     """
 
-    # No image has other voxels; the sums of more extreme volumes would leave the range of a double.
+    # Every real image has such voxels, and sums of more extreme volumes would leave the range of a double.
     voxel_volume_mm3: Annotated[float, Field(ge=1e-100, le=1e100)]
     gtvp: LabelRow
     gtvn: LabelRow
@@ -333,7 +333,7 @@ class _FigureNames(NamedTuple):
 
 @cache
 def _name_figure(label: str, name: str, prefix: str = "") -> _FigureNames:
-    """Return the keys of a figure in flat rows; all rows share them, since forming the texts takes most of the time."""
+    """Return the keys of a figure in flat rows; they are cached, since formatting them would take most of the time."""
     key = f"{label}_{prefix}{name}"
     is_volume = name.endswith("_voxels") and not prefix
     return _FigureNames(key, f"{key.removesuffix('voxels')}mm3" if is_volume else "")

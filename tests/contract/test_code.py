@@ -53,9 +53,9 @@ def test_an_object_of_a_folder_and_of_its_own_modules(tmp_path: Path) -> None:
     [
         ("other:Network", r"^network other:Network: no code other, .*found my_code"),
         ("my_code:Absent", r"^network my_code:Absent: my_code has no Absent"),
-        ("my_code", r"^network 'my_code': not a name of code"),
-        ("os.path:join", r"^network 'os.path:join': not a name of code"),
-        ("../my_code:Network", r"^network '../my_code:Network': not a name of code"),
+        ("my_code", r"^network 'my_code': not a reference to code"),
+        ("os.path:join", r"^network 'os.path:join': not a reference to code"),
+        ("../my_code:Network", r"^network '../my_code:Network': not a reference to code"),
         ("os:system", r"^network os:system: no code os"),
     ],
 )

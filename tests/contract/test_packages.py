@@ -123,7 +123,7 @@ def test_verified_files(package: Path) -> None:
         ({"format_version": 3, "new": 1}, "manifest.json: format version 3, expected 1 or 2"),
         ({"files": None}, "manifest.json.files: found nothing, expected this key"),
         ({"spacing": 1}, "manifest.json.spacing: found 1, expected no such key"),
-        ({"configuration": []}, "manifest.json.configuration: found [], expected a text"),
+        ({"configuration": []}, "manifest.json.configuration: found [], expected a string"),
     ],
 )
 def test_manifests_that_are_refused(package: Path, change: dict[str, Any], message: str) -> None:

@@ -80,7 +80,7 @@ def test_socket_and_interface_are_both_accepted(tmp_path: Path, dropped: str | N
         ([job(pk="")], '[0].pk: found "", expected the job\'s identifier'),
         ([job(pk="../other")], '[0].pk: found "../other", expected the job\'s identifier'),
         ([job(pk="..")], '[0].pk: found "..", expected the job\'s identifier'),
-        ([job(status=None)], "[0].status: found null, expected a text"),
+        ([job(status=None)], "[0].status: found null, expected a string"),
         ([job(), {"pk": "other", "inputs": [], "outputs": []}], "[1].status: found nothing, expected this key"),
         ([job(outputs=None)], "[0].outputs: found null, expected a list"),
         ([job(inputs=[{}])], "[0].inputs[0].socket: found nothing, expected this key"),

@@ -215,7 +215,7 @@ def test_an_undefined_metric_leaves_its_sums_undefined(tmp_path, grid, plain):
         ("t_stage", 2, 't-stage.json: found 2, expected "T1", "T2", "T3" or "T4"'),
         ("t_stage", None, 't-stage.json: found null, expected "T1", "T2", "T3" or "T4"'),
         ("n_stage", ["N0"], 'n-stage.json: found ["N0"], expected "N0", "N1", "N2" or "N3"'),
-        ("rfs", "300", "rfs.json: found a text, expected a number"),
+        ("rfs", "300", "rfs.json: found a string, expected a number"),
     ],
 )
 def test_an_invalid_value_fails_only_its_answer(truth, tmp_path, grid, name, value, why):

@@ -128,7 +128,7 @@ def test_pixels_as_text_are_refused(tmp_path):
     path = tmp_path / "a.mha"
     header = HEADER.replace(b"BinaryData = True", b"BinaryData = False")
     path.write_bytes(header + b"ElementDataFile = LOCAL\n" + b"".join(b"%d " % n for n in range(24)))
-    with pytest.raises(InputError, match=r"^a\.mha: pixels as text, expected binary ones"):
+    with pytest.raises(InputError, match=r"^a\.mha: pixels as text, expected binary pixels"):
         read_volume(path)
 
 

@@ -20,7 +20,7 @@ def test_risks(tmp_path, text, value):
     [
         ("NaN", "found NaN"),
         ("1e999", "too large"),
-        ('"0.7"', "found a text"),
+        ('"0.7"', "found a string"),
         ("true", "found a boolean"),
         ("null", "found a null"),
         ("[0.7]", "found a list"),
