@@ -30,8 +30,8 @@ MODULES = {
 HEAD = """# Functions
 
 The signature and the first sentence of each public function and class, and of the methods that
-[Use it from Python](research.md#use-it-from-python) shows. `help(NAME)` prints the whole docstring. [What stays as it
-is](research.md#what-stays-as-it-is) says what is stable.
+[Use it from Python](research.md#use-it-from-python) shows. `help(NAME)` prints the whole docstring. [What is
+stable](research.md#what-is-stable) lists the stable names.
 
 This page is generated from the docstrings: after a change run `python -m tests.functions_page`.
 """
