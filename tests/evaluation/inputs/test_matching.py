@@ -175,7 +175,7 @@ def test_a_word_for_a_missing_centre_is_no_centre(phase_of):
     phase = phase_of(HPV)
     phase.truth_table("PatientID,HPV Status,CenterID\ncase001,1,NA\ncase002,0,unknown\nCHUV-1,0,nan\n")
     phase.value("case001", "true")
-    assert centres_of(phase.run()) == {"CHUV": ["CHUV-1"]}
+    assert list_centres(phase.run()) == {"CHUV": ["CHUV-1"]}
 
 
 def test_no_known_centre_is_a_warning(phase_of):
