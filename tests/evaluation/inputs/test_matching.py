@@ -173,8 +173,8 @@ def test_centres_come_from_a_table_or_from_the_ids(phase_of):
 
 def test_a_word_for_a_missing_centre_is_no_centre(phase_of):
     phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status,CenterID\ncase001,1,NA\ncase002,0,unknown\nCHUV-1,0,nan\n")
-    phase.value("case001", "true")
+    phase.add_truth_table("PatientID,HPV Status,CenterID\ncase001,1,NA\ncase002,0,unknown\nCHUV-1,0,nan\n")
+    phase.add_value("case001", "true")
     assert list_centres(phase.run()) == {"CHUV": ["CHUV-1"]}
 
 
