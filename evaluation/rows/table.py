@@ -30,7 +30,7 @@ class RowRule:
         fields: Names of the fields; `gtvp.predicted_voxels` is a field of the nested object `gtvp`.
         check_columns: Takes the column of each field and returns whether all rows follow the rule. To check a single
             row, the columns have one element.
-        expected: Words for the message about a row that breaks the rule.
+        expected: The expectation, for the message about a row that breaks the rule.
     """
 
     fields: tuple[str, ...]

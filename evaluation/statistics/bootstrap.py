@@ -31,7 +31,7 @@ _MAX_NUMBERS_IN_MEMORY: Final = 4_000_000
 class Estimate:
     """A metric with its 95% interval; None if the metric is undefined for this cohort.
 
-    `p` is two-sided and belongs to a difference of two metrics; other metrics have none.
+    `p` is the two-sided p of a difference of two metrics; None for all other metrics.
     """
 
     value: float | None
@@ -47,7 +47,7 @@ class Estimates:
     Attributes:
         by_metric: Estimate of every metric.
         redraws: Number of replicates that were drawn again.
-        extra_redraws: The same for metrics that do not rank, which have their own draws.
+        extra_redraws: This number for the metrics that do not rank, which have their own draws.
     """
 
     by_metric: Mapping[str, Estimate]

@@ -13,7 +13,7 @@ from evaluation.statistics.recall_differences import compute_recall_deviations
 from evaluation.statistics.tests import DECIMALS, MIN_P
 
 ALPHA: Final = 0.025
-# With fewer degrees of freedom, the deviation of the bootstrap is too uncertain for a test.
+# With fewer degrees of freedom, the bootstrap's standard error is too uncertain for a test.
 MIN_DEGREES_OF_FREEDOM: Final = 5
 
 

@@ -16,7 +16,7 @@ ADDED_PATIENTS_PER_CELL: Final = 0.5
 
 @dataclass(frozen=True)
 class RecallDeviations:
-    """Uncertainty of the difference between each two teams; both arrays have shape (teams, teams).
+    """Uncertainty of the difference between each pair of teams; both arrays have shape (teams, teams).
 
     Attributes:
         sd: Standard error of the difference, in the metric's unit.
@@ -28,7 +28,7 @@ class RecallDeviations:
 
 
 def compute_recall_deviations(metrics: Sequence[WeightedMetric]) -> RecallDeviations | None:
-    """Compute the uncertainty of the difference between each two teams.
+    """Compute the uncertainty of the difference between each pair of teams.
 
     Let b patients of a class of n be right only for the first team, and c only for the second. Half a patient is added
     to each of the four cells: b' = b + 1/2, c' = c + 1/2 and N = n + 2. Then the difference of the two recalls has the
@@ -125,5 +125,5 @@ def _degrees_of_freedom(classes: Sequence[_Class]) -> Floats:
 
 
 def _sum_squared_distances(rows: Floats) -> Floats:
-    """Return the squared Euclidean distance between each two rows; exactly 0 between equal rows."""
+    """Return the squared Euclidean distance between each pair of rows; exactly 0 between equal rows."""
     return np.stack([((rows - row) ** 2).sum(axis=1) for row in rows])

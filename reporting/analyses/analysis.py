@@ -1,4 +1,4 @@
-"""One analysis of a challenge: a table, and how a page draws it or files hold it."""
+"""One analysis of a challenge: a table of figures with its chart, and its files in JSON and CSV."""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ def compute_case_scores(results: TaskResults) -> list[CaseScores]:
         if answer.kind == "mask":
             scores += _score_masks(table)
         elif answer.kind == "risk":
-            about = "Fraction of the patients comparable with this one whose order the team's risks have right."
+            about = (
+                "Fraction of the comparable patients that the team's risks order correctly relative to this patient."
+            )
             values = _compute_concordance(table)
             scores.append(CaseScores(table, "pairs", table.make_title("Concordant pairs"), values, True, about))
         else:
@@ -219,7 +221,7 @@ def find_pair(results: Sequence[TaskResults], teams: Sequence[str]) -> tuple[str
 
 
 def compare_two(results: TaskResults, pair: tuple[str, str] | None = None) -> list[Analysis]:
-    """Compare two teams case by case. There is no analysis if the task lacks one of the teams or their rows.
+    """Compare two teams case by case; return no analysis if the task lacks one of the teams or has no rows of them.
 
     Args:
         results: The results of a task.

@@ -103,5 +103,5 @@ def analyse_confusion(table: AnswerRows) -> list[Analysis]:
 
 
 def format_class(value: ClassValue) -> str:
-    """Return the text of a class."""
+    """Return the name of a class: positive or negative for a boolean, otherwise the class itself."""
     return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

@@ -25,7 +25,7 @@ ALL_CASES: Final = "all"
 MEAN: Final = "mean of all teams"
 NO_P: Final = (
     "No p-values, as in the HECKTOR 2021 overview: groups also differ in tumour volume, follow-up and scanner, and a "
-    "test could not separate these effects from that of the group."
+    "test could not separate these effects from the effect of the group."
 )
 MAX_GROUPS: Final = 12
 # A group of a single patient is not compared.
@@ -87,7 +87,7 @@ def add_groups(results: Sequence[TaskResults], columns: Sequence[TableColumn]) -
 
 
 def _check_unique_names(columns: Sequence[str]) -> None:
-    """Raise `HecktorError` if two columns give their analyses the same name, or if one is named like the centres."""
+    """Raise `HecktorError` if two columns give their analyses the same name, or if a column is called "centre"."""
     slugs = [make_slug(column) for column in columns]
     # The distances of a grouping are a separate analysis, so the columns "Age" and "Age distances" would share a name.
     names = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]

@@ -112,7 +112,7 @@ def _list_entries(results: TaskResults) -> list[tuple[str, Mapping[str, MetricFi
 
 TESTS: Final = {
     SIGNED_RANK: "Wilcoxon's signed-rank test",
-    BOOTSTRAP: "Student's t of the difference over its bootstrap deviation",
+    BOOTSTRAP: "Student's t of the difference over its bootstrap standard error",
     RECALLS: "Student's t of the difference over its standard error within classes",
     KANG: "Kang's test",
 }
@@ -319,11 +319,11 @@ def _describe_tests(comparisons: Mapping[str, MetricTests]) -> list[str]:
 
 
 def _explain_untested(comparisons: Mapping[str, MetricTests]) -> str:
-    """Return why pairs of teams have no p: a class of one patient, the bootstrap deviation, or both."""
+    """Return why pairs of teams have no p: a class of one patient, the bootstrap's standard error, or both."""
     reasons = {pair.without_p for tests in comparisons.values() for pair in tests.pairs if pair.without_p}
     texts = []
     if TOO_FEW in reasons:
         texts.append("a class has only one patient")
     if reasons - {TOO_FEW}:
-        texts.append("the bootstrap deviation has fewer than five degrees of freedom")
+        texts.append("the bootstrap standard error has fewer than five degrees of freedom")
     return ", or ".join(texts)

@@ -27,7 +27,7 @@ _LESION_DSC: Final = (
     " The lesion-wise DSC is the mean over all these lesions, 0 for a missed and for a false one, as in BraTS-METS "
     "2024 but without dilation."
 )
-_COUNT_HEADS: Final = {"detected": "Detected", "false": "False", "missed": "Missed", "f1": "F1"}
+_COUNT_HEADINGS: Final = {"detected": "Detected", "false": "False", "missed": "Missed", "f1": "F1"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TeamLesions:
 def collect_lesions(rows: Sequence[Row | None]) -> TeamLesions:
     """Collect the GTVn lesions of a team's rows.
 
-    Lesions of different cases never overlap, so that one matching of all lesions is the matching of each case.
+    Lesions of different cases never overlap, so matching all lesions at once gives the same pairs as case by case.
     """
     references: list[int] = []
     predictions: list[int] = []
@@ -99,7 +99,7 @@ def analyse_lesions(table: AnswerRows) -> list[Analysis]:
 
 
 def _compute_recall_by_volume(table: AnswerRows, lesions: dict[str, TeamLesions]) -> Analysis:
-    """Compute each team's recall in bins of the volume. There are no rows if no team has three lesions in each bin."""
+    """Compute each team's recall in bins of the volume; no rows if no team has at least three lesions in each bin."""
     rows: list[dict[str, Any]] = []
     has_enough_lesions = any(team_lesions.n_reference >= MIN_IN_BIN * VOLUME_BINS for team_lesions in lesions.values())
     for team, team_lesions in lesions.items() if has_enough_lesions else ():
@@ -156,7 +156,7 @@ def _compute_f1_by_iou(table: AnswerRows, lesions: dict[str, TeamLesions], rules
             f"threshold ({MATCHINGS[rules.matching]}). The rules of these results have the threshold "
             f"{rules.iou_threshold:g}."
         ),
-        columns={"team": "Team", "iou_threshold": "IoU threshold", **_COUNT_HEADS},
+        columns={"team": "Team", "iou_threshold": "IoU threshold", **_COUNT_HEADINGS},
         rows=rows,
         chart={"kind": "lines", "x": "iou_threshold", "y": "f1", "series": "team", "domain": [0, 1]},
         source="none of the overviews; it shows how far the ranking by F1 depends on the threshold of HECKTOR 2025",
@@ -180,11 +180,11 @@ def _compute_f1_by_matching(table: AnswerRows, lesions: dict[str, TeamLesions], 
         title=table.make_title("F1 of GTVn lesions by matching rule"),
         caption=(
             "Aggregated F1 with one-to-one matching, and with the many-to-many rule in the words of the HECKTOR 2025 "
-            "overview: every predicted lesion that overlaps any reference lesion enough is detected, every reference "
-            "lesion without such a partner is missed. A lesion that is predicted in parts counts once with the first "
-            "rule and once for each part with the second."
+            "overview: every predicted lesion that overlaps a reference lesion enough counts as detected, every "
+            "reference lesion without such a partner is missed. A lesion that is predicted in parts counts once with "
+            "the first rule and once for each part with the second."
         ),
-        columns={"team": "Team", "matching": "Matching", **_COUNT_HEADS},
+        columns={"team": "Team", "matching": "Matching", **_COUNT_HEADINGS},
         rows=rows,
         chart={"kind": "bars", "y": "team", "x": "f1", "series": "matching", "domain": [0, 1]},
         source="HECKTOR 2025 overview, 2.3.1, definition of the aggregated F1",
@@ -224,8 +224,8 @@ def count_primaries_found(table: AnswerRows) -> list[Analysis]:
         name=table.make_name("primary-found"),
         title=table.make_title("Primary tumour found"),
         caption=(
-            "Cases in which the team's GTVp and the reference's share at least one voxel: of all cases with a primary "
-            "tumour, and of those in which the team marks one, with Wilson's 95% interval."
+            "Cases in which the team's GTVp and the reference's share at least one voxel, as a fraction of all cases "
+            "with a primary tumour and of the cases in which the team marks one, with Wilson's 95% interval."
         ),
         columns={
             "of": "Of",

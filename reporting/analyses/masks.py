@@ -206,7 +206,7 @@ class Influence:
 
     @property
     def has_enough_cases(self) -> bool:
-        """Whether at least one team has three cases in each bin. Bins are of equal size, so that the total decides."""
+        """Whether at least one team has three cases in each bin. Bins are of equal size, so only the total matters."""
         return bool((self.known.sum(axis=1) >= MIN_IN_BIN * VOLUME_BINS).any())
 
 

@@ -43,7 +43,9 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
         GroundTruthError: There is no case, or a case does not have exactly one CT, one PET and one mask.
     """
     if CT not in edition.inputs:
-        raise GroundTruthError(cohort.name, f"edition {edition.name} without CT and PET", "both, which pictures show")
+        raise GroundTruthError(
+            cohort.name, f"edition {edition.name} without CT and PET", "an edition with both, which the pictures show"
+        )
     if (cohort / GROUND_TRUTH).is_dir():
         references = read_mask_folder(cohort / GROUND_TRUTH).targets
         return [_find_platform_files(cohort / case / "input", case, path, edition) for case, path in references.items()]

@@ -1,4 +1,4 @@
-"""Find the results and masks of a report, and check that the masks are the scored ones."""
+"""Find the results and masks of a report, and check that the masks are the ones that were scored."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def find_results(results_dir: Path, profile: EvaluationProfile, *, same_rules: b
     """Read the results of each task: `leaderboard.json` in the folder itself, or in `task1/`, `task2/`, ...
 
     The leaderboard's `files` name each team's metrics.json; otherwise it is in a folder with the team's name next to
-    the leaderboard. A leaderboard names its task, so that two folders may hold the same task: HNTS-MRG 2024 has the
+    the leaderboard. A leaderboard names its task, so two folders may hold the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival. If no team has a metrics.json, the
-    leaderboard is not checked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `same_rules` has the meaning
-    that it has in `validate_teams`.
+    leaderboard is not checked. `baselines.csv` of `hecktor study baselines` gives SUVmax. `validate_teams` explains
+    `same_rules`.
 
     Raises:
         HecktorError: There is no leaderboard, a file cannot be read, a team has no valid metrics, or its values differ

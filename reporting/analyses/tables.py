@@ -13,7 +13,7 @@ from contract.editions import AnswerSpec
 from evaluation.metrics.classification import class_metrics, with_all_classes
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.overlap import Floats
-from evaluation.metrics.rules import MaskRules, Metric, is_counted
+from evaluation.metrics.rules import MaskRules, Metric, RiskRules, is_counted
 from evaluation.metrics.survival import RISK_METRICS
 from evaluation.results.board import Leaderboard
 from evaluation.results.task import TaskResults
@@ -54,6 +54,12 @@ def get_scheme_title(name: str, board: Leaderboard) -> str:
     for abbreviation, text in _ABBREVIATIONS.items():
         title = title.replace(abbreviation, text)
     return title
+
+
+def get_scored_answer(results: TaskResults, answer: AnswerSpec) -> AnswerSpec:
+    """Return an answer with the direction by which its risks were scored; `--option direction` may have changed it."""
+    rules = results.profile.answers[answer.name].rules
+    return answer.model_copy(update={"direction": rules.direction}) if isinstance(rules, RiskRules) else answer
 
 
 def get_answer_title(answer: AnswerSpec) -> str:
@@ -106,7 +112,7 @@ class AnswerRows:
     """Rows of one answer: teams in the leaderboard's order, cases in alphabetical order.
 
     Attributes:
-        answer: The declared answer.
+        answer: The declared answer, with the direction by which risks were scored.
         heading: Start of each title, empty for a task with one answer.
         names: The teams that have rows; results written with `--no-rows` have no rows.
         cases: Every case that has a row of at least one team.
@@ -167,7 +173,7 @@ def collect_rows(results: TaskResults, answer: AnswerSpec) -> AnswerRows:
     cases = sorted({case for rows in rows_by_team.values() for case in rows})
     rules = results.profile.answers[answer.name].rules
     return AnswerRows(
-        answer=answer,
+        answer=get_scored_answer(results, answer),
         heading=f"{get_answer_title(answer)}: " if results.profile.has_several_answers else "",
         names=tuple(rows_by_team),
         cases=tuple(cases),

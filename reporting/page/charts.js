@@ -14,8 +14,8 @@ function facetsOf(rows, chart, plan) {
   return d3.groups(rows, (row) => row[chart.facet]).map(([value, group]) => ({ title: String(value), rows: group, row: { [chart.facet]: value } }));
 }
 
-// The panels of the selection; all of them without a selection, or if none would be left. One of panels to pick from,
-// and on paper each of these.
+// The rows of the panels that are drawn. A figure with a picker shows the picked panel, and all panels on paper. Other
+// figures show the panels of the selection, or all panels if nothing is selected or no panel would be left.
 function selectedRows({ rows, data: { chart }, picker }) {
   if (picker && !medium.isPaper) return rows.filter((row) => row[chart.facet] === picker.value);
   if (!KEYS.includes(chart.facet)) return rows;
@@ -23,14 +23,14 @@ function selectedRows({ rows, data: { chart }, picker }) {
   return left.length ? left : rows;
 }
 
-function draw(one) {
-  if (!one.isStale || !one.drawing.checkVisibility()) return; // drawn already, or in a closed fold
-  one.isStale = false;
-  const width = medium.isPaper ? PAPER_PX : one.drawing.clientWidth;
-  if (!one.data) readChart(one);
-  const { chart } = one.data;
-  const rows = selectedRows(one);
-  const plan = KINDS[chart.kind](one.data, rows, chart, width);
+function draw(figure) {
+  if (!figure.isStale || !figure.drawing.checkVisibility()) return; // drawn already, or in a closed fold
+  figure.isStale = false;
+  const width = medium.isPaper ? PAPER_PX : figure.drawing.clientWidth;
+  if (!figure.data) readChart(figure);
+  const { chart } = figure.data;
+  const rows = selectedRows(figure);
+  const plan = KINDS[chart.kind](figure.data, rows, chart, width);
   const facets = facetsOf(rows, chart, plan);
   // As many columns as fit, in rows of equal length.
   const fitting = Math.max(1, Math.min(facets.length, Math.floor((width - plan.labels + GAP_PX) / (plan.min + GAP_PX))));
@@ -38,9 +38,9 @@ function draw(one) {
   const area = Math.min(plan.max, Math.max(plan.min, (width - plan.labels - GAP_PX * (columns - 1)) / columns));
   const panels = facets.map((facet, place) => drawPanel(facet, plan, place % columns ? 0 : plan.labels, area));
   const lines = d3.range(0, panels.length, columns).map((start) => create("div", { class: "panels" }, ...panels.slice(start, start + columns)));
-  const content = create("div", { role: "img", "aria-label": one.label }, ...legendElement(plan.legend ?? []), ...lines);
-  one.drawing.replaceChildren(content);
-  one.drawing.style.minHeight = "0";
+  const content = create("div", { role: "img", "aria-label": figure.label }, ...legendElement(plan.legend ?? []), ...lines);
+  figure.drawing.replaceChildren(content);
+  figure.drawing.style.minHeight = "0";
 }
 
 function drawPanel(facet, plan, labels, area) {
@@ -70,10 +70,10 @@ function symbolPath(symbol) {
 }
 
 function redrawAll() {
-  for (const one of charts.values()) {
-    one.isStale = true;
-    inView.unobserve(one.drawing);
-    inView.observe(one.drawing); // reports at once whether it is in view
+  for (const figure of charts.values()) {
+    figure.isStale = true;
+    inView.unobserve(figure.drawing);
+    inView.observe(figure.drawing); // reports at once whether it is in view
   }
 }
 
@@ -81,17 +81,17 @@ function drawAll() {
   charts.forEach(draw);
 }
 
-function readChart(one) {
-  const { section, drawing, title } = one;
+function readChart(figure) {
+  const { section, drawing, title } = figure;
   const data = readData(section.querySelector('script[type="application/json"]'));
   if (!KINDS[data.chart.kind]) throw new Error(`${section.id}: unknown kind of chart ${data.chart.kind}`);
-  Object.assign(one, { data, rows: rowsOf(data) });
+  Object.assign(figure, { data, rows: rowsOf(data) });
   const { facet, pick } = data.chart;
-  const values = pick ? unique(one.rows.map((row) => row[facet])) : [];
+  const values = pick ? unique(figure.rows.map((row) => row[facet])) : [];
   if (values.length > 1) {
-    const onchange = () => draw(Object.assign(one, { isStale: true }));
-    one.picker = create("select", { onchange }, ...values.map((value) => create("option", { value }, value)));
-    drawing.before(create("label", { class: "pick" }, `${data.columns[facet].title} `, one.picker));
+    const onchange = () => draw(Object.assign(figure, { isStale: true }));
+    figure.picker = create("select", { onchange }, ...values.map((value) => create("option", { value }, value)));
+    drawing.before(create("label", { class: "pick" }, `${data.columns[facet].title} `, figure.picker));
   }
   const button = (text, onclick) => create("button", { type: "button", "aria-label": `Save ${title} as ${text}`, onclick }, text);
   const details = create("details", {}, create("summary", {}, "Figures as a table"));
@@ -105,9 +105,9 @@ function addChart(section) {
   const title = section.querySelector("h3").textContent;
   const about = section.querySelector(".about");
   const attributes = { class: "drawing", role: "group", tabindex: "0", "aria-label": `${title}: use the arrow keys to read the values` };
-  const drawing = create("div", { ...attributes, onkeydown: (event) => readNext(event, one), onblur: () => showTip(null) });
-  const one = { section, drawing, title, isStale: true, label: `${title}. ${about.textContent} A table with the figures follows.` };
-  charts.set(drawing, one);
+  const drawing = create("div", { ...attributes, onkeydown: (event) => readNext(event, figure), onblur: () => showTip(null) });
+  const figure = { section, drawing, title, isStale: true, label: `${title}. ${about.textContent} A table with the figures follows.` };
+  charts.set(drawing, figure);
   about.after(drawing);
   inView.observe(drawing);
 }
@@ -128,21 +128,21 @@ function showTip(marked, left = 0, top = 0) {
 }
 
 // Arrow keys go from mark to mark of a chart that has the focus, and Enter selects.
-function readNext(event, one) {
+function readNext(event, figure) {
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-  const marks = [...one.drawing.querySelectorAll('[data-row]:not([data-row=""])')];
-  if (event.key === "Enter" && marks[one.place]) selectMarked(marks[one.place]);
+  const marks = [...figure.drawing.querySelectorAll('[data-row]:not([data-row=""])')];
+  if (event.key === "Enter" && marks[figure.place]) selectMarked(marks[figure.place]);
   if (!step || !marks.length) return;
   event.preventDefault();
-  one.place = ((one.place ?? (step > 0 ? -1 : 0)) + step + marks.length) % marks.length;
-  marks[one.place].scrollIntoView({ block: "nearest", inline: "nearest" });
-  const box = marks[one.place].getBoundingClientRect();
-  showTip(marks[one.place], box.right, box.bottom);
+  figure.place = ((figure.place ?? (step > 0 ? -1 : 0)) + step + marks.length) % marks.length;
+  marks[figure.place].scrollIntoView({ block: "nearest", inline: "nearest" });
+  const box = marks[figure.place].getBoundingClientRect();
+  showTip(marks[figure.place], box.right, box.bottom);
 }
 
 function selectMarked(marked) {
   const row = marked?.pageRow;
-  const key = row && ["case", ...KEYS].find((one) => typeof row[one] === "string");
+  const key = row && ["case", ...KEYS].find((name) => typeof row[name] === "string");
   if (key) toggle(key, row[key]);
 }
 

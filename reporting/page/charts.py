@@ -85,8 +85,8 @@ def encode_column(values: Sequence[Any]) -> dict[str, Any]:
     """Encode a column for JSON.
 
     Returns:
-        `values` for a column of numbers or of lists of numbers, with four significant digits. For texts and truth
-        values `texts`, the different texts, and `codes`, the position of each row's text among them.
+        `values` for a column of numbers or of lists of numbers, with four significant digits. For a column of strings
+        or truth values, `texts` holds the distinct strings, and `codes` the index of each row's string in `texts`.
     """
     if not any(isinstance(value, str | bool) for value in values):
         return {"values": [list(map(_round, value)) if isinstance(value, list) else _round(value) for value in values]}
@@ -96,7 +96,7 @@ def encode_column(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _round(value: Any) -> float | int | None:
-    """Round to four significant digits, and from 10,000 on to a whole number. Return None for what is not a number."""
+    """Round to four significant digits, or to a whole number from 10,000 on; return None for None, NaN and inf."""
     if value is None or isinstance(value, int):
         return value
     number = float(value)

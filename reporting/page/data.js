@@ -1,8 +1,8 @@
 // The page's data: columns as written by reporting/page/charts.py, and their text as shown, as CSV and as a table.
 
 const DASH = "\u2013";
-// A longer list of numbers, such as a box's outliers, is cut where a person reads it.
-const MOST_LISTED = 12;
+// A longer list of numbers, such as a box's outliers, is cut off where it is shown; CSV files hold all of it.
+const MAX_LISTED = 12;
 
 function parse(element) {
   return element ? JSON.parse(element.textContent) : null;
@@ -13,7 +13,7 @@ function parse(element) {
  * @typedef {{name?: string, chart?: Object<string, any>, columns: Object<string, Column>}} FigureData
  */
 
-/** Put texts in place of their codes. @param {Column} column */
+/** Replace codes by their texts. @param {Column} column */
 function readColumn(column) {
   if (!column.codes) return;
   column.isText = true;
@@ -44,7 +44,7 @@ const fixed = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "
 // A number with as many digits as a reader needs; `digits` is the most that its column has.
 function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
   if (value === null || value === undefined || value.length === 0) return DASH;
-  if (Array.isArray(value)) return value.slice(0, MOST_LISTED).map((one) => showValue(one, digits)).join(", ") + (value.length > MOST_LISTED ? `, … (${value.length})` : "");
+  if (Array.isArray(value)) return value.slice(0, MAX_LISTED).map((item) => showValue(item, digits)).join(", ") + (value.length > MAX_LISTED ? `, … (${value.length})` : "");
   if (typeof value !== "number") return String(value);
   if (value === 0 || digits === 0) return String(value);
   const size = Math.abs(value);
@@ -69,7 +69,7 @@ function describeRow(data, row) {
     .join("\n");
 }
 
-// As in contract/io/files.py: a spreadsheet must not calculate the name of a team.
+// As in contract/io/tables.py: a spreadsheet must not evaluate the name of a team as a formula.
 const FORMULA = /^[=+@\t\r-](?=.)(?![\d.]+(e[+-]?\d+)?$|inf$)/;
 
 function quote(value) {

@@ -30,7 +30,7 @@ PET_SHOWN_SUV: Final = (2.0, 14.0)
 # The three characters that can end a script element, open a comment in it or start an entity.
 _SCRIPT_ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
 _MAX_UNFOLDED_NOTES: Final = 6
-# A table with more columns has smaller letters.
+# A table with more columns is set in a smaller font.
 _MAX_COLUMNS: Final = 9
 
 
@@ -110,7 +110,7 @@ class Cell:
 
     Attributes:
         html: The content.
-        sort: The number that sorts the row. Without a number the text is compared; an empty text is last.
+        sort: The number by which the row is sorted. None sorts by the cell's text; an empty cell comes last.
         span: The number of columns that the cell takes.
     """
 
@@ -136,13 +136,14 @@ def render_table(
 ) -> str:
     """Render a table that a reader can sort.
 
-    Texts and counts are shown unchanged, values with three decimals, estimates with their interval and None as a dash.
+    Strings and whole numbers are shown unchanged, other numbers with three decimals, estimates with their interval and
+    None as a dash.
 
     Args:
         caption: The caption above the table.
-        columns: The headers; a text is the header of a column that the first click sorts in ascending order.
+        columns: The headers; a string is the header of a column that the first click sorts in ascending order.
         rows: The rows.
-        header_column: The position of the cell that names its row.
+        header_column: The index of the column that names the rows.
         css_class: Further classes of the table.
     """
     headers = "".join(_render_header(column) for column in columns)

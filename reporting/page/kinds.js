@@ -109,11 +109,12 @@ function blobs(data, rows, chart, width) {
 
 // 1 and multiples of 1, 2, 5 or 10, as far apart as their digits need.
 function wholeTicks(last, width) {
-  const step = [1, 2, 5, 10, 20, 50].find((one) => (width / last) * one >= 24) ?? 100;
+  const step = [1, 2, 5, 10, 20, 50].find((size) => (width / last) * size >= 24) ?? 100;
   return [1, ...d3.range(step, last + 1, step)].filter((tick, place) => place === 0 || tick > step / 2 + 0.6);
 }
 
-// A plan of panels with numbers along both axes. `sizes` are the least and the largest width of a panel, and its height.
+// A plan of panels with numbers along both axes. `sizes` holds the smallest and the largest width of a
+// panel, and a function of the width that returns its height.
 function planOfNumbers(data, chart, xs, ys, sizes, marks, axis = {}) {
   return {
     labels: NUMBERS_PX,

@@ -1,7 +1,7 @@
 // Parts of charts: colours, emphasis of what is selected, axes, labels of categories, domains.
 /* global Plot */
 
-// Of series that are no teams: other colours than those of teams.
+// Colours of series that are not teams; they differ from the colours of teams.
 const PALETTE = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 // Series differ by these as well as by colour: some colours look alike to colour-blind readers and on grey paper.
 const DASHES = ["none", "7 3", "2 3", "10 3 2 3", "14 4"];
@@ -18,13 +18,13 @@ const has = (row, ...keys) => keys.every((key) => typeof row[key] === "number");
 
 // A team's own colour; beyond ten teams one of the series while it is selected, else grey.
 function colourOfTeam(team) {
-  const own = (one) => COLOURS.teams[one] || COLOURS.neutral;
+  const own = (name) => COLOURS.teams[name] || COLOURS.neutral;
   if (own(team) !== COLOURS.neutral || !isSelected("team", team)) return own(team);
-  const grey = selectedValues("team").filter((one) => own(one) === COLOURS.neutral);
+  const grey = selectedValues("team").filter((name) => own(name) === COLOURS.neutral);
   return PALETTE[grey.indexOf(team) % PALETTE.length];
 }
 
-// The team's colour, or that of bars.
+// The team's colour, or the colour of bars.
 const colourOf = (row) => (typeof row.team === "string" ? colourOfTeam(row.team) : "var(--bar)");
 
 // The colour of a row's series; a series of teams has the teams' colours.
@@ -148,7 +148,7 @@ function leftAxis(label, options = {}) {
   ];
 }
 
-// A domain that holds every value with a margin, and does not leave 0 to 1 if the values do not.
+// A domain that holds every value with a margin, but stays within 0 to 1 if all values do.
 function domainOf(values, { zero = false } = {}) {
   const numbers = values.filter((value) => typeof value === "number");
   if (numbers.length === 0) return [0, 1];

@@ -28,7 +28,7 @@ function sortBy(table, place) {
   const body = table.tBodies[0];
   const rows = [...body.rows].map((row) => ({ row, value: sortValue(row, place) }));
   rows.sort((a, b) => compare(a.value, b.value, ascending ? 1 : -1));
-  body.append(...rows.map((one) => one.row));
+  body.append(...rows.map((entry) => entry.row));
 }
 
 function addSorting(table) {

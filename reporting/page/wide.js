@@ -9,11 +9,11 @@ const LEVELS = [
 ];
 const UNTESTED_SIGN = "\u00d7";
 const SCHEMES = { light: ["#f1f5f9", "#0b5cad"], dark: ["#1b2430", "#8ec5ff"] };
-const SMALLEST_CELL_PX = 13;
-const LARGEST_CELL_PX = 44;
-const LONGEST_HEAD_PX = 140;
+const MIN_CELL_PX = 13;
+const MAX_CELL_PX = 44;
+const MAX_HEADING_PX = 140;
 // A matrix should fit on a screen.
-const WIDEST_MATRIX_PX = 880;
+const MAX_MATRIX_PX = 880;
 const BOX_STEP_PX = 14;
 
 // The fill of a value and the colour of text on it.
@@ -36,12 +36,12 @@ function cellText(row, chart) {
 
 function matrix(data, rows, chart, width) {
   const [across, down] = [chart.x, chart.y].map((key) => unique(rows.map((row) => row[key])));
-  const ordered = across.length === down.length && across.every((one) => down.includes(one)) ? down : across;
+  const ordered = across.length === down.length && across.every((name) => down.includes(name)) ? down : across;
   const labels = labelSpace(down, width);
   const facets = chart.facet ? unique(rows.map((row) => row[chart.facet])).length : 1;
   const fill = colouring(rows, chart);
   const texts = rows.filter((row) => has(row, chart.value)).map((row) => cellText(row, chart));
-  const text = Math.max(0, ...texts.map((one) => textWidth(one))) + 6;
+  const text = Math.max(0, ...texts.map((label) => textWidth(label))) + 6;
   const cell = cellSize({ width: width - labels - RIGHT_PX, columns: ordered.length, lines: down.length, isSquare: ordered === down, facets, text });
   const area = Math.ceil(cell.width * ordered.length) + RIGHT_PX;
   return {
@@ -62,12 +62,12 @@ function significanceLegend(rows, chart) {
   return rows.some((row) => isUntested(row, chart)) ? [...levels, untested] : levels;
 }
 
-// Square cells for pairs of the same things, as large as fit on a screen; else lines as high as text, and columns that
-// share the width.
+// A matrix of pairs of teams has square cells, as large as fit on a screen. Other matrices have lines as high as text, and
+// columns that share the width.
 function cellSize({ width, columns, lines, isSquare, facets, text }) {
-  const limited = (size) => Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, size));
+  const limited = (size) => Math.max(MIN_CELL_PX, Math.min(MAX_CELL_PX, size));
   if (isSquare) {
-    const side = columns > 12 ? Math.min(width, WIDEST_MATRIX_PX) / columns : width / (Math.max(1, Math.min(facets, 3, Math.floor(width / 150))) * (columns + 1));
+    const side = columns > 12 ? Math.min(width, MAX_MATRIX_PX) / columns : width / (Math.max(1, Math.min(facets, 3, Math.floor(width / 150))) * (columns + 1));
     return { width: limited(side), height: limited(side) };
   }
   const needed = Math.max(text, 20) * columns + 40;
@@ -80,7 +80,7 @@ function matrixPanel(space, chart, { across, down, cell, area, fill, textFits })
   const shown = space.rows.filter((row) => has(row, chart.value));
   const untested = space.rows.filter((row) => isUntested(row, chart));
   const flat = across.every((name) => textWidth(String(name)) < cell.width - 6);
-  const top = flat ? 22 : Math.min(LONGEST_HEAD_PX, Math.max(...across.map((name) => textWidth(String(name))))) + 12;
+  const top = flat ? 22 : Math.min(MAX_HEADING_PX, Math.max(...across.map((name) => textWidth(String(name))))) + 12;
   const heads = across.map((value) => ({ value, [headKey(chart.x)]: value }));
   const turned = flat ? { textAnchor: "middle", lineAnchor: "bottom", dy: -5 } : { rotate: -90, textAnchor: "start", dy: -8 };
   const place = { x: chart.x, y: chart.y };
@@ -97,18 +97,18 @@ function matrixPanel(space, chart, { across, down, cell, area, fill, textFits })
       Plot.cell(untested, { ...place, inset: 0.5, fill: "transparent", stroke: "var(--line)", render: tagged(untested) }),
       Plot.text(untested, { ...place, text: () => UNTESTED_SIGN, fill: "var(--soft)", fillOpacity, pointerEvents: "none" }),
       space.hasLabels ? categoryLabels(down, chart.y, { ...space, step: cell.height }) : null,
-      Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, render: tagged(heads) }),
+      Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => shorten(row.value, MAX_HEADING_PX), fill: "var(--ink)", ...turned, render: tagged(heads) }),
     ],
   });
 }
 
-// The columns of a map of pairs are teams, too, under a key of their own.
+// The columns of a matrix of pairs are also teams, under the key `than`.
 function headKey(key) {
   return key === "than" ? "team" : key;
 }
 
 function boxes(data, rows, chart, width) {
-  return chart.orientation === "vertical" ? upright(data, rows, chart, width) : lying(data, rows, chart, width);
+  return chart.orientation === "vertical" ? drawVerticalBoxes(data, rows, chart, width) : drawHorizontalBoxes(data, rows, chart, width);
 }
 
 function boxMarks(rows, chart, isUpright, thickness) {
@@ -141,13 +141,13 @@ function namedMarks(marked, chart, place) {
   ];
 }
 
-function lying(data, rows, chart, width) {
+function drawHorizontalBoxes(data, rows, chart, width) {
   const plan = linesOfCategories(data, rows, { ...chart, y: chart.category }, width, [chart.low, chart.high, chart.median, chart.outliers, chart.mark]);
   return { ...plan, panel: (space) => plan.panel(space, boxMarks(space.rows, chart, false, plan.step > 20 ? 4 : 2)) };
 }
 
 // Boxes side by side, continued in the next row where the width ends.
-function upright(data, rows, chart, width) {
+function drawVerticalBoxes(data, rows, chart, width) {
   const categories = unique(rows.map((row) => row[chart.category]));
   const [labels, available] = [NUMBERS_PX, width - NUMBERS_PX - 20];
   const inRow = Math.ceil(categories.length / Math.ceil((categories.length * BOX_STEP_PX) / available));

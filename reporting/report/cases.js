@@ -6,7 +6,7 @@
 /** @typedef {{cases: string[], teams: string[], columns: AnswerColumn[]}} Answers */
 /** @typedef {[string, [string, string]][]} Contours SVG paths of GTVp and GTVn by team, the reference under "" */
 
-const MOST_CONTOURS = 3;
+const MAX_CONTOURS = 3;
 /** @type {NodeListOf<HTMLDetailsElement>} */
 const cards = document.querySelectorAll(".card");
 const filled = new Set();
@@ -30,7 +30,7 @@ function fill(card, answers) {
   card.lastElementChild.append(tableOf({ columns }, `Answers to ${card.dataset.case}`));
 }
 
-/** A page that is opened as a file loads no data, but scripts. @param {HTMLElement} picture */
+/** Load the contours as a script, because a page that is opened as a file can load no other data. @param {HTMLElement} picture */
 function loadContours(picture) {
   const { contours: src } = picture.dataset;
   const onerror = () => picture.after(create("p", { class: "note" }, `${src} cannot be loaded, so the picture has no contours.`));
@@ -40,11 +40,11 @@ function loadContours(picture) {
 /** Called by the script of a case. @param {[string, Contours]} parts */
 function addContours([name, pairs]) {
   const contours = new Map(pairs);
-  const card = [...cards].find((one) => one.dataset.case === name);
+  const card = [...cards].find((candidate) => candidate.dataset.case === name);
   const picture = card.querySelector("[data-contours]");
   const teams = [...contours.keys()].filter((team) => team !== "");
-  const first = [...new Set([teams[0], ...selectedValues("team").filter((team) => teams.includes(team))])].slice(0, MOST_CONTOURS);
-  const pickers = d3.range(Math.min(MOST_CONTOURS, teams.length)).map((number) => {
+  const first = [...new Set([teams[0], ...selectedValues("team").filter((team) => teams.includes(team))])].slice(0, MAX_CONTOURS);
+  const pickers = d3.range(Math.min(MAX_CONTOURS, teams.length)).map((number) => {
     const options = ["", ...teams].map((team) => create("option", { value: team }, team || "no contour"));
     const select = create("select", { "aria-label": `Contour ${number + 1}`, onchange: update }, ...options);
     select.value = first[number] ?? "";
@@ -62,7 +62,7 @@ function addContours([name, pairs]) {
   else image.addEventListener("load", update);
 }
 
-/** A grey team has the colour of its place among the three. @param {string} team @param {number} number */
+/** A team without a colour of its own gets the colour of its position among the contours. @param {string} team @param {number} number */
 function colourIn(team, number) {
   const own = colourOfTeam(team);
   return own === COLOURS.neutral ? PALETTE[number] : own;
@@ -76,17 +76,17 @@ function overlay(image, chosen, contours) {
   return svg;
 }
 
-// Of many cases only the chosen ones have their card on the page.
-function showCards(few) {
+// If there are more cases than `maxCards`, only the cards of selected and opened cases are shown.
+function showCards(maxCards) {
   const chosen = selectedValues("case");
   for (const card of cards) {
     const matches = matchesSelection(card.dataset);
     if (chosen.includes(card.dataset.case)) card.open = true;
-    card.hidden = !matches || (cards.length > few && !card.open);
+    card.hidden = !matches || (cards.length > maxCards && !card.open);
   }
 }
 
-/** The table's summaries are those of the selected teams, or of all. @param {HTMLTableElement} table @param {Answers} answers */
+/** Fill the table with the summaries of the selected teams, or of all teams if none is selected. @param {HTMLTableElement} table @param {Answers} answers */
 function summarise(table, answers) {
   const summaries = answers.columns.filter((column) => column.summary);
   const selected = selectedValues("team").map((team) => answers.teams.indexOf(team)).filter((place) => place >= 0);
@@ -100,7 +100,7 @@ function summarise(table, answers) {
       const value = summary.includes("fraction") ? d3.mean(numbers) : d3.median(numbers);
       const cell = row.cells[first + number];
       const isCount = numbers.length > 0 && absent.includes(place);
-      const count = `${numbers.filter((one) => one === 0).length} of ${numbers.length} teams wrong`;
+      const count = `${numbers.filter((figure) => figure === 0).length} of ${numbers.length} teams wrong`;
       cell.textContent = value === undefined ? "-" : isCount ? count : value.toFixed(3).replace(/^-(?=[0.]+$)/, "");
       if (value === undefined || isCount) delete cell.dataset.sort;
       else cell.dataset.sort = String(value);
@@ -111,7 +111,7 @@ function summarise(table, answers) {
 function start(element) {
   const answers = JSON.parse(element.textContent);
   answers.columns.forEach(readColumn);
-  const few = Number(document.querySelector(".cards").getAttribute("data-few"));
+  const maxCards = Number(document.querySelector(".cards").getAttribute("data-few"));
   /** @type {HTMLTableElement} */
   const table = document.querySelector("#by-case table");
   for (const card of cards) {
@@ -120,7 +120,7 @@ function start(element) {
   }
   let shown = "";
   const update = () => {
-    showCards(few);
+    showCards(maxCards);
     const teams = selectedValues("team").join("\n");
     if (table && teams !== shown) summarise(table, answers);
     shown = teams;

@@ -17,7 +17,7 @@ from evaluation.results.task import TaskResults
 from reporting.analyses.classes import format_class
 from reporting.analyses.masks import LABELS
 from reporting.analyses.sources import list_teams
-from reporting.analyses.tables import get_answer_title
+from reporting.analyses.tables import get_answer_title, get_scored_answer
 from reporting.page.charts import encode_column
 from reporting.page.html import (
     CT_WINDOW_HU,
@@ -146,7 +146,7 @@ def _collect_rows(results: Sequence[TaskResults]) -> list[_AnswerTable]:
         prefix = f"Task {task.task.number}: " if names.count(task.task.name) > 1 else ""
         for answer in task.task.answers:
             rows = {team: {row["case"]: row for row in task.rows_of(team, answer.name)} for team in task.teams}
-            answers.append(_AnswerTable(answer, prefix, rows))
+            answers.append(_AnswerTable(get_scored_answer(task, answer), prefix, rows))
     return answers
 
 

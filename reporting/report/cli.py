@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raise `HecktorError` for errors that the user can fix."""
-    options = _parser().parse_args(argv)
+    options = _make_parser().parse_args(argv)
     page = find_page_path(options.output)
     with lock_output(page):
         # Another run may have written the page while this run waited.
@@ -119,7 +119,7 @@ def _write_figures(
 ) -> None:
     """Write each figure that the page may show as JSON, CSV, SVG and PDF."""
     from reporting.analyses.analysis import write_analyses
-    from reporting.report.figures import write_figures  # loads matplotlib, which a page without pictures does not need
+    from reporting.report.figures import write_figures  # loads matplotlib, which only --figures needs
     from reporting.report.page import select_analyses
 
     shown = {key: select_analyses(items, with_cases=options.cases) for key, items in analyses.items()}
@@ -184,7 +184,7 @@ def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Pat
     return export_viewer(options.viewer, cohort.select_worst(options.viewer_cases))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     description = "Write an HTML page with results and plots."
     parser = Parser(prog="hecktor report", description=description)
     add = parser.add_argument

@@ -38,7 +38,8 @@ _LEVELS: Final = (
 _SEQUENTIAL: Final = LinearSegmentedColormap.from_list("values", ["#f1f5f9", "#0b5cad"])
 _DASHES: Final = ("solid", (0, (5, 2)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (10, 3)))
 _MARKERS: Final = ("o", "s", "^", "D", "*")
-# Texts are text, also a dollar sign in a team's name; fonts are embedded, as journals ask for.
+# SVG files hold text as text, a dollar sign in a team's name does not begin a formula, and PDF files embed TrueType
+# fonts, as journals require.
 _SETTINGS: Final[Any] = {
     "text.parse_math": False,
     "svg.fonttype": "none",
@@ -58,8 +59,8 @@ _SETTINGS: Final[Any] = {
 _PAGE_INCHES: Final = 10.5
 _MIN_INCHES: Final = 5.0
 _LEGEND_COLUMNS: Final = 4
-# Number of wide letters of 8 points in an inch.
-_LETTERS_PER_INCH: Final = 14
+# Number of wide characters of 8 points in an inch.
+_CHARACTERS_PER_INCH: Final = 14
 _MAX_LABEL_LENGTH: Final = 32
 _MAX_FLAT_LABELS: Final = 3
 _LINE_INCHES: Final = 0.22
@@ -147,7 +148,7 @@ def write_figures(folder: Path, by_task: Mapping[str, Sequence[Analysis]], colou
 def _write_figure(path: Path, chart: Chart) -> list[Path]:
     written = []
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
-        # An SVG holds a name's letters as text, even if the font of the PDF lacks them.
+        # An SVG holds a name as text, even if the font of the PDF lacks some of its characters.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         figure = draw_chart(chart)
         for suffix in SUFFIXES:
@@ -186,7 +187,7 @@ def draw_chart(chart: Chart) -> Figure:
         rows = [row for row in chart.analysis.rows if facet is None or row.get(chart.get_column("facet")) == facet]
         draw_panel(axes, rows, chart)
         if facet is not None:
-            axes.set_title(_shorten(facet, int(size.full_width * _LETTERS_PER_INCH)), loc="left")
+            axes.set_title(_shorten(facet, int(size.full_width * _CHARACTERS_PER_INCH)), loc="left")
     if handles:
         figure.legend(handles=handles, loc="lower left", ncols=_LEGEND_COLUMNS, frameon=False)
     return figure
@@ -234,7 +235,7 @@ def _choose_panel_size(chart: Chart) -> PanelSize:
 
 def _label_inches(names: Sequence[Any]) -> float:
     """Return the space that the longest name needs."""
-    return 0.15 + max((len(_shorten(name)) for name in names), default=0) / _LETTERS_PER_INCH
+    return 0.15 + max((len(_shorten(name)) for name in names), default=0) / _CHARACTERS_PER_INCH
 
 
 def _shorten(text: Any, length: int = _MAX_LABEL_LENGTH) -> str:

@@ -16,6 +16,7 @@ from contract.release.tables import Row, read_table
 from evaluation.inputs.tables import parse_class, parse_flag
 from evaluation.results.task import TaskResults
 from reporting.analyses.scans import list_tables
+from reporting.analyses.tables import get_scored_answer
 
 # Key of the reference's row among the teams' rows.
 REFERENCE_ROW: Final = ""
@@ -100,7 +101,7 @@ class AnswerTables:
         self._scored: dict[str, Cells] = {}
         for task_results in results:
             for answer in task_results.task.head_specs:
-                self._add_answers(task_results, answer)
+                self._add_answers(task_results, get_scored_answer(task_results, answer))
 
     def _add_answers(self, results: TaskResults, answer: AnswerSpec) -> None:
         column = (results.key, answer.name)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
+from evaluation.editions.profile import with_options
 from evaluation.statistics.tests import rank_within_cases
 from reporting.analyses.case_ranks import (
     analyse_case_ranks,
@@ -93,6 +94,13 @@ def test_concordant_pairs_by_hand(tasks):
     (scores,) = compute_case_scores(replace(task))
     # In the order of the cases 3, 1, 4, 2; case 4 has three pairs, the others one.
     np.testing.assert_array_almost_equal(scores.values, [[0, 0, 0, 0], [0, 0.5, 1 / 6, 0], [1, 1, 1, 1]])
+
+
+def test_pairs_of_times_have_the_opposite_order(tasks):
+    """Times are scored by `--option direction=time` in an edition of risks."""
+    by_time = replace(tasks[1], profile=with_options(tasks[1].profile, {"direction": "time"}))
+    (risks,), (times,) = compute_case_scores(tasks[1]), compute_case_scores(by_time)
+    np.testing.assert_array_almost_equal(times.values, 1 - risks.values)
 
 
 def test_right_classes_are_compared(tasks):

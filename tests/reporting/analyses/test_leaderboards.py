@@ -84,7 +84,10 @@ def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams
     ("without_p", "reason"),
     [
         (TOO_FEW, "a class has only one patient"),
-        (f"{TOO_FEW_DIFFER}: 1.2 degrees of freedom", "the bootstrap deviation has fewer than five degrees of freedom"),
+        (
+            f"{TOO_FEW_DIFFER}: 1.2 degrees of freedom",
+            "the bootstrap standard error has fewer than five degrees of freedom",
+        ),
     ],
 )
 def test_the_second_test_stands_beside(two_teams, without_p: str, reason: str) -> None:
@@ -99,7 +102,7 @@ def test_the_second_test_stands_beside(two_teams, without_p: str, reason: str) -
     assert [row["p_holm"] for row in tests.rows][:2] == [None, None]
     assert list(tests.columns)[-1] == "p_second"
     assert tests.notes == (
-        "M: Student's t of the difference over its bootstrap deviation, with Kang's test as a second test.",
+        "M: Student's t of the difference over its bootstrap standard error, with Kang's test as a second test.",
         "D (mm): Wilcoxon's signed-rank test.",
         f"Too few patients differ to test M in 1 of 1 pairs of teams: {reason}.",
     )

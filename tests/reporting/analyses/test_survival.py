@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evaluation.editions.profile import with_options
 from evaluation.metrics.survival import DAYS_PER_YEAR
 from reporting.analyses.survival import (
     analyse_survival,
@@ -15,6 +17,8 @@ from reporting.analyses.survival import (
     list_curve_points,
     log_rank_p,
 )
+from reporting.analyses.tables import collect_rows
+from tests.evaluation.builders import make_metrics, make_results
 from tests.evaluation.tasks import RFS, RISK
 
 
@@ -49,10 +53,11 @@ def test_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
     assert (high["mean_years"], low["mean_years"]) == (2.333, 3.5)
 
 
-def test_a_predicted_time_is_a_low_risk(table) -> None:
-    """The same numbers as predicted times: the short ones are the high risks."""
-    by_time = RISK.model_copy(update={"direction": "time"})
-    _, at_risk = analyse_survival(table({"ann": ROWS}, by_time, RFS))
+def test_a_predicted_time_is_a_low_risk() -> None:
+    """The same numbers scored as times (`--option direction=time`): the short ones are the high risks."""
+    results = make_results({"ann": make_metrics(rows=ROWS)}, RFS)
+    results = replace(results, profile=with_options(results.profile, {"direction": "time"}))
+    _, at_risk = analyse_survival(collect_rows(results, RISK))
     assert [line["recurred"] for line in at_risk.rows] == [1, 2]
 
 
