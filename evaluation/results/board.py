@@ -325,7 +325,7 @@ def read_board(path: Path) -> Leaderboard:
     """Read a leaderboard.json.
 
     Raises:
-        HecktorError: The file does not exist or is no leaderboard of `hecktor rank`; the message names the place.
+        HecktorError: The file does not exist or is not a leaderboard of `hecktor rank`; the message names the place.
     """
     where = describe_file(path)
     board: dict[str, Any] = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)

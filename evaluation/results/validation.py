@@ -143,7 +143,7 @@ def _read_table(metrics: MetricsJson, name: str, profile: TaskProfile, source: s
     several = profile.has_several_answers
     for row in metrics.results if several else ():
         if not isinstance(row.get(name, {}), dict):
-            raise HecktorError(f"{source}, {row['case']}", f"{name} is no object", "the row of the answer")
+            raise HecktorError(f"{source}, {row['case']}", f"{name} is not an object", "the row of the answer")
     return profile.answers[name].scorer.read_table(metrics.rows_of(name, several=several), source)
 
 

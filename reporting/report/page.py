@@ -22,8 +22,8 @@ from reporting.report.leaderboard import describe_winner, render_leaderboard
 BETWEEN_TASKS: Final = "between-tasks"
 # Analyses of the ranking are shown below the leaderboard.
 _RANKING_ANALYSES: Final = ("rank-stability", "significance", "ranks-over-cases", "rank-correlation")
-# The map of pairwise tests of more teams fills the screen, so it is closed at first.
-_MAX_TEAMS_OF_OPEN_MAP: Final = 12
+# With more teams the matrix of pairwise tests fills the screen, so it is closed at first.
+_MAX_TEAMS_OF_OPEN_MATRIX: Final = 12
 NOT_CHECKED: Final = "made from leaderboard.json alone, so its values cannot be checked"
 WITH_CASES: Final = "This page holds outcomes of single patients: publish it only if you may publish them."
 
@@ -142,7 +142,7 @@ def _render_ranking(results: TaskResults, content: PageContent) -> str:
     analyses = {analysis.name: analysis for analysis in content.select_analyses(results.key)}
     ranking_analyses = [analyses[name] for name in _RANKING_ANALYSES if name in analyses]
     open_names = ["rank-stability"]
-    if len(results.board.teams) <= _MAX_TEAMS_OF_OPEN_MAP:
+    if len(results.board.teams) <= _MAX_TEAMS_OF_OPEN_MATRIX:
         open_names.append("significance")
     parts = [
         render_leaderboard(results, content.colours),

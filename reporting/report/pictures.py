@@ -128,8 +128,8 @@ class PictureRequest:
     Attributes:
         files: The scans and masks.
         colours: The colour of each team.
-        pet: A PET in SUV, which replaces a file that may be in Bq/ml.
-        scored: The figures of the masks that were scored. The masks are compared with them, except if it is None.
+        pet: A PET in SUV that replaces the file, which may be in Bq/ml; None to read the file.
+        scored: The figures of the scored masks, with which the masks are compared; None to compare nothing.
         teams_without_mask: Teams that have masks of other cases, but no mask of this case.
         draws_contours: Whether the contours are drawn into the picture. Otherwise the page lays them over it.
     """
@@ -233,7 +233,7 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
 
 
 def draw_without_predictions(request: PictureRequest) -> PatientPicture:
-    """Draw a patient whose predictions end the process that reads them, without these predictions."""
+    """Draw a patient without the predictions, because the process that read them died."""
     picture = draw_patient(replace(request, files=replace(request.files, predictions={})))
     return replace(picture, notes=("the process that drew the predictions died, so they are not shown",))
 

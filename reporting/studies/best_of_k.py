@@ -22,7 +22,7 @@ from evaluation.metrics.rules import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
 from evaluation.statistics import DEFAULT_SEED
 from reporting.studies.outputs import StudyResult, add_answer_options, find_answer
 
-# Takes a number of random predictions and a generator, returns their scores.
+# A function of a number of random predictions and a generator; it returns the scores of these predictions.
 DrawScores: TypeAlias = Callable[[int, np.random.Generator], Floats]
 
 DEFAULT_TRIES: Final = (1, 5, 20, 100)
@@ -83,8 +83,8 @@ def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) ->
 def summarise_scores(best: Floats, winner: float | None = None) -> dict[str, float]:
     """Return mean, standard deviation and quantiles, and the probability `p` that chance reaches the winner's score.
 
-    There is no `p` without a winner. One is added to its numerator and its denominator, so that it is never 0 (Davison
-    and Hinkley 1997, section 4.2).
+    There is no `p` without a winner. Its numerator and its denominator are increased by 1, so that it is never 0
+    (Davison and Hinkley 1997, section 4.2).
     """
     figures = {"mean": float(best.mean()), "sd": float(best.std())}
     figures |= {name: float(np.quantile(best, fraction)) for name, fraction in _QUANTILES.items()}

@@ -19,7 +19,7 @@ from reporting.analyses.tasks import OFFICIAL, compute_tau
 from reporting.studies.outputs import StudyResult, collect_named_inputs
 
 Entry: TypeAlias = RankedEntry | OutOfCompetitionEntry
-# How a board ranks; the values of the teams do not depend on it.
+# Fields that state how a board ranks; the teams' values do not depend on them.
 _RANKING_FIELDS: Final = ("official", "ties")
 
 

@@ -1,4 +1,4 @@
-"""`hecktor study NAME ...`: run one study, without importing the other ones, and write its results."""
+"""`hecktor study NAME ...`: run one study, without importing the others, and write its results."""
 
 from __future__ import annotations
 

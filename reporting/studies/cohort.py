@@ -28,7 +28,7 @@ from reporting.studies.scans import read_tumour
 ALL: Final = "all"
 # Larger numbers of nodes are counted as one value, "3 or more".
 _MAX_COUNTED_NODES: Final = 3
-# Figures of one patient by column: a number is summarised by quartiles, a text is counted.
+# Figures of one patient by column: numbers are summarised by quartiles, strings are counted.
 Values = Mapping[str, float | str]
 
 
@@ -42,7 +42,7 @@ class CohortPatient:
 
 
 def measure_patient(scans: PatientFiles, connectivity: int) -> dict[str, float | str]:
-    """Measure volume in ml and SUVmax of GTVp and GTVn if present, and the number of GTVn lesions as a text.
+    """Measure volume in ml and SUVmax of GTVp and GTVn if present, and the number of GTVn lesions as a string.
 
     Raises:
         GroundTruthError: The mask or the PET cannot be used.
@@ -119,7 +119,7 @@ def summarise_groups(patients: Sequence[CohortPatient]) -> list[dict[str, Any]]:
 
 
 def _list_columns(patients: Sequence[Values]) -> dict[str, list[str] | None]:
-    """Return each column with its possible texts in order, or None for a column of numbers."""
+    """Return each column with its distinct strings in order, or None for a column of numbers."""
     columns: dict[str, list[str] | None] = {}
     for name in dict.fromkeys(name for values in patients for name in values):
         texts = {str(values[name]) for values in patients if isinstance(values.get(name), str)}
@@ -128,7 +128,7 @@ def _list_columns(patients: Sequence[Values]) -> dict[str, list[str] | None]:
 
 
 def _summarise_group(group: Sequence[Values], columns: Mapping[str, list[str] | None]) -> dict[str, Any]:
-    """Return quartiles of numbers and counts of texts; `..._patients` is the number of patients with a value."""
+    """Return quartiles of numbers and counts of strings; `..._patients` is the number of patients with a value."""
     line: dict[str, Any] = {}
     for name, texts in columns.items():
         known = [values[name] for values in group if name in values]
@@ -172,7 +172,7 @@ def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) 
 
 
 def _read_row(row: Mapping[str, str], edition: Edition, location: str) -> dict[str, float | str]:
-    """Return the known values of a row; codes, stages, classes and events are texts. `location` is for messages."""
+    """Return the known values of a row; codes, stages, classes and events are strings. `location` is for messages."""
     values: dict[str, float | str] = {}
     for variable in edition.clinical:
         if variable.key not in row:
@@ -193,7 +193,7 @@ def _read_row(row: Mapping[str, str], edition: Edition, location: str) -> dict[s
 
 
 def _read_outcome(row: Mapping[str, str], answer: AnswerSpec, location: str) -> dict[str, float | str]:
-    """Return the known values of a target's columns: days as a number, the event and the class as texts."""
+    """Return the known values of a target's columns: days as a number, the event and the class as strings."""
     values: dict[str, float | str] = {}
     for role, column in answer.columns.items():
         if column not in row:

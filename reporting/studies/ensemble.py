@@ -224,7 +224,7 @@ def add_ensemble_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     teams = "a team's folder of masks, or its CSV table of risks or classes"
     add("teams", type=parse_name_path, nargs="+", metavar="TEAM=PATH", help=teams)
-    truth = "folder of reference masks, which define the cases and grids (task 1)"
+    truth = "folder of reference masks, which define the cases and grids (only for masks)"
     add("--ground-truth", type=Path, help=truth)
     add("--leaderboard", type=Path, help="leaderboard.json; its best teams are also combined separately")
     add(

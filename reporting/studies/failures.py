@@ -146,7 +146,7 @@ def find_mask_rows(results: TaskResults) -> tuple[tuple[str, ...], RowTable]:
 
 
 def read_expected_dsc(path: Path, cases: Sequence[str]) -> ExpectedDsc:
-    """Read the expected DSC of each case. A value that cannot be used leaves only its own case without one.
+    """Read the expected DSC of each case. An unusable value only leaves its own case without an expected DSC.
 
     Args:
         path: A table, a `rehearsal.json`, or a folder with a record of the run for each case.

@@ -49,7 +49,7 @@ class Tumour:
 
 
 def crop_grid(grid: Geometry, region: Box) -> Geometry:
-    """Return the sub-grid of a (z, y, x) region that is not empty."""
+    """Return the sub-grid of a non-empty region, (z, y, x)."""
     z, y, x = region
     return grid.crop((x.start, y.start, z.start), (x.stop - x.start, y.stop - y.start, z.stop - z.start))
 

@@ -52,12 +52,12 @@ def average(votes: Booleans, spacing_mm: Spacing) -> Floats:
 
 
 def staple(votes: Booleans, spacing_mm: Spacing) -> Floats:
-    """Return the probability of each voxel under STAPLE, which takes the masks as noisy observations of one truth.
+    """Return the probability of each voxel under STAPLE, which treats the masks as noisy observations of one truth.
 
-    STAPLE runs on the votes' bounding box with a margin of 10 mm, cut at the image's border, since the amount of air
-    in an image would change the raters' specificity and the prior. If all masks agree in every voxel, the probability
-    is their vote, because STAPLE is undefined in a box without background. Voxels outside all masks have probability
-    0, even if strong disagreement makes STAPLE assign another value.
+    STAPLE runs on the votes' bounding box with a margin of 10 mm, clipped at the image's border, since the amount of
+    air in an image would change the raters' specificity and the prior. If all masks agree in every voxel, the
+    probability is their vote, because STAPLE is undefined in a box without background. Voxels outside all masks have
+    probability 0, even if strong disagreement makes STAPLE assign another value.
 
     Args:
         votes: True where a mask includes a voxel, shape (masks, z, y, x).
@@ -127,7 +127,7 @@ def _unite_boxes(boxes: Sequence[Box]) -> Box:
 
 
 def _widen_box(box: Box, shape: tuple[int, ...], spacing_mm: Spacing) -> Box:
-    """Widen a box by the margin of STAPLE, cut at the border of the grid; an empty box stays empty."""
+    """Widen a box by the margin of STAPLE, clipped at the border of the grid; an empty box stays empty."""
     if any(part.stop == part.start for part in box):
         return box
     steps = [int(np.ceil(STAPLE_MARGIN_MM / spacing)) for spacing in spacing_mm]

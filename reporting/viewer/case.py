@@ -1,4 +1,4 @@
-"""Data of one case for the page: volumes as NIfTI, lesions with their matches, the patient's texts."""
+"""Data of one case for the page: volumes as NIfTI, lesions with their matches, and the patient's values."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from reporting.viewer.lesions import LesionVoxels, ListedLesion, find_lesions, m
 from reporting.viewer.region import find_display_grid, resample_volume, to_index
 
 REFERENCE: Final = "reference"
-# 16 litres of voxels of 1 mm.
+# With voxels of 1 mm these are 16 litres.
 MAX_LABELLED_VOXELS: Final = 2**24
-# Lesions that are listed for each mask; a poor network predicts thousands of specks.
+# Maximum number of lesions that are listed for each mask; a poor network predicts thousands of specks.
 MAX_LESIONS: Final = 200
 
 SUV_WINDOW: Final = (0.0, 10.0)
@@ -104,7 +104,7 @@ class Scene:
 
 
 def build_case(sources: CaseSources) -> Json:
-    """Return everything that the page shows of a case; volumes are `.nii.gz` in base 64.
+    """Return everything that the page shows of a case; volumes are `.nii.gz` files in base64.
 
     Raises:
         HecktorError: The CT or the reference cannot be read.
@@ -265,7 +265,7 @@ def _crop_to_lesions(mask: LesionVoxels) -> Volume:
 
 
 def encode_nifti(array: npt.NDArray[Any], geometry: Geometry, *, step: float = 1.0, intent: int = 0) -> str:
-    """Encode a (z, y, x) array as the file `.nii.gz` in base 64. A stored 1 means `step`."""
+    """Encode a (z, y, x) array as a `.nii.gz` file in base64; `step` is the value of a stored 1."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "volume.nii"
         sitk.WriteImage(to_sitk(Volume(np.ascontiguousarray(array), geometry)), str(path))

@@ -135,9 +135,9 @@ def sort_cases(listing: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class ViewerRequest:
-    """Folders of a cohort, of results if there are results, and of each team's masks.
+    """Folders of the cohort, of its results and of each team's masks; `results` is None without results.
 
-    Without an `edition` the results' edition is used.
+    If `edition` is None, the results' edition is used.
     """
 
     cohort: Path

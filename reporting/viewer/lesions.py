@@ -22,7 +22,10 @@ SampleUptake = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class ListedLesion:
-    """A connected component of one label; `point_mm` is its centroid, or else its voxel next to it, in LPS mm."""
+    """A connected component of one label.
+
+    `point_mm` is its centroid in LPS mm or, if the centroid lies outside the lesion, the nearest voxel of the lesion.
+    """
 
     label: int
     number: int

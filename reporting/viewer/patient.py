@@ -1,4 +1,4 @@
-"""The patient of a case as texts: clinical variables, the answers of the reference and the answers of each team."""
+"""Format the patient of a case: clinical variables, the answers of the reference and the answers of each team."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _format_clinical_value(variable: ClinicalVariable, value: ClinicalValue) -> 
 
 
 def _find_word(words: Mapping[str, Any], value: Any) -> str:
-    """Return the first spelling of a value with more than one letter, or an empty text if there is no such spelling."""
+    """Return the first spelling of a value with more than one character, or "" if there is no such spelling."""
     return next((word for word, meaning in words.items() if meaning == value and len(word) > 1), "")
 
 

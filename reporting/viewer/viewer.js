@@ -3,7 +3,7 @@
 const CT_WINDOWS = { "Soft tissue": [-160, 240], Brain: [0, 80], Bone: [-500, 1500], Lung: [-1350, 150] };
 const PET_MAPS = { hot: "hot", inferno: "inferno", viridis: "viridis", grey: "gray" };
 const VIEWS = { "Planes and 3D": "MULTIPLANAR", Axial: "AXIAL", Coronal: "CORONAL", Sagittal: "SAGITTAL", "3D": "RENDER" };
-// As many teams have their contours on at first; more hide the image.
+// Number of teams whose contours are shown at first; more would hide the image.
 const TEAMS_SHOWN_AT_FIRST = 3;
 
 /** @returns {any} the element with an id */
@@ -29,30 +29,30 @@ let ahead = { name: null, content: null };
 let listed = cohort.cases;
 const hidden = new Set(cohort.teams.slice(TEAMS_SHOWN_AT_FIRST).map(({ name }) => name));
 
-/** What a case is sorted by: of one team, or the mean; null without a value. JSON has no infinity. */
+/** The value by which a case is sorted: the selected team's value or the mean, null without a value. JSON has no infinity. */
 function valueOf({ values }, { key, higher_is_better: higher }) {
   const of = values[key] ?? {};
   const number = (value) => (value === "inf" ? Infinity : value);
   if ("" in of) return of[""];
   if (byId("team").value) return number(of[byId("team").value] ?? null);
   if (Object.values(of).every((value) => value === null)) return null;
-  // A team without a value rightly marks nothing.
+  // A team without a value correctly marks nothing.
   const all = Object.values(of).map((value) => number(value) ?? (higher ? 1 : 0));
   return all.reduce((sum, value) => sum + value, 0) / all.length;
 }
 
-/** The cases that the filter leaves, the worst values first and those without a value last. */
+/** Show the cases that pass the filter, the worst values first and cases without a value last. */
 function showList() {
   const metric = cohort.metrics.find(({ key }) => key === byId("sort").value);
   const words = byId("filter").value.toLowerCase().split(/\s+/);
   listed = cohort.cases.filter(({ case: name, centre, facts }) => words.every((word) => `${name} ${centre ?? ""} ${facts}`.toLowerCase().includes(word)));
-  const value = new Map(listed.map((one) => [one, metric ? valueOf(one, metric) : null]));
+  const value = new Map(listed.map((entry) => [entry, metric ? valueOf(entry, metric) : null]));
   const missing = metric?.higher_is_better ? Infinity : -Infinity;
-  const place = (one) => (value.get(one) ?? missing) * (metric?.higher_is_better ? 1 : -1);
+  const place = (entry) => (value.get(entry) ?? missing) * (metric?.higher_is_better ? 1 : -1);
   if (metric) listed.sort((a, b) => Number(value.get(a) === null) - Number(value.get(b) === null) || place(a) - place(b) || 0);
-  const text = (one) => (!metric ? one.centre ?? "" : value.get(one) === null ? "–" : Number.isFinite(value.get(one)) ? figure(value.get(one), metric.digits) : "∞");
-  const button = (one) => element("button", [element("span", one.case), element("span", text(one), { className: "figure" })], { type: "button", onclick: () => open(one.case) });
-  byId("cases").replaceChildren(...listed.map((one) => element("li", button(one))));
+  const text = (entry) => (!metric ? entry.centre ?? "" : value.get(entry) === null ? "–" : Number.isFinite(value.get(entry)) ? figure(value.get(entry), metric.digits) : "∞");
+  const button = (entry) => element("button", [element("span", entry.case), element("span", text(entry), { className: "figure" })], { type: "button", onclick: () => open(entry.case) });
+  byId("cases").replaceChildren(...listed.map((entry) => element("li", button(entry))));
   byId("count").textContent = `${listed.length} of ${cohort.cases.length} cases`;
   markOpen();
 }
@@ -74,7 +74,7 @@ function moveCase(step) {
 // ---- a case: in this page, or from the server
 
 async function read(name) {
-  const inPage = byId(`case-${cohort.cases.findIndex((one) => one.case === name)}`);
+  const inPage = byId(`case-${cohort.cases.findIndex((entry) => entry.case === name)}`);
   if (inPage) return JSON.parse(inPage.textContent);
   const response = await fetch(`case/${encodeURIComponent(name)}`);
   const content = await response.json();
@@ -103,7 +103,7 @@ async function open(name) {
   }
 }
 
-// The server computes the next case meanwhile; what is wrong with it is said when it is opened.
+// The server computes the next case meanwhile; a problem with that case is reported when it is opened.
 function prepareNext() {
   const next = listed[listed.findIndex(({ case: name }) => name === wanted) + 1]?.case ?? null;
   if (next === null || next === ahead.name) return;
@@ -136,7 +136,7 @@ const nv = new niivue.Niivue({
 });
 let layers = { pet: null, masks: [] };
 
-// With a range NiiVue does not look for one of its own.
+// NiiVue does not compute a range of its own if it gets one.
 async function load(name, base64, options = {}) {
   return niivue.NVImage.loadFromBase64({ base64, name: `${name}.nii.gz`, cal_min: 0.05, cal_max: 1, ...options });
 }
@@ -163,26 +163,26 @@ function labelColours(colour) {
   return { R: [0, r, r], G: [0, g, g], B: [0, b, b], A: [0, 255, 255], I: [0, 1, 2], labels: ["", "GTVp", "GTVn"] };
 }
 
-// A range that a person has set stays as long as the unit does.
+// A range that the user has set stays until a case has another unit.
 function adoptPet({ unit, window: [low, high] }) {
   if (byId("pet-unit").textContent === unit && byId("pet-high").value) return;
   byId("pet-unit").textContent = unit;
-  // A fifth of the range is background and shows the CT alone.
+  // The lowest fifth of the range is background and shows only the CT.
   Object.assign(byId("pet-low"), { value: high / 5 + low, step: high / 20 });
   Object.assign(byId("pet-high"), { value: high, step: high / 20 });
 }
 
-/** The chosen CT window, to which a double click returns from one that the mouse has set. */
+/** Set the chosen CT window, to which a double click returns after the mouse has changed it. */
 function setWindow() {
   const ct = nv.volumes[0];
   [ct.cal_min, ct.cal_max] = [ct.robust_min, ct.robust_max] = CT_WINDOWS[byId("ct-window").value];
 }
 
-/** Colours, ranges and opacities of the other volumes, from the controls. */
+/** Set colours, ranges and opacities of the other volumes from the controls. */
 function setLayers(content) {
   const { pet, masks } = layers;
   if (pet) {
-    // NiiVue sets a range of its own with each new colour map, so that ours comes after it.
+    // NiiVue sets a range of its own with each new colour map, so our range is set afterwards.
     const map = PET_MAPS[byId("pet-map").value];
     if (pet.colormap !== map) pet.colormap = map;
     const [low, high] = [byId("pet-low").valueAsNumber, byId("pet-high").valueAsNumber];
@@ -199,7 +199,7 @@ function redraw() {
   nv.createOnLocationChange();
 }
 
-/** Move the crosshair to a lesion (none: the middle of the volume). */
+/** Move the crosshair to a lesion, or without a lesion to the middle of the volume. */
 function jump(lesion) {
   nv.scene.crosshairPos = lesion ? nv.mm2frac(lesion.centroid_ras_mm, 0, true) : [0.5, 0.5, 0.5];
   chosen = lesion ?? null;
@@ -252,7 +252,7 @@ function toggle(names) {
   redraw();
 }
 
-// A team may be called "reference" as well: the reference's lesions alone have a status by team.
+// The name cannot tell, because a team may be called "reference": only the reference's lesions have a status by team.
 const ofReference = ({ status }) => typeof status === "object";
 const shownLesions = () => current.lesions.filter((lesion) => ofReference(lesion) || !hidden.has(lesion.source));
 
@@ -329,7 +329,7 @@ const OTHER_HELP = [
 const ACTIONS = Object.assign({}, ...SHORTCUTS.map(([actions]) => actions));
 const STEPS = { ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0], PageUp: [0, 0, 1], PageDown: [0, 0, -1] };
 
-// Before NiiVue, whose own keys would do other things.
+// Handle keys before NiiVue does, whose own keys would do other things.
 function onKey(event) {
   const { key, target } = event;
   const onImages = target === byId("images");

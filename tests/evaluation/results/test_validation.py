@@ -79,7 +79,7 @@ def test_rows_of_masks_that_cannot_be(valid_metrics, changes, message):
         ("classes", {"predicted_hpv_positive": 1}, r"\.predicted_hpv_positive: found 1, expected one of False, True"),
         ("classes", {"hpv_positive": "yes"}, r"\.hpv_positive: found \"yes\""),
         ("classes", {"predicted_probability": 1.5}, r"\.predicted_probability: found 1.5"),
-        ("four_answers", {"t_stage": 5}, ": t_stage is no object"),
+        ("four_answers", {"t_stage": 5}, ": t_stage is not an object"),
         ("four_answers", {"n_stage": {}}, r"\.predicted_n_stage: found nothing"),
     ],
 )
