@@ -26,8 +26,7 @@ from baseline.package.existing import use_networks
 from baseline.postprocessing.record import summarise_postprocessing
 from baseline.preparation import PrepareOptions, require_phantoms, resolve_spacing
 from baseline.release.cases import read_release
-from baseline.release.prepare import check_release, prepare_release, summarise_preparation
-from baseline.release.problems import format_problems
+from baseline.release.prepare import check_release, format_problems, prepare_release, summarise_preparation
 from baseline.report.report import make_report
 from baseline.work import WorkFolders
 from contract.code import Code

@@ -24,8 +24,7 @@ from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.postprocessing.record import summarise_postprocessing
 from baseline.preparation import PrepareOptions, read_release_folder, require_phantoms, resolve_spacing
-from baseline.release.prepare import check_release, prepare_release, summarise_preparation
-from baseline.release.problems import format_problems
+from baseline.release.prepare import check_release, format_problems, prepare_release, summarise_preparation
 from baseline.report.answers import write_answers
 from baseline.report.report import make_report
 from baseline.work import REFERENCE, WorkFolders
@@ -196,14 +195,14 @@ def _run_heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     origin = OUT_OF_FOLD_MASKS if arguments.masks is arguments.average is None else GIVEN_MASKS
     if arguments.masks == REFERENCE:
         origin = REFERENCE_MASKS
-        from baseline.network.given_masks import list_reference_masks, measure_masks
+        from baseline.network.out_of_fold import list_reference_masks, measure_masks
 
         target = work.with_reference_masks()
         features = measure_masks(target, list_reference_masks(work), jobs)
     elif arguments.masks is not None:
         features = _measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     elif arguments.average is not None:
-        from baseline.network.given_masks import average_masks
+        from baseline.network.out_of_fold import average_masks
 
         masks = average_masks(work, [WorkFolders(folder.resolve()) for folder in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
@@ -235,7 +234,7 @@ def _check_masks_options(arguments: argparse.Namespace) -> None:
 def _measure_masks(
     work: WorkFolders, masks: Path | Mapping[str, Path], jobs: int, lesions: tuple[int, ...] | None
 ) -> dict[str, Features]:
-    from baseline.network.given_masks import measure_masks
+    from baseline.network.out_of_fold import measure_masks
 
     _show("no postprocessing: masks have no probabilities")
     return measure_masks(work, masks, jobs, lesions)

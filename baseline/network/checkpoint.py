@@ -1,12 +1,14 @@
-"""Checkpoints of nnU-Net and nnssl, read as data without running code."""
+"""Checkpoints of nnU-Net and nnssl: read as data without running code, and used as starting weights of a training."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import tempfile
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +16,16 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from contract.errors import ModelPackageError
+from algorithm.network.networks import own_tensors
+from algorithm.network.package import ModelPackage, is_custom, load_package
+from baseline.network.plans import PARTS, NetworkPlan, Stem
+from contract import labels
+from contract.archives import SUFFIX, unpack
+from contract.errors import HecktorError, InputError, ModelPackageError
 
 # Types of NumPy numbers in nnU-Net's log, which run no code. Their constructor moved between NumPy 1 and 2.
 _SCALAR: Final = np.float32(0).__reduce__()[0]
@@ -27,6 +37,13 @@ _NUMBERS: Final[list[Any]] = [
 _ZIP_START: Final = b"PK"
 # Maximum number of letters of a message of torch, which may quote whole plans.
 _MAX_REASON: Final = 120
+
+Weights = Mapping[str, torch.Tensor]
+# Start of the names of a decoder's tensors, in nnU-Net's networks and in SegResNet.
+_DECODER: Final = ("decoder.", "up_")
+# Names of parts in the networks here, by nnssl's keys for the names in its network. nnssl's `ResEncL` is the same
+# network as nnU-Net's `ResidualEncoderUNet`; some of its pre-trainings put it inside another network.
+_OF_NNSSL: Final = {"key_to_encoder": "encoder.stages", "key_to_stem": "encoder.stem"}
 
 
 @dataclass(frozen=True)
@@ -179,3 +196,160 @@ def _check_mirror_axes(axes: Any) -> tuple[int, ...]:
     if any(axis not in (0, 1, 2) for axis in numbers):
         raise ValueError(f"mirror axes {axes!r}, expected 0, 1 or 2")
     return numbers
+
+
+def load_starting_weights(network: nn.Module, plan: NetworkPlan, fold: int, output_layers: str) -> str:
+    """Copy the plan's parts of the starting weights into a network; return what was taken and what was not.
+
+    nnU-Net's own function would run code from the file. The folds take turns with the networks of a package that fit.
+
+    Args:
+        network: Network of the training, perhaps compiled or shared by several processes.
+        plan: Plan with starting weights: a checkpoint of nnU-Net or nnssl, or a model package.
+        fold: Number of the fold.
+        output_layers: Part of the names of output layers, the heads.
+
+    Raises:
+        HecktorError: The file cannot be read as data, a layer of the parts is missing or has another shape, or a
+            package's networks are custom networks or have another order of channels or labels.
+    """
+    from torch._dynamo import OptimizedModule  # takes seconds
+
+    path = Path(str(plan.starting_weights))
+    bare = network.module if isinstance(network, DistributedDataParallel) else network
+    bare = bare._orig_mod if isinstance(bare, OptimizedModule) else bare
+    own = dict(own_tensors(bare))
+    part_of = {name: find_part(name, output_layers) for name in own}
+    wanted = {name: tensor for name, tensor in own.items() if part_of[name] in plan.starting_parts}
+    stem = next(iter(own))
+    with _load_candidates(path, plan) as candidates:
+        adapted = [adapt_stem(weights, stem, own[stem], plan.starting_stem) for weights in candidates]
+        mismatches = [_find_mismatch(wanted, weights) for weights in adapted]
+        fitting = [number for number, mismatch in enumerate(mismatches) if mismatch is None]
+        if not fitting:
+            raise HecktorError("--starting-weights", f"{path.name}: {mismatches[0]}", "weights of the same network")
+        number = fitting[fold % len(fitting)]
+        with torch.no_grad():
+            for name, tensor in wanted.items():
+                tensor.copy_(adapted[number][name])
+        channels = candidates[number][stem].shape[1] if stem in wanted else own[stem].shape[1]
+        unused = {name for name in candidates[number] if name not in wanted and not _is_alias(name)}
+    taken = [f"{_count(part_of[name] == part for name in wanted)} of {part}" for part in plan.starting_parts]
+    random = [part for part in PARTS if part not in plan.starting_parts]
+    sentences = [f"{path.name}: tensors taken: {', '.join(taken)}"]
+    if channels != own[stem].shape[1]:
+        words = "repeated over" if plan.starting_stem == "repeat" else "filled with zeros for"
+        sentences.append(
+            f"first layer of {channels} channel{'s' * (channels > 1)} {words} {own[stem].shape[1]} channels"
+        )
+    sentences += [f"random at the start: {', '.join(random)}"] if random else []
+    sentences += [f"not taken: {len(unused)} tensors, such as {min(unused)}"] if unused else []
+    return "starting weights of " + "; ".join(sentences)
+
+
+def find_part(name: str, output_layers: str) -> str:
+    """Find the part of a network that a tensor belongs to, one of `PARTS`."""
+    if output_layers in name:
+        return "heads"
+    return "decoder" if name.startswith(_DECODER) else "encoder"
+
+
+def adapt_stem(weights: Weights, name: str, own: torch.Tensor, stem: Stem) -> Weights:
+    """Adapt the first layer of other weights to the number of images that the network sees.
+
+    Args:
+        weights: Weights of the other network.
+        name: Name of the first layer's weights.
+        own: Weights of the network's first layer, (features, channels, z, y, x).
+        stem: `repeat` gives each image the weights of a single channel, divided by the number of images; `zero` gives
+            the first images the weights of the channels, and the others zeros.
+
+    Returns:
+        The weights; unchanged where the layer fits or cannot be adapted.
+    """
+    if name not in weights or weights[name].ndim != own.ndim:
+        return weights
+    first, (channels, images) = weights[name], (weights[name].shape[1], own.shape[1])
+    if channels >= images or (stem == "repeat" and channels != 1):
+        return weights
+    if stem == "repeat":
+        adapted = first.repeat_interleave(images, dim=1) / images
+    else:
+        adapted = torch.cat([first, first.new_zeros(first.shape[0], images - channels, *first.shape[2:])], dim=1)
+    return {**weights, name: adapted}
+
+
+def rename_nnssl(checkpoint: Checkpoint) -> Weights:
+    """Return the weights of a checkpoint with the names of the networks here."""
+    starts = {
+        str(checkpoint.adaptation[key]).removeprefix(".") + ".": f"{own}."
+        for key, own in _OF_NNSSL.items()
+        if checkpoint.adaptation.get(key)
+    }
+    renamed = {}
+    for name, tensor in checkpoint.weights.items():
+        start = next((start for start in starts if name.startswith(start)), "")
+        renamed[starts.get(start, "") + name.removeprefix(start)] = tensor
+    return renamed
+
+
+@contextmanager
+def _load_candidates(path: Path, plan: NetworkPlan) -> Iterator[list[Weights]]:
+    """Load the weights of a checkpoint, or of each network of a package."""
+    if path.is_file() and not path.name.endswith(SUFFIX):
+        yield [rename_nnssl(read_checkpoint(path))]
+        return
+    if not path.exists():
+        raise InputError(str(path), "not found", "a checkpoint of nnU-Net or nnssl (.pth), or a model package")
+    with tempfile.TemporaryDirectory(prefix="hecktor-") as scratch:
+        root = path
+        if path.is_file():
+            root = Path(scratch) / "package"
+            unpack(path, root)
+        package = load_package(root)
+        for fold in range(len(package.fold_files)):
+            _check_network(package, fold, path.name, plan)
+        yield [load_file(str(file)) for file in package.fold_files]
+
+
+def _check_network(package: ModelPackage, fold: int, name: str, plan: NetworkPlan) -> None:
+    """Check that the weights of one network in a package mean the same in a training with the plan.
+
+    Raises:
+        HecktorError: The network is a custom network. It sees the channels in another order, or it sees only the PET
+            and its first layer would see the CT. Its heads are wanted and have the labels in another order.
+    """
+    if is_custom(package.configuration_of(fold)):
+        raise HecktorError("--starting-weights", f"{name}: a custom network", "networks of nnU-Net or SegResNet")
+    sources = [package.channel_sources[number] for number in package.channel_order_of(fold)]
+    if sources != sorted(sources):
+        channels = ", ".join(package.manifest.channels[source] for source in sources)
+        expected = f"channels in the order {', '.join(package.manifest.channels)}"
+        raise HecktorError("--starting-weights", f"{name}: a network that sees {channels}", expected)
+    if plan.starting_stem == "zero" and plan.channels == "both" and package.sees_pet_alone(fold):
+        expected = "--starting-stem repeat: zero gives its first layer to the CT"
+        raise HecktorError("--starting-stem", f"zero for {name}, a network that sees only the PET", expected)
+    outputs = package.label_order_of(fold)
+    if "heads" in plan.starting_parts and outputs != tuple(labels.NAMES):
+        order = ", ".join(labels.NAMES[outputs.index(number)] for number in range(len(outputs)))
+        expected = f"--starting-parts encoder decoder, or labels in the order {', '.join(labels.NAMES.values())}"
+        raise HecktorError("--starting-parts", f"heads of {name}, whose labels are {order}", expected)
+
+
+def _find_mismatch(own: Weights, weights: Weights) -> str | None:
+    """Find the first layer that is missing or has another shape; None if all layers fit."""
+    for name, tensor in own.items():
+        if name not in weights:
+            return f"no {name}"
+        if weights[name].shape != tensor.shape:
+            return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
+    return None
+
+
+def _is_alias(name: str) -> bool:
+    """Return whether nnU-Net lists a tensor a second time under this name."""
+    return name.startswith("decoder.encoder.") or ".all_modules." in name
+
+
+def _count(truths: Iterable[bool]) -> int:
+    return sum(truths)

@@ -21,7 +21,7 @@ from algorithm.case.units import (
     measure_tissue_uptake,
 )
 from baseline.release.cases import Release, ReleaseCase
-from baseline.release.problems import ProblemReporter
+from baseline.release.folders import ProblemReporter
 from contract import labels
 from contract.errors import Finding, HecktorError
 from contract.images.geometry import Geometry

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from baseline.release.problems import ProblemReporter
 from contract.editions import Edition
-from contract.errors import InputError
+from contract.errors import Finding, HecktorError, InputError
 from contract.patient import format_names
 from contract.platform import is_system_name, normalise_unicode
 from contract.release.layout import (
@@ -29,6 +28,27 @@ from contract.release.tables import ERROR, WARNING, Problem, ReleaseTable, list_
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
 # The organisers' cross-validation splits name patients who are not in the release.
 _SPLIT_FILES: Final = "splits_final*.json"
+
+
+@dataclass(frozen=True)
+class ProblemReporter:
+    """Creates the problems of one file of one patient; `file` is relative to the release's folder."""
+
+    patient_id: str
+    file: str
+
+    def error(self, kind: str, actual: str, expected: str) -> Problem:
+        return Problem(ERROR, kind, self.patient_id, self.file, actual, expected)
+
+    def warning(self, kind: str, actual: str, expected: str) -> Problem:
+        return Problem(WARNING, kind, self.patient_id, self.file, actual, expected)
+
+    def finding(self, kind: str, finding: Finding) -> Problem:
+        actual = f"{finding.found}; {finding.action}" if finding.action else finding.found
+        return self.warning(kind, actual, finding.expected)
+
+    def unreadable(self, problem: HecktorError) -> Problem:
+        return self.error("unreadable", problem.found or problem.what, problem.expected or "a sound file")
 
 
 @dataclass

@@ -1,28 +1,29 @@
-"""First steps of a training: check the release, make the splits, write the data set, record both."""
+"""First steps of a training: check the release, report its problems, make the splits, and write the data set."""
 
 from __future__ import annotations
 
 import platform
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from baseline.cache import Sources, compute_digest, compute_keys, load_cached, map_items, store_cached
 from baseline.preparation import Preparation, PrepareOptions, resolve_spacing
 from baseline.release.cases import Release, ReleaseCase, count_outcomes, list_head_specs, read_release, write_cases
 from baseline.release.checks import check_images, with_suv_factors
-from baseline.release.problems import as_json, list_patients_with_errors, sort_problems, write_problems
 from baseline.release.splits import load_or_make_splits
 from baseline.work import WorkFolders
 from contract.documents import find_version
 from contract.editions import AnswerSpec, Edition, load_edition
 from contract.errors import InputError
-from contract.io.files import write_json
-from contract.release.tables import Problem
+from contract.io.files import write_json, write_text
+from contract.io.tables import format_csv
+from contract.release.tables import ERROR, WARNING, Problem
 from evaluation.editions.profile import build_profile
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Increment when the checks change, so that cached results of earlier checks are not reused.
 _CHECKS_VERSION: Final = 8
+# Width of the table of problems on the console, in letters.
+_WIDTH: Final = 118
 _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
 
@@ -210,3 +213,55 @@ def _make_preparation(
         data=compute_digest({case.patient_id: case.key for case in data.prepared}),
         own_edition=load_edition(options.edition).content,
     )
+
+
+def sort_problems(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Sort distinct problems: errors before warnings, then by patient, file and kind."""
+    return tuple(sorted(set(problems), key=lambda p: (not p.is_error, p.patient_id, p.file, p.kind, p.found)))
+
+
+def list_patients_with_errors(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """List the IDs of the patients with at least one error, sorted."""
+    return tuple(sorted({problem.patient_id for problem in problems if problem.is_error and problem.patient_id}))
+
+
+def format_problems(problems: Sequence[Problem]) -> str:
+    """Format the table for the console: errors, warnings, and a line with both counts."""
+    lines: list[str] = []
+    for severity, title in ((ERROR, "Errors"), (WARNING, "Warnings")):
+        selected = [problem for problem in problems if problem.severity == severity]
+        if selected:
+            lines += [f"{title} ({len(selected)})", *_format_rows(selected), ""]
+    errors = sum(problem.is_error for problem in problems)
+    return "\n".join(
+        [*lines, f"release: {_format_count(errors, 'error')}, {_format_count(len(problems) - errors, 'warning')}"]
+    )
+
+
+def write_problems(folder: Path, problems: Sequence[Problem]) -> None:
+    """Write `problems.csv` and `problems.json`, even if there are no problems."""
+    records = as_json(problems)
+    table = format_csv([field.name for field in fields(Problem)], records, for_people=True)
+    write_text(folder / "problems.csv", table)
+    write_json(folder / "problems.json", records)
+
+
+def as_json(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+    """Return the problems as records; `Problem(**record)` restores a problem."""
+    return [asdict(problem) for problem in problems]
+
+
+def _format_rows(problems: Sequence[Problem]) -> list[str]:
+    patient = max(len(problem.patient_id) for problem in problems)
+    kind = max(len(problem.kind) for problem in problems)
+    indent = " " * (patient + kind + 6)
+    lines = []
+    for problem in problems:
+        text = f"{problem.file}: {problem.found}, expected {problem.expected}"
+        first = f"  {problem.patient_id:<{patient}}  {problem.kind:<{kind}}  "
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return lines
+
+
+def _format_count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -15,7 +15,7 @@ from algorithm.heads.feature_hook import FeatureImages
 from algorithm.network.package import load_package
 from baseline import own_features
 from baseline.cli import main
-from baseline.network.given_masks import measure_masks
+from baseline.network.out_of_fold import measure_masks
 from baseline.own_features import make_fits_stamp
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases

@@ -13,8 +13,7 @@ from baseline import make_report
 from baseline.cli import main
 from baseline.fit import heads_are_current
 from baseline.heads.models.targets import RISK_FEATURES, make_targets
-from baseline.network.given_masks import average_masks
-from baseline.network.out_of_fold import write_probabilities
+from baseline.network.out_of_fold import average_masks, write_probabilities
 from baseline.release.cases import ReleaseCase, image_path, read_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 
 from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import own_tensors
+from baseline.network.checkpoint import adapt_stem, find_part, load_starting_weights
 from baseline.network.plans import NetworkPlan
-from baseline.network.starting_weights import adapt_stem, find_part, load_starting_weights
 from contract.errors import HecktorError
 from contract.io.files import write_json
 from tests.conftest import tiny_plans, write_manifest

@@ -13,8 +13,8 @@ from torch import nn
 
 from algorithm.network import tiles
 from algorithm.network.package import INTENSITIES, load_package
+from baseline.network.checkpoint import load_starting_weights
 from baseline.network.plans import NetworkPlan
-from baseline.network.starting_weights import load_starting_weights
 from baseline.package.numbering import Numbering, parse_lesion_numbers, read_numbering
 from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json

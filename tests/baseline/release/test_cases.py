@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline.release.cases import list_head_specs, read_cases, read_release, write_cases
-from baseline.release.clinical import read_values
+from baseline.release.cases import list_head_specs, read_cases, read_release, read_values, write_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError

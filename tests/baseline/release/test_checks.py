@@ -9,7 +9,7 @@ import pytest
 
 from baseline.release.cases import ReleaseCase
 from baseline.release.checks import check_images, check_mirrored
-from baseline.release.problems import ProblemReporter
+from baseline.release.folders import ProblemReporter
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient

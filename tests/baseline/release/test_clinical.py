@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baseline.release.clinical import read_values
+from baseline.release.cases import read_values
 from contract.release.tables import Problem, ReleaseTable
 from tests.baseline.release.one_folder import EDITION, HEADER
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from baseline.release.cases import read_release
-from baseline.release.prepare import find_problems, select_sound_cases
-from baseline.release.problems import list_patients_with_errors
+from baseline.release.prepare import find_problems, list_patients_with_errors, select_sound_cases
 from baseline.work import WorkFolders
 from contract.errors import InputError
 from contract.release.tables import Problem
