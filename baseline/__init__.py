@@ -13,31 +13,27 @@ if TYPE_CHECKING:
     from baseline.export import export_model
     from baseline.fit import fit_heads
     from baseline.heads.table import FittedTable, fit_table
-    from baseline.measure import measure_out_of_fold, postprocess_masks
     from baseline.network.nnunet import Machine
     from baseline.network.planning import plan_networks
     from baseline.network.plans import PRESETS, NetworkPlan
-    from baseline.pipeline import TrainingOptions, train, train_networks
-    from baseline.preparation import PrepareOptions
+    from baseline.pipeline import TrainingOptions, measure_out_of_fold, postprocess_masks, train, train_networks
     from baseline.release.prepare import check_release, prepare_release
     from baseline.report.report import make_report
-    from baseline.work import WorkFolders
+    from baseline.work import PrepareOptions, WorkFolders
 
 _HOMES = {
     "FittedTable": "heads.table",
     "PRESETS": "network.plans",
     "Machine": "network.nnunet",
     "NetworkPlan": "network.plans",
-    "PrepareOptions": "preparation",
+    "PrepareOptions": "work",
     "WorkFolders": "work",
     "check_release": "release.prepare",
     "export_model": "export",
     "fit_heads": "fit",
     "fit_table": "heads.table",
     "make_report": "report.report",
-    "measure_out_of_fold": "measure",
     "plan_networks": "network.planning",
-    "postprocess_masks": "measure",
     "prepare_release": "release.prepare",
 }
 __all__ = [

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 
 from tqdm import tqdm
 
-from baseline.preparation import MOVED, read_release_folder
-from baseline.work import WorkFolders
+from baseline.work import MOVED, WorkFolders, read_release_folder
 from contract.errors import HecktorError, InputError, OutputError
 from contract.io.files import read_json, write_json
 from contract.packages import make_file_entry

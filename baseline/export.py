@@ -26,10 +26,9 @@ from baseline.own_features import load_fitted_hooks, read_feature_digests, read_
 from baseline.package.card import DEFAULTS, model_card
 from baseline.package.existing import describe_networks, load_existing_networks
 from baseline.postprocessing.record import load_rules_in_use
-from baseline.preparation import read_training_edition
 from baseline.release.cases import ReleaseCase, label_path, read_cases
 from baseline.release.splits import read_splits
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_training_edition
 from contract import labels
 from contract.code import Code
 from contract.images.volumes import read_volume
@@ -126,8 +125,8 @@ def export_networks(work: WorkFolders) -> Path:
 def _read_trained_members(work: WorkFolders) -> tuple[list[EnsembleMember], dict[str, Any]]:
     """Read the trained networks, fold 0 first as `ModelPackage` expects, and make their entries of the manifest."""
     from baseline.network.checkpoint import read_checkpoint
+    from baseline.package.existing import read_trained_plans
     from baseline.package.export import EnsembleMember
-    from baseline.package.nnunet_results import read_trained_plans
 
     plans, final = work.read(work.plans), list_final_checkpoints(work)
     members = [

@@ -31,10 +31,9 @@ from baseline.own_features import (
     measure_custom_features,
     remove_other_fits,
 )
-from baseline.preparation import read_min_lesion_sizes, read_training_edition
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_min_lesion_sizes, read_training_edition
 from contract.code import Code
 from contract.errors import HecktorError
 from contract.io.files import write_json

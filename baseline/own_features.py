@@ -21,10 +21,9 @@ from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import Sources, compute_key, compute_keys, load_cached, map_items, store_cached
 from baseline.heads.cubes import PatientCubes, cut_cubes, read_feature_images
 from baseline.network.nnunet import explain_failures
-from baseline.preparation import read_training_edition
 from baseline.release.cases import ReleaseCase, image_paths, list_head_specs
 from baseline.release.splits import derive_seed, read_splits
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_training_edition
 from contract.code import Code
 from contract.documents import Document, read_document
 from contract.errors import HecktorError, ModelPackageError

@@ -14,20 +14,18 @@ from algorithm.network.backbones import BACKBONES
 from baseline.export import export_model
 from baseline.fit import fit_heads
 from baseline.heads.fitting import GIVEN_MASKS, OUT_OF_FOLD_MASKS, REFERENCE_MASKS
-from baseline.measure import measure_out_of_fold, postprocess_masks, select_features_for_heads
 from baseline.network.jobs import select_jobs, select_unfinished_jobs, train_jobs
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import PARTS, PRESETS, NetworkPlan
 from baseline.package.card import read_description
 from baseline.package.existing import use_networks
-from baseline.pipeline import TrainingOptions, train
+from baseline.pipeline import TrainingOptions, measure_out_of_fold, postprocess_masks, select_features_for_heads, train
 from baseline.postprocessing.record import summarise_postprocessing
-from baseline.preparation import PrepareOptions, read_release_folder, require_phantoms, resolve_spacing
 from baseline.release.prepare import check_release, format_problems, prepare_release, summarise_preparation
 from baseline.report.answers import write_answers
 from baseline.report.report import make_report
-from baseline.work import REFERENCE, WorkFolders
+from baseline.work import REFERENCE, PrepareOptions, WorkFolders, read_release_folder, require_phantoms, resolve_spacing
 from contract.code import Code
 from contract.errors import HecktorError
 
@@ -207,7 +205,7 @@ def _run_heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         masks = average_masks(work, [WorkFolders(folder.resolve()) for folder in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
-        from baseline.package.nnunet_results import find_fold_masks  # imports torch
+        from baseline.package.existing import find_fold_masks  # imports torch
 
         held_out = find_fold_masks(work, arguments.nnunet, arguments.labels)
         _show(held_out.origin)

@@ -27,9 +27,8 @@ import pandas as pd
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes, balanced_accuracy
 from baseline.heads.models.classes import find_balanced_point, find_stable_threshold
 from baseline.heads.models.ensemble import fit_ensemble, select_ensemble
-from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Candidate, refit
-from baseline.heads.models.targets import make_targets
+from baseline.heads.models.targets import Target, make_targets
 from baseline.heads.table import make_table_cohort
 from contract.editions import load_edition
 

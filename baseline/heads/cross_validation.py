@@ -27,10 +27,10 @@ from baseline.heads.cohort import (
     class_accuracy,
     make_outcome_rows,
 )
-from baseline.heads.models.classes import compute_class_trends, predict_classes
+from baseline.heads.models.classes import ClassRule, compute_class_trends, predict_classes
 from baseline.heads.models.ensemble import CandidateEnsemble, compute_scale, fit_ensemble, select_ensemble
-from baseline.heads.models.kinds import ClassRule, Target, with_families
 from baseline.heads.models.selection import Family, fill_scores, make_centre_folds
+from baseline.heads.models.targets import Target, with_families
 from baseline.heads.record import (
     FORMAT_VERSION,
     KINDS,

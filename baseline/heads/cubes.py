@@ -17,9 +17,8 @@ from algorithm.heads.feature_hook import CUBE_CHANNELS, FeatureImages
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
 from baseline.cache import map_items
-from baseline.preparation import read_training_edition
 from baseline.release.cases import ReleaseCase, image_paths
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_training_edition
 from contract.images.volumes import read_volume
 from contract.packages import CHANNELS
 

@@ -26,8 +26,8 @@ from baseline.heads.cohort import (
     mark_possible_classes,
 )
 from baseline.heads.models.ensemble import ExpertRecord, fit_ensemble, select_ensemble
-from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.selection import find_unused_features
+from baseline.heads.models.targets import Target, with_families
 from baseline.release.cases import ReleaseCase, list_head_specs
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document

@@ -17,7 +17,6 @@ from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import fit_logistic, fit_multinomial, predict_classes
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.forest import fit_class_forest, fit_risk_forest
-from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs
 from baseline.heads.models.selection import (
     FOREST,
@@ -28,6 +27,7 @@ from baseline.heads.models.selection import (
     Family,
     FitSettings,
 )
+from baseline.heads.models.targets import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.terms import Transforms, use_unchanged
 from baseline.heads.record import CrossValidation
 from baseline.heads.record import summarise_heads as metrics_summary

@@ -32,10 +32,9 @@ from algorithm.network.tiles import NetworkImage, Pass, list_passes
 from algorithm.region.grids import resample_mask, restore_labels
 from algorithm.region.localise import Region
 from baseline.cache import Sources, compute_digest, compute_keys, load_cached, map_items, read_digests, store_cached
-from baseline.preparation import read_min_lesion_sizes
 from baseline.release.cases import ReleaseCase, image_path, image_paths, read_cases
 from baseline.release.data_set import read_dose, read_prepared_ct_and_pet, read_training_case
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_min_lesion_sizes
 from contract import labels
 from contract.code import Code
 from contract.errors import HecktorError, InputError

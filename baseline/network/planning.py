@@ -19,10 +19,18 @@ from baseline.network.nnunet import check_trainer
 from baseline.network.patches import replace_process_pools, set_environment
 from baseline.network.plans import UNREACHED_SUV, NetworkPlan, describe_differences, load_plan, read_plan, store_plan
 from baseline.network.progress import exit_at_interrupt
-from baseline.preparation import DEFAULT_SPACING_MM, format_spacing, read_preparation
 from baseline.release.cases import read_cases
 from baseline.release.splits import make_nnunet_splits, read_splits
-from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
+from baseline.work import (
+    CONFIGURATION,
+    CONFIGURATIONS,
+    DATASET_ID,
+    DEFAULT_SPACING_MM,
+    PLANS_NAME,
+    WorkFolders,
+    format_spacing,
+    read_preparation,
+)
 from contract.errors import HecktorError, InputError
 from contract.io.files import read_json, write_json
 from contract.packages import CHANNELS, make_file_entry

@@ -25,13 +25,12 @@ from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.own_features import load_fitted_hooks
 from baseline.package.card import DEFAULTS
 from baseline.package.custom_network import CustomMember, load_custom_member
+from baseline.package.existing import NnunetResults, check_same_training, read_results, read_trained_plans
 from baseline.package.export import EnsembleMember, PackageContents, export_contents
-from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, read_trained_plans
 from baseline.package.numbering import Numbering, read_numbering
 from baseline.postprocessing.record import pack_rules
-from baseline.preparation import read_training_edition
 from baseline.release.cases import list_head_specs
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_training_edition
 from contract.code import Code
 from contract.editions import Edition, content_digest, load_edition, remove_scoring
 from contract.errors import ModelPackageError

@@ -15,18 +15,23 @@ from typing import Any, Final
 
 from algorithm.network.package import INTENSITIES
 from baseline.heads.fitting import OUT_OF_FOLD_MASKS, HeadRecord, describe_masks, read_heads
-from baseline.heads.models.kinds import Target, describe_direction
-from baseline.heads.models.targets import make_targets
-from baseline.heads.new_centres import estimate_new_centres
-from baseline.heads.record import KINDS, METRIC_TITLES, TargetRecord, describe_left_out, read_cross_validation
+from baseline.heads.models.targets import Target, make_targets
+from baseline.heads.record import (
+    KINDS,
+    METRIC_TITLES,
+    TargetRecord,
+    describe_direction,
+    describe_left_out,
+    estimate_new_centres,
+    read_cross_validation,
+)
 from baseline.network.plans import UNREACHED_SUV, NetworkPlan, read_plan
 from baseline.package.existing import CONDITION, describe_networks, load_existing_networks
 from baseline.postprocessing.record import load_current_record
 from baseline.postprocessing.rules import list_mask_metric_titles
-from baseline.preparation import read_preparation, read_training_edition
 from baseline.release.cases import ReleaseCase, count_outcomes, list_head_specs, read_cases
 from baseline.release.splits import read_splits
-from baseline.work import CONFIGURATION, WorkFolders
+from baseline.work import CONFIGURATION, WorkFolders, read_preparation, read_training_edition
 from contract.documents import Document, Text, escape_markdown, format_section, format_table, read_document
 from contract.editions import Edition
 from contract.editions.clinical import CENTRE

@@ -29,11 +29,10 @@ from baseline.postprocessing.rules import (
     make_lesion_table,
     make_mask_score,
 )
-from baseline.preparation import read_min_lesion_sizes, read_training_edition
 from baseline.release.cases import ReleaseCase, label_path, read_cases
 from baseline.release.data_set import read_prepared_ct_and_pet
 from baseline.release.splits import Splits, read_splits
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_min_lesion_sizes, read_training_edition
 from contract import labels
 from contract.errors import InputError
 from contract.images.geometry import Geometry

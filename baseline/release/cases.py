@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
-from baseline.preparation import read_release_folder
 from baseline.release.folders import (
     PatientFolders,
     ReleaseFiles,
@@ -26,7 +25,7 @@ from baseline.release.folders import (
     find_unmatched_patients,
     read_layout,
 )
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_release_folder
 from contract.documents import Document, parse_document
 from contract.editions import Algorithm, AnswerSpec, Edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from baseline.cache import Sources, compute_digest, compute_keys, load_cached, map_items, store_cached
-from baseline.preparation import Preparation, PrepareOptions, resolve_spacing
 from baseline.release.cases import Release, ReleaseCase, count_outcomes, list_head_specs, read_release, write_cases
 from baseline.release.checks import check_images, with_suv_factors
 from baseline.release.splits import load_or_make_splits
-from baseline.work import WorkFolders
+from baseline.work import Preparation, PrepareOptions, WorkFolders, resolve_spacing
 from contract.documents import find_version
 from contract.editions import AnswerSpec, Edition, load_edition
 from contract.errors import InputError

@@ -11,10 +11,9 @@ import numpy as np
 
 from baseline.fit import check_heads
 from baseline.heads.record import ModelAnswers, TargetRecord, read_cross_validation
-from baseline.preparation import read_training_edition
 from baseline.release.cases import ReleaseCase, image_path, list_head_specs, read_cases
 from baseline.report.masks import link_or_copy, write_references
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_training_edition
 from contract.editions import AnswerSpec
 from contract.errors import OutputError
 from contract.images.volumes import Volume, read_header, write_volume

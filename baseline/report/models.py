@@ -17,10 +17,17 @@ from baseline.heads.cohort import (
     make_weighted_class_accuracy,
 )
 from baseline.heads.cross_validation import compute_coefficients
-from baseline.heads.models.kinds import Target
-from baseline.heads.models.targets import COMPARATORS
-from baseline.heads.new_centres import CentreEstimate, describe_new_centres, estimate_new_centres
-from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, ModelAnswers, TargetRecord
+from baseline.heads.models.targets import COMPARATORS, Target
+from baseline.heads.record import (
+    KINDS,
+    METRIC_TITLES,
+    CentreEstimate,
+    KindRecord,
+    ModelAnswers,
+    TargetRecord,
+    describe_new_centres,
+    estimate_new_centres,
+)
 from evaluation.metrics.overlap import Difference, WeightedMetric
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 from evaluation.statistics.tests import holm

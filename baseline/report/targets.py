@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +14,8 @@ from algorithm.heads.documents import Head
 from baseline.heads.cohort import Outcomes
 from baseline.heads.cross_validation import compute_linear_share
 from baseline.heads.fitting import HeadRecord
-from baseline.heads.models.kinds import Target, describe_direction
-from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, describe_left_out
-from baseline.report import page
+from baseline.heads.models.targets import Target
+from baseline.heads.record import KINDS, METRIC_TITLES, KindRecord, TargetRecord, describe_direction, describe_left_out
 from baseline.report.models import (
     BEHIND,
     GAP,
@@ -36,9 +36,10 @@ from reporting.analyses.classes import analyse_calibration, analyse_confusion
 from reporting.analyses.survival import analyse_survival
 from reporting.analyses.tables import AnswerRows
 from reporting.page.charts import render_figure
-from reporting.page.html import Row, render_paragraph, render_table
+from reporting.page.html import Cell, Row, render_choice, render_paragraph, render_table
 
 Kinds = Mapping[str, KindRecord]
+Content = Cell | str | float | Estimate | None
 # Both kinds of cross-validation as the page names them.
 KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
 # Captions that replace captions about teams, by the name of the analysis.
@@ -101,7 +102,7 @@ def format_target(
     weights = [fold.coefficients for fold in record.nested.folds]
     head = None if shipped is None else shipped.head
     parts += _format_coefficients(target, collect_coefficients(head, weights), head)
-    return text + page.format_grid(parts), plain
+    return text + format_grid(parts), plain
 
 
 def _format_shipped_head(target: Target, shipped: HeadRecord | None) -> str:
@@ -129,18 +130,18 @@ def _format_models(target: Target, models: Mapping[str, Mapping[str, Estimate]])
     rows = [Row([TITLES.get(name, name), *map(model.get, columns)]) for name, model in models.items()]
     chance = 1 / max(2, len(target.answer.classes))
     about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:z.3g}."
-    return page.format_listing("Heads and comparators", render_table(about, heads, rows), about)
+    return format_listing("Heads and comparators", render_table(about, heads, rows), about)
 
 
 def _format_centres(target: Target, record: TargetRecord, kinds: Kinds) -> str:
     counts = Counter(row.centre for row in record.patients)
     rows = [
-        page.make_centre_row(centre, [count, *(result.by_centre.get(centre) for result in kinds.values())])
+        make_centre_row(centre, [count, *(result.by_centre.get(centre) for result in kinds.values())])
         for centre, count in sorted(counts.items())
     ]
     heads = ["Centre", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
     caption = f"The heads' {METRIC_TITLES[target.metric]} within each centre"
-    return page.format_listing("By centre", render_table(caption, heads, rows))
+    return format_listing("By centre", render_table(caption, heads, rows))
 
 
 def _format_charts(target: Target, record: TargetRecord, kinds: Kinds) -> list[str]:
@@ -158,7 +159,7 @@ def _format_reference_masks(
         return [], {}
     rows = [Row([title, *(by_masks[name] for by_masks in estimates.values())]) for name, title in MASK_KINDS.items()]
     caption = f"{METRIC_TITLES[target.metric].capitalize()} of the same {patients} patients, with 95% intervals"
-    listing = page.format_listing(
+    listing = format_listing(
         "Reference masks", render_table(caption, ["Heads on", *(KINDS[kind] for kind in estimates)], rows)
     )
     values = {
@@ -194,8 +195,8 @@ def _format_coefficients(target: Target, weights: Sequence[Coefficient], head: H
         Row(
             [
                 weight.feature,
-                page.format_signed(weight.shipped),
-                page.format_signed(float(np.mean(weight.folds)) if weight.folds else None),
+                format_signed(weight.shipped),
+                format_signed(float(np.mean(weight.folds)) if weight.folds else None),
                 float(np.std(weight.folds)) if weight.folds else None,
             ]
         )
@@ -203,7 +204,7 @@ def _format_coefficients(target: Target, weights: Sequence[Coefficient], head: H
     ]
     heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds"]
     return [
-        page.format_listing(
+        format_listing(
             "Features", render_table("Weights, and their stability over the outer folds", heads, rows), about
         )
     ]
@@ -247,3 +248,24 @@ def _name_kinds(analysis: Analysis) -> Analysis:
     caption = _CAPTIONS.get(analysis.name, analysis.caption)
     columns |= {"kind": "Cross-validation"}
     return replace(analysis, caption=caption, columns=columns, rows=rows, chart=chart, source="", notes=())
+
+
+def format_grid(parts: Sequence[str]) -> str:
+    """Format tables and figures below each other."""
+    content = "\n".join(parts)
+    return f'<div class="figures">\n{content}\n</div>'
+
+
+def format_listing(title: str, table: str, about: str = "") -> str:
+    """Format a table with a heading, and a paragraph between them."""
+    return f'<section class="listing"><h3>{escape(title)}</h3>{render_paragraph(about, "about")}{table}</section>'
+
+
+def make_centre_row(centre: str, cells: Sequence[Content]) -> Row:
+    """Make a table's row about one centre; a click on the name selects the centre."""
+    return Row([Cell(render_choice("centre", centre)), *cells], {"centre": centre})
+
+
+def format_signed(value: float | None) -> Cell:
+    """Format a number with its sign."""
+    return Cell("-") if value is None else Cell(f"{value:+z.3f}", value)

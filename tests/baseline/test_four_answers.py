@@ -12,8 +12,7 @@ import pytest
 from algorithm.cli import main as predict
 from algorithm.network.package import load_package
 from baseline.cli import main as train
-from baseline.preparation import read_min_lesion_sizes
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, read_min_lesion_sizes
 from contract.editions import load_edition
 from contract.errors import run_main
 from contract.io.files import read_json

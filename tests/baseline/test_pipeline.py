@@ -16,7 +16,7 @@ from baseline import WorkFolders, measure_out_of_fold, plan_networks
 from baseline.network import planning
 from baseline.network.plans import NetworkPlan, read_plan, store_plan
 from baseline.pipeline import TrainingOptions, describe_next_steps
-from baseline.preparation import PrepareOptions
+from baseline.work import PrepareOptions
 from contract.errors import HecktorError
 from contract.io.files import read_json, write_json, write_text
 from tests.baseline.prepared import planned_work

@@ -13,7 +13,7 @@ from scipy.optimize import approx_fprime
 
 from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.custom import with_custom_heads
-from baseline.heads.models.kinds import with_families
+from baseline.heads.models.targets import with_families
 from contract.code import Code
 from tests.baseline.heads.models.test_custom import RFS_DAYS, heads_in, symmetric
 from tests.examples.readme import EXAMPLES

@@ -1,22 +1,26 @@
-"""Models of a class, linear in the features: logistic regression of two values, multinomial regression of more values.
+"""Models of a class: logistic regression of two values, multinomial regression of more values, and rules to compare.
 
-Both weight the classes equally and have a ridge penalty, so that the score aims at balanced accuracy. Two values get a
-threshold and a calibration from out-of-fold scores. Of more values the highest score wins; a class without training
-patients gets a score that never wins.
+Both regressions weight the classes equally and have a ridge penalty, so that the score aims at balanced accuracy. Two
+values get a threshold and a calibration from out-of-fold scores. Of more values the highest score wins; a class without
+training patients gets a score that never wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from algorithm.heads.documents import NEVER, LinearHead, Term
 from algorithm.heads.parts import Calibration
+from algorithm.heads.values import derive_stage
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import make_linear_head, make_matrix
 
+# Predicts class numbers of the second cohort's patients, and may learn from the first cohort.
+ClassRule = Callable[[HeadCohort, HeadCohort], Numbers]
 _MULTINOMIAL: Final = "multinomial logit"
 
 
@@ -168,3 +172,25 @@ def smooth_targets(positive: Flags) -> Floats:
     """Compute the probabilities to which Platt's calibration is fitted, slightly below 1 and above 0."""
     count, rest = int(positive.sum()), int((~positive).sum())
     return np.where(positive, (count + 1) / (count + 2), 1 / (rest + 2))
+
+
+def predict_most_frequent(train: HeadCohort, cohort: HeadCohort) -> Numbers:
+    """Predict the most frequent class of the training patients for each patient."""
+    return np.full(len(cohort.ids), train.outcomes.find_most_frequent_class(), dtype=np.int64)
+
+
+def make_staging_rule(rule: str) -> ClassRule:
+    """Make the rule that predicts the stage by `rule`.
+
+    Without a stage it predicts the most frequent class of the training patients that the mask leaves possible.
+    """
+    return partial(_predict_stages, rule)
+
+
+def _predict_stages(rule: str, train: HeadCohort, cohort: HeadCohort) -> Numbers:
+    names = cohort.outcomes.classes
+    counts = np.bincount(train.outcomes.values, minlength=len(names)).astype(np.float64)
+    frequent = predict_classes(np.tile(counts, (len(cohort.ids), 1)), cohort.possible).tolist()
+    stages = [derive_stage(rule, row) for row in cohort.to_rows()]
+    pairs = zip(stages, frequent, strict=True)
+    return np.array([names.index(stage) if stage in names else number for stage, number in pairs], dtype=np.int64)

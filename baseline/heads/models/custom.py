@@ -23,8 +23,8 @@ from algorithm.heads.head_hook import (
     table,
 )
 from baseline.heads.cohort import HeadCohort
-from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Family, SingleHead
+from baseline.heads.models.targets import Target
 from baseline.heads.models.terms import compute_spread
 from contract.code import Code, list_code_files, split_reference
 from contract.errors import ModelPackageError

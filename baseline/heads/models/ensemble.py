@@ -15,8 +15,8 @@ import numpy as np
 
 from algorithm.heads.documents import NEVER, EnsembleHead, Expert, Head, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort
-from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Candidate, Setting, refit, select_candidates
+from baseline.heads.models.targets import Target
 from baseline.heads.models.terms import compute_spread, get_scaling, with_weights
 from contract.documents import Document
 

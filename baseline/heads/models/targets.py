@@ -1,35 +1,62 @@
-"""The heads of an edition: competing models and comparators by kind of answer."""
+"""Targets of heads: metric and folds of each kind of answer, and the models that compete in an edition."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from functools import partial
-from typing import Final, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from algorithm.heads.measure import clinical_names
-from algorithm.heads.values import derive_stage
-from baseline.heads.cohort import HeadCohort, Numbers
-from baseline.heads.models.classes import fit_logistic, fit_multinomial, predict_classes
+from algorithm.heads.documents import Head, LinearHead
+from baseline.heads.cohort import Floats, HeadCohort, Numbers, area_under_curve, c_index, class_accuracy
+from baseline.heads.models.classes import (
+    ClassRule,
+    find_operating_point,
+    fit_logistic,
+    fit_multinomial,
+    fit_platt,
+    make_staging_rule,
+    predict_classes,
+    predict_most_frequent,
+)
 from baseline.heads.models.forest import fit_class_forest, fit_risk_forest
-from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
-from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs, make_unfitted_heads
+from baseline.heads.models.risk import (
+    describe_slope_problem,
+    estimate_baseline_survival,
+    fit_cox,
+    fit_shipped_cox,
+    fit_signs,
+    log_hazard_slope,
+    make_unfitted_heads,
+)
 from baseline.heads.models.selection import (
     FOREST,
+    INNER_FOLDS,
     MIN_SCARCE_FOR_ALL,
     MIN_SCARCE_FOR_FOREST,
     RIDGE,
     SIGNS,
+    Candidate,
     Family,
     FitSettings,
     Setting,
+    make_centre_folds,
+    make_stratified_folds,
 )
 from baseline.heads.models.terms import Transforms, use_unchanged
-from contract.editions import Algorithm, AnswerSpec, Edition
-from contract.editions.answers import RULES
+from baseline.release.cases import event_key
+from contract.editions import Algorithm, AnswerSpec, ClinicalVariable, Edition
+from contract.editions.answers import RULES, ClassValue
 from contract.editions.inputs import RT_DOSE
+from contract.errors import MetricError
+
+# C-index and area under the curve of random scores.
+CHANCE: Final = 0.5
+# Minimum distance of an expert of stages from chance, absolute and as a fraction of the best expert's distance.
+MIN_SKILL: Final = 0.02
+MIN_SKILL_FRACTION: Final = 0.95
 
 # Transform of each feature; skewed quantities are logarithmised. The training patients have a few dozen relapses and a
 # dozen negative HPV status, so that the first family of each kind has a handful of features. Features that an edition
@@ -63,11 +90,6 @@ COMPARATORS: Final = {
 }
 
 _Kind = Literal["risk", "two classes", "more classes"]
-_TARGETS: Final[Mapping[_Kind, type[Target]]] = {
-    "risk": RiskTarget,
-    "two classes": BinaryTarget,
-    "more classes": ManyClassesTarget,
-}
 _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
     "risk": (
         Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES, fit_shipped=fit_shipped_cox),
@@ -88,6 +110,264 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
 }
 
 
+@dataclass(frozen=True)
+class Target(ABC):
+    """One answer that a head predicts.
+
+    Attributes:
+        answer: Declaration of the answer.
+        title: Title in reports.
+        families: Competing families of models.
+        comparators: Models that papers report for comparison, by name.
+        clinical: Clinical variables of the edition.
+        with_dose: Whether inference may get a dose.
+        rules: Comparators without a model, by name.
+        fitted: Features that were fitted to outcomes.
+        fallback_family: Family that answers if no competing family is better than chance; None for the best of them.
+    """
+
+    # Title of the metric that selects models.
+    selection_title: ClassVar[str]
+
+    answer: AnswerSpec
+    title: str
+    families: tuple[Family, ...]
+    comparators: Mapping[str, Family]
+    clinical: tuple[ClinicalVariable, ...]
+    with_dose: bool
+    rules: Mapping[str, ClassRule] = field(default_factory=dict)
+    fitted: tuple[str, ...] = ()
+    fallback_family: Family | None = None
+
+    @property
+    def name(self) -> str:
+        return self.answer.head
+
+    @property
+    def metric(self) -> str:
+        return "c_index" if self.answer.kind == "risk" else "balanced_accuracy"
+
+    @property
+    @abstractmethod
+    def scarce_outcome(self) -> str:
+        """Return the words for the outcome that `count_scarce` counts, for messages."""
+
+    @abstractmethod
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
+        """Compute the metric that selects models."""
+
+    def weigh_candidates(self, candidates: Sequence[Candidate], _cohort: HeadCohort) -> list[float]:
+        """Weigh the candidates of the ensemble by the squared distance of their metrics from chance.
+
+        A candidate that is not better than chance has the weight 0 and takes no part.
+        """
+        return [max(candidate.metric - CHANCE, 0.0) ** 2 for candidate in candidates]
+
+    def estimate_slope(self, _cohort: HeadCohort, _scores: Floats) -> float:
+        """Estimate the factor that turns the scores of an ensemble into the scale of the answer."""
+        return 1.0
+
+    def find_slope_problem(self, _cohort: HeadCohort, _scores: Floats) -> str | None:
+        """Describe the assumption that `estimate_slope` made; None if it made no assumption."""
+        return None
+
+    @abstractmethod
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return the stratum of each patient; folds have equal parts of each stratum."""
+
+    @abstractmethod
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        """Count the patients with the outcome that every fold needs by the patients' strata."""
+
+    def count_scarce(self, cohort: HeadCohort) -> int:
+        """Count the cohort's patients with the outcome that every fold needs."""
+        return self.count_scarce_strata(self.assign_strata(cohort))
+
+    def select_families(self, cohort: HeadCohort) -> list[Family]:
+        """Select the first family, and the other families for which the cohort is large enough."""
+        scarce = self.count_scarce(cohort)
+        return [*self.families[:1], *(family for family in self.families[1:] if scarce >= family.min_scarce)]
+
+    def drop_fitted_features(self, cohort: HeadCohort) -> tuple[Target, HeadCohort]:
+        """Drop fitted features, which learnt from outcomes of held-out patients, from the target and the cohort.
+
+        A family without features, or with the features of an earlier family, does not compete.
+        """
+        families: list[Family] = []
+        for family in self.families:
+            transforms = family.transforms or {}
+            remaining = {name: transform for name, transform in transforms.items() if name not in self.fitted}
+            if len(remaining) == len(transforms):
+                families.append(family)
+            elif remaining and remaining not in [earlier.transforms for earlier in families]:
+                families.append(replace(family, transforms=remaining))
+        return replace(self, families=tuple(families), fitted=()), cohort.drop_features(self.fitted)
+
+    def check(self, cohort: HeadCohort, min_scarce: int) -> None:
+        """Require `min_scarce` patients with the scarcer outcome.
+
+        Raises:
+            MetricError: There are fewer.
+        """
+        scarce = self.count_scarce(cohort)
+        if scarce < min_scarce:
+            raise MetricError(self.name, f"{scarce} training patients {self.scarce_outcome}", f"at least {min_scarce}")
+
+    def make_folds(self, cohort: HeadCohort, rng: np.random.Generator) -> list[Numbers]:
+        """Make the folds of the selection.
+
+        With at least three centres each centre is a fold, provided that both outcomes remain without the centre.
+        Otherwise the folds are balanced.
+        """
+        strata = self.assign_strata(cohort)
+        if len(set(cohort.centres)) > 2:
+            folds = make_centre_folds(cohort)
+            if all(self.count_scarce_strata(np.delete(strata, fold)) > 1 for fold in folds):
+                return folds
+        return self.make_balanced_folds(cohort, INNER_FOLDS, rng)
+
+    def make_balanced_folds(self, cohort: HeadCohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
+        """Make folds balanced by outcome and centre, at most one for each patient with the scarcer outcome."""
+        count = min(folds, self.count_scarce(cohort))
+        return make_stratified_folds(cohort, self.assign_strata(cohort).tolist(), count, rng)
+
+    def complete_head(self, head: Head, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> Head:
+        """Add the parts of a head that are learnt from out-of-fold scores.
+
+        A time gets its baseline hazard, two classes get threshold and calibration. Of more classes the highest score
+        wins: tuned boundaries gained nothing (docs/heads.md).
+        """
+        if head.classes:
+            return head
+        if self.answer.is_binary:
+            if isinstance(head, LinearHead):
+                head = head.model_copy(update={"scale": f"{head.scale} of {name_positive_class(self.answer)}"})
+            positive = cohort.outcomes.positive
+            learnt = {
+                "threshold": find_operating_point(positive, scores, rng),
+                "calibration": fit_platt(positive, scores),
+            }
+            return head.model_copy(update=learnt)
+        if self.answer.direction == "time":
+            return head.model_copy(update={"survival": estimate_baseline_survival(cohort.outcomes, scores)})
+        return head
+
+    def compute_fallback(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
+        """Compute the answer in place of a failed prediction: the most frequent class, or the median of the answers.
+
+        `scores` are out-of-fold scores of the training patients.
+        """
+        if self.answer.kind == "class":
+            return self.answer.classes[cohort.outcomes.find_most_frequent_class()]
+        survival = head.survival
+        answers = scores if survival is None else [survival.restricted_mean(score) for score in scores]
+        return float(np.median(answers))
+
+
+class RiskTarget(Target):
+    """A risk, or a time that falls with the risk."""
+
+    selection_title = "C-index"
+
+    @property
+    def scarce_outcome(self) -> str:
+        return f"with a {event_key(self.answer)}"
+
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
+        return c_index(cohort.outcomes, scores)
+
+    def estimate_slope(self, cohort: HeadCohort, scores: Floats) -> float:
+        """Fit a Cox regression on the scores, which become a log partial hazard."""
+        return log_hazard_slope(scores, cohort)
+
+    def find_slope_problem(self, cohort: HeadCohort, scores: Floats) -> str | None:
+        return describe_slope_problem(scores, cohort)
+
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return 1 for a patient with an event, otherwise 0."""
+        return cohort.outcomes.positive.astype(np.int64)
+
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        return int(strata.sum())
+
+
+class BinaryTarget(Target):
+    """A class with two values."""
+
+    selection_title = "area under the curve"
+
+    @property
+    def scarce_outcome(self) -> str:
+        return "of the rarer class"
+
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
+        return area_under_curve(cohort.outcomes, scores)
+
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return 1 for a patient of the negative class, otherwise 0."""
+        return (~cohort.outcomes.positive).astype(np.int64)
+
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        negative = int(strata.sum())
+        return min(negative, len(strata) - negative)
+
+
+class ManyClassesTarget(Target):
+    """A class with more than two values; the mask may rule out or decide some of them."""
+
+    selection_title = "balanced accuracy"
+
+    @property
+    def scarce_outcome(self) -> str:
+        return "outside the most frequent class"
+
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
+        value = class_accuracy(cohort.outcomes, predict_classes(scores, cohort.possible))
+        if np.isnan(value):
+            raise MetricError(self.name, "patients of one class", "of several")
+        return value
+
+    def weigh_candidates(self, candidates: Sequence[Candidate], cohort: HeadCohort) -> list[float]:
+        """Weigh alike the candidates whose distance from chance is at least 0.02 and 95% of the best one's distance.
+
+        The others have the weight 0. Stages follow a rule, and models without the features of the rule make the
+        ensemble worse on phantoms (docs/heads.md).
+        """
+        chance = 1 / len(np.unique(cohort.outcomes.values))
+        best = max(candidate.metric for candidate in candidates)
+        floor = chance + max(MIN_SKILL, MIN_SKILL_FRACTION * (best - chance))
+        return [float(candidate.metric >= floor) for candidate in candidates]
+
+    def assign_strata(self, cohort: HeadCohort) -> Numbers:
+        """Return the class number."""
+        return cohort.outcomes.values
+
+    def count_scarce(self, cohort: HeadCohort) -> int:
+        """Count only patients whose class the mask leaves open."""
+        return self.count_scarce_strata(self.assign_strata(cohort.select_undecided()))
+
+    def count_scarce_strata(self, strata: Numbers) -> int:
+        return len(strata) - int(np.bincount(strata).max(initial=0))
+
+
+def name_positive_class(answer: AnswerSpec) -> str:
+    """Name the second of two classes: "HPV positive", or the class itself."""
+    positive = answer.classes[1]
+    return f"{answer.name.upper()} positive" if positive is True else str(positive)
+
+
+def with_families(target: Target, families: Sequence[Family]) -> Target:
+    """Return the target with these families as the only competitors, which answer even if they are without skill."""
+    return replace(target, families=tuple(families), fallback_family=None)
+
+
+_TARGETS: Final[Mapping[_Kind, type[Target]]] = {
+    "risk": RiskTarget,
+    "two classes": BinaryTarget,
+    "more classes": ManyClassesTarget,
+}
+
+
 def make_targets(edition: Edition) -> tuple[Target, ...]:
     """Make a target for every risk and class of an edition, in order."""
     return tuple(
@@ -96,6 +376,8 @@ def make_targets(edition: Edition) -> tuple[Target, ...]:
 
 
 def _make_target(edition: Edition, algorithm: Algorithm, answer: AnswerSpec) -> Target:
+    from algorithm.heads.measure import clinical_names  # loads SimpleITK, which a table does not need
+
     kind = _find_kind(answer)
     comparators = _make_comparators(kind, use_unchanged(clinical_names(edition.clinical)))
     return _TARGETS[kind](
@@ -149,25 +431,3 @@ def _find_kind(answer: AnswerSpec) -> _Kind:
 def _make_rules(answer: AnswerSpec) -> dict[str, ClassRule]:
     rule = {"rule": make_staging_rule(answer.rule)} if answer.rule else {}
     return rule | {"most_frequent": predict_most_frequent}
-
-
-def predict_most_frequent(train: HeadCohort, cohort: HeadCohort) -> Numbers:
-    """Predict the most frequent class of the training patients for each patient."""
-    return np.full(len(cohort.ids), train.outcomes.find_most_frequent_class(), dtype=np.int64)
-
-
-def make_staging_rule(rule: str) -> ClassRule:
-    """Make the rule that predicts the stage by `rule`.
-
-    Without a stage it predicts the most frequent class of the training patients that the mask leaves possible.
-    """
-    return partial(_predict_stages, rule)
-
-
-def _predict_stages(rule: str, train: HeadCohort, cohort: HeadCohort) -> Numbers:
-    names = cohort.outcomes.classes
-    counts = np.bincount(train.outcomes.values, minlength=len(names)).astype(np.float64)
-    frequent = predict_classes(np.tile(counts, (len(cohort.ids), 1)), cohort.possible).tolist()
-    stages = [derive_stage(rule, row) for row in cohort.to_rows()]
-    pairs = zip(stages, frequent, strict=True)
-    return np.array([names.index(stage) if stage in names else number for stage, number in pairs], dtype=np.int64)

@@ -14,10 +14,9 @@ from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validate
 from baseline.heads.models.classes import fit_multinomial
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
-from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family, make_stratified_folds
-from baseline.heads.models.targets import make_targets, with_custom_features
+from baseline.heads.models.targets import Target, make_targets, with_custom_features, with_families
 from baseline.heads.models.terms import use_unchanged
 from contract.code import Code
 from contract.editions import load_edition

@@ -22,10 +22,9 @@ from baseline.heads.cross_validation import (
     predict_held_out,
 )
 from baseline.heads.fitting import fit_target
-from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.risk import fit_cox, fit_signs, make_unfitted_heads
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import RISK_FEATURES
+from baseline.heads.models.targets import RISK_FEATURES, Target, with_families
 from baseline.heads.models.terms import with_weights
 from tests.baseline.heads.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from tests.baseline.prepared import HPV, RFS

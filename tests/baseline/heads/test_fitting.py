@@ -17,10 +17,9 @@ from baseline.fit import fit_heads
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validate_targets
 from baseline.heads.fitting import fit_target, fit_targets, make_cohort
-from baseline.heads.models.kinds import Target, with_families
 from baseline.heads.models.risk import fit_cox, fit_signs
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import make_targets, with_custom_features
+from baseline.heads.models.targets import Target, make_targets, with_custom_features, with_families
 from baseline.heads.models.terms import use_unchanged
 from baseline.heads.record import summarise_heads
 from baseline.network.out_of_fold import measure_segmentation

@@ -13,8 +13,8 @@ from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import build_network, load_weights
 from algorithm.network.package import CARD, load_package
 from baseline.network.checkpoint import read_checkpoint
+from baseline.package.existing import read_trained_plans
 from baseline.package.export import EnsembleMember, PackageContents, export_contents
-from baseline.package.nnunet_results import read_trained_plans
 from contract.errors import ModelPackageError, OutputError
 from tests.algorithm.heads.head_parts import linear, term
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from baseline.package.nnunet_results import read_results
+from baseline.package.existing import read_results
 from contract.errors import ModelPackageError
 from contract.io.files import write_json
 from tests.baseline.package.nnunet_results import edit_checkpoint, edit_dataset, edit_plan, edit_training, package

@@ -17,7 +17,7 @@ from baseline.postprocessing.record import load_rules_in_use, read_record, summa
 from baseline.postprocessing.step import copy_unfiltered, filter_patient, postprocess, transfer_removal
 from baseline.release.cases import ReleaseCase, image_path, label_path, write_cases
 from baseline.release.splits import load_or_make_splits, read_splits
-from baseline.report.page import format_postprocessing
+from baseline.report.report import format_postprocessing
 from baseline.work import WorkFolders
 from contract import labels
 from contract.images.geometry import Geometry

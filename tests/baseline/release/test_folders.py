@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from baseline.preparation import PrepareOptions
 from baseline.release.cases import Release, read_release
 from baseline.release.prepare import check_release
-from baseline.work import WorkFolders
+from baseline.work import PrepareOptions, WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError
 from tests.baseline.release.one_folder import EDITION, FOLDER, HEADER, ROWS, TABLE, add_patient, table_text

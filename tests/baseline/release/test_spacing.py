@@ -10,7 +10,7 @@ import pytest
 
 from baseline import PRESETS, PrepareOptions, TrainingOptions, WorkFolders, pipeline, prepare_release, train
 from baseline.cli import main
-from baseline.preparation import Spacing, resolve_spacing
+from baseline.work import Spacing, resolve_spacing
 from contract.errors import HecktorError
 from contract.io.files import PHANTOM_MARKER, write_json, write_text
 from tests.baseline.prepared import planned_work

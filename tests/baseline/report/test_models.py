@@ -11,7 +11,7 @@ from scipy import stats
 
 from algorithm.heads.documents import read_head
 from baseline.heads.cohort import Outcomes, make_weighted_balanced_accuracy
-from baseline.heads.models.kinds import Target
+from baseline.heads.models.targets import Target
 from baseline.heads.record import KindRecord
 from baseline.report.models import (
     BEHIND,

@@ -21,9 +21,8 @@ from baseline.heads.models.classes import (
     fit_multinomial,
     predict_classes,
 )
-from baseline.heads.models.kinds import with_families
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import make_targets
+from baseline.heads.models.targets import make_targets, with_families
 from baseline.heads.models.terms import fit_scaled_terms
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import class_head, term

@@ -16,10 +16,9 @@ from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validate
 from baseline.heads.fitting import fit_target, fit_targets
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
-from baseline.heads.models.kinds import with_families
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import RIDGE, Family
-from baseline.heads.models.targets import make_targets
+from baseline.heads.models.targets import make_targets, with_families
 from baseline.heads.models.terms import use_unchanged
 from contract.code import Code
 from contract.editions import load_edition

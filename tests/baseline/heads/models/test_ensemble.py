@@ -22,10 +22,9 @@ from baseline.heads.models.ensemble import (
     select_ensemble,
 )
 from baseline.heads.models.forest import fit_risk_forest
-from baseline.heads.models.kinds import with_families
 from baseline.heads.models.risk import fit_cox, log_hazard_slope, make_unfitted_heads
 from baseline.heads.models.selection import Candidate, Family, select_candidates
-from baseline.heads.models.targets import make_targets
+from baseline.heads.models.targets import make_targets, with_families
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import class_head, linear, score, term
 from tests.baseline.heads.cohorts import head_cohort

@@ -13,7 +13,6 @@ from algorithm.heads.parts import MOST_STEPS
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.fitting import fit_target
 from baseline.heads.models.ensemble import compute_scale
-from baseline.heads.models.kinds import with_families
 from baseline.heads.models.risk import (
     describe_slope_problem,
     estimate_baseline_survival,
@@ -23,7 +22,7 @@ from baseline.heads.models.risk import (
     fit_shipped_cox,
     log_hazard_slope,
 )
-from baseline.heads.models.targets import RISK_FEATURES
+from baseline.heads.models.targets import RISK_FEATURES, with_families
 from baseline.heads.models.terms import fit_scaled_terms
 from evaluation.metrics.survival import DAYS_PER_YEAR
 from reporting.analyses.survival import compute_restricted_mean_years, kaplan_meier

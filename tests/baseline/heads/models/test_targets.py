@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from algorithm.heads.documents import Features, LinearHead, read_head
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.fitting import FittedHead, fit_clinical_head, fit_target
-from baseline.heads.models.classes import find_best_threshold
-from baseline.heads.models.kinds import Target, with_families
+from baseline.heads.models.classes import find_best_threshold, make_staging_rule, predict_most_frequent
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import make_staging_rule, predict_most_frequent
+from baseline.heads.models.targets import Target, with_families
 from contract.errors import MetricError
 from tests.algorithm.heads.head_parts import score
 from tests.baseline.heads.cohorts import head_cohort

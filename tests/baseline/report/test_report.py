@@ -13,7 +13,7 @@ import torch
 
 from baseline.network.plans import NetworkPlan
 from baseline.report.masks import WorstCase
-from baseline.report.page import (
+from baseline.report.report import (
     analyse_losses,
     collect_facts,
     format_segmentation,
@@ -129,7 +129,7 @@ def test_given_networks_and_masks_have_no_curve(tmp_path: Path, monkeypatch: pyt
     if given == "networks":
         work.networks.mkdir()
         package = SimpleNamespace(manifest=SimpleNamespace(name="theirs"))
-        monkeypatch.setattr("baseline.report.page.load_existing_networks", lambda _: package)
+        monkeypatch.setattr("baseline.report.report.load_existing_networks", lambda _: package)
         networks = "from the package theirs"
     assert read_training_logs(work) == {}
     assert collect_facts(work, {}) == {"Spacing": "2 x 2 x 4 mm", "Networks": networks, "Seed": "0"}
