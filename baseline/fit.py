@@ -12,7 +12,6 @@ from algorithm.heads.head_hook import HEAD
 from algorithm.heads.measure import features_version
 from baseline.cache import compute_key
 from baseline.heads.cross_validation import cross_validate_targets
-from baseline.heads.cubes import write_cube_files
 from baseline.heads.fitting import OUT_OF_FOLD_MASKS, FittedHead, HeadRecord, fit_targets, make_cohort, read_heads
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.selection import Family
@@ -30,6 +29,7 @@ from baseline.own_features import (
     make_fits_stamp,
     measure_custom_features,
     remove_other_fits,
+    write_cube_files,
 )
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from algorithm import Predictor
 from algorithm.heads.feature_hook import folders_of
 from algorithm.network.package import load_package
+from baseline import own_features
 from baseline.cli import main
 from baseline.fit import heads_are_current
 from baseline.heads.models.targets import make_targets, with_custom_features
+from baseline.own_features import PatientCubes, cut_cubes
 from baseline.package.assemble import PackageRequest, package_training
-from baseline.release.cases import read_cases
+from baseline.release.cases import ReleaseCase, read_cases
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import load_edition
@@ -24,6 +28,7 @@ from contract.errors import HecktorError, ModelPackageError
 from contract.images.volumes import write_mask
 from contract.io.files import read_json
 from contract.packages import read_manifest
+from contract.patient import Patient
 from tests.baseline.test_given_masks import block
 from tests.conftest import CaseFolder
 
@@ -39,6 +44,9 @@ class Features:
             calls.write("*")
         return {"density": float(ct[mask == 1].std() / 1)}
 """
+
+PATIENTS, EDGE = 20, 28
+CUBE_BYTES = 4 * EDGE**3 * 2
 
 
 @pytest.fixture(autouse=True)
@@ -169,3 +177,39 @@ def test_a_family_with_own_features_beside_those_without() -> None:
         assert tuple(others) == target.families
         assert list(transforms) == [*(few.transforms or {}), NAME]
         assert with_custom_features(target, []) is target
+
+
+def test_cubes_lie_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 patients the first and the eleventh have no tumour; the others keep their order. The peak is the array of
+    all 20 and two cubes, one being cut and one being copied; a stack of 18 separate cubes would take 36.
+    """
+
+    def cube(case: ReleaseCase, **_: Any) -> tuple[str, np.ndarray | None]:
+        number = int(case.patient_id)
+        whole = np.full((4, EDGE, EDGE, EDGE), number, np.float16)
+        return case.patient_id, whole if number % 10 else None
+
+    monkeypatch.setattr(own_features, "_cut_cube", cube)
+    image = Path("image")
+    cases = [ReleaseCase(str(number), "A", image, image, None, Patient()) for number in range(PATIENTS)]
+    tracemalloc.start()
+    try:
+        known, array = cut_cubes(WorkFolders(tmp_path), cases, EDGE, 4.0, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    numbers = [number for number in range(PATIENTS) if number % 10]
+    assert [case.patient_id for case in known] == [str(number) for number in numbers]
+    assert array.shape == (18, 4, EDGE, EDGE, EDGE)
+    assert array[:, 0, 0, 0, 0].tolist() == numbers
+    assert 20 * CUBE_BYTES < peak < 24 * CUBE_BYTES
+
+
+def test_cubes_of_some_patients() -> None:
+    """Patients 3 and 1 of four: the second of them is 1, and all are those two."""
+    array = np.arange(4, dtype=np.float16).reshape(4, 1, 1, 1, 1)
+    some = PatientCubes(array, np.array([3, 1]))
+    assert (len(some), some.shape) == (2, (2, 1, 1, 1, 1))
+    assert some[1].item() == 1
+    assert some[np.array([1, 0])].ravel().tolist() == [1, 3]
+    assert np.asarray(some, np.float32).ravel().tolist() == [3, 1]

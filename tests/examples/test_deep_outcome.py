@@ -13,7 +13,7 @@ import torch
 
 from algorithm import Predictor
 from algorithm.network.package import load_package
-from baseline.heads.cubes import PatientCubes
+from baseline.own_features import PatientCubes
 from baseline.package.existing import use_networks
 from baseline.work import WorkFolders
 from contract.code import Code
