@@ -23,7 +23,7 @@ from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, measure_out_of_fold, postprocess_masks, select_features_for_heads, train
 from baseline.postprocessing.record import summarise_postprocessing
 from baseline.release.prepare import check_release, format_problems, prepare_release, summarise_preparation
-from baseline.report.answers import write_answers
+from baseline.report.held_out import write_answers
 from baseline.report.report import make_report
 from baseline.work import REFERENCE, PrepareOptions, WorkFolders, read_release_folder, require_phantoms, resolve_spacing
 from contract.code import Code

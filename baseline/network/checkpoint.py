@@ -7,7 +7,7 @@ import pickle
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -234,7 +234,7 @@ def load_starting_weights(network: nn.Module, plan: NetworkPlan, fold: int, outp
                 tensor.copy_(adapted[number][name])
         channels = candidates[number][stem].shape[1] if stem in wanted else own[stem].shape[1]
         unused = {name for name in candidates[number] if name not in wanted and not _is_alias(name)}
-    taken = [f"{_count(part_of[name] == part for name in wanted)} of {part}" for part in plan.starting_parts]
+    taken = [f"{sum(part_of[name] == part for name in wanted)} of {part}" for part in plan.starting_parts]
     random = [part for part in PARTS if part not in plan.starting_parts]
     sentences = [f"{path.name}: tensors taken: {', '.join(taken)}"]
     if channels != own[stem].shape[1]:
@@ -349,7 +349,3 @@ def _find_mismatch(own: Weights, weights: Weights) -> str | None:
 def _is_alias(name: str) -> bool:
     """Return whether nnU-Net lists a tensor a second time under this name."""
     return name.startswith("decoder.encoder.") or ".all_modules." in name
-
-
-def _count(truths: Iterable[bool]) -> int:
-    return sum(truths)

@@ -23,7 +23,7 @@ from baseline.postprocessing.record import PostprocessingRecord, load_current_re
 from baseline.postprocessing.rules import MIN_GAIN_DEVIATIONS, list_mask_metric_titles
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits
-from baseline.report.masks import (
+from baseline.report.held_out import (
     COLOUR,
     NETWORK,
     WorstCase,
@@ -231,11 +231,8 @@ def read_training_logs(work: WorkFolders) -> dict[str, list[Log]]:
 
 def _has_trained(work: WorkFolders) -> bool:
     """Return whether networks of the plan made the masks of this report."""
-    return not (GIVEN_MASKS in _read_mask_sources(work) or work.networks.is_dir()) and work.plan_json.is_file()
-
-
-def _read_mask_sources(work: WorkFolders) -> set[str]:
-    return {head.masks for head in read_heads(work).values()}
+    masks_are_given = any(head.masks == GIVEN_MASKS for head in read_heads(work).values())
+    return not (masks_are_given or work.networks.is_dir()) and work.plan_json.is_file()
 
 
 def collect_facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[str, str]:

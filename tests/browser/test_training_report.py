@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from baseline.heads.models.targets import make_targets
-from baseline.report.masks import WorstCase
+from baseline.report.held_out import WorstCase
 from baseline.report.models import estimate_target
 from baseline.report.report import format_segmentation, format_training, format_worst_cases
 from baseline.report.targets import format_target

@@ -378,7 +378,8 @@ def make_targets(edition: Edition) -> tuple[Target, ...]:
 def _make_target(edition: Edition, algorithm: Algorithm, answer: AnswerSpec) -> Target:
     from algorithm.heads.measure import clinical_names  # loads SimpleITK, which a table does not need
 
-    kind = _find_kind(answer)
+    kind: _Kind = "risk" if answer.kind == "risk" else "two classes" if answer.is_binary else "more classes"
+    staging = {"rule": make_staging_rule(answer.rule)} if answer.rule else {}
     comparators = _make_comparators(kind, use_unchanged(clinical_names(edition.clinical)))
     return _TARGETS[kind](
         answer,
@@ -387,7 +388,7 @@ def _make_target(edition: Edition, algorithm: Algorithm, answer: AnswerSpec) -> 
         comparators,
         edition.clinical,
         with_dose=RT_DOSE in (*algorithm.inputs, *algorithm.optional_inputs),
-        rules=_make_rules(answer) if kind == "more classes" else {},
+        rules=staging | {"most_frequent": predict_most_frequent} if kind == "more classes" else {},
         fallback_family=None if kind == "more classes" else comparators["clinical"],
     )
 
@@ -422,12 +423,3 @@ def with_custom_features(target: Target, features: Collection[str], fitted: Coll
     transforms = {**(largest.transforms or {}), **use_unchanged(features)}
     family = replace(largest, name=f"{largest.name}, own features", transforms=transforms)
     return replace(target, families=(*target.families, family), fitted=(*target.fitted, *fitted))
-
-
-def _find_kind(answer: AnswerSpec) -> _Kind:
-    return "risk" if answer.kind == "risk" else "two classes" if answer.is_binary else "more classes"
-
-
-def _make_rules(answer: AnswerSpec) -> dict[str, ClassRule]:
-    rule = {"rule": make_staging_rule(answer.rule)} if answer.rule else {}
-    return rule | {"most_frequent": predict_most_frequent}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from baseline.network.plans import NetworkPlan
-from baseline.report.masks import WorstCase
+from baseline.report.held_out import WorstCase
 from baseline.report.report import (
     analyse_losses,
     collect_facts,
