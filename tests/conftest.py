@@ -34,7 +34,7 @@ SLOW_TEST_LIMIT_S = 3600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give slow tests more time, unless they have a limit of their own."""
+    """Give slow tests more time, unless they have their own limit."""
     for item in items:
         is_slow = any(item.get_closest_marker(name) for name in ("slow", "container", "browser"))
         if is_slow and item.get_closest_marker("timeout") is None:
@@ -54,7 +54,7 @@ INPUTS = load_edition().inputs
 
 
 def small_patient(geometry: Geometry) -> np.ndarray:
-    """HU of a soft-tissue cylinder of radius 70 mm along z in air, sampled on `geometry`."""
+    """Sample a soft-tissue cylinder of radius 70 mm along z in air, in HU, on `geometry`."""
     z, y, x = np.meshgrid(*(np.arange(n, dtype=np.float64) for n in geometry.array_shape), indexing="ij")
     matrix = geometry.index_to_physical_matrix()
     px = matrix[0, 0] * x + matrix[0, 1] * y + matrix[0, 2] * z + matrix[0, 3]
@@ -109,12 +109,12 @@ class CaseFolder:
 
 @pytest.fixture
 def case_folder(tmp_path: Path) -> CaseFolder:
-    """A small valid case below `tmp_path`, not yet written."""
+    """Make a small valid case below `tmp_path`, not yet written."""
     return CaseFolder(tmp_path)
 
 
 def tiny_plans() -> dict[str, Any]:
-    """nnU-Net plans of a two-stage network with 16^3 patches at 9 mm."""
+    """Return nnU-Net plans of a two-stage network with 16^3 patches at 9 mm."""
     convolution = "torch.nn.modules.conv.Conv3d"
     channel = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0}
     return {
@@ -153,17 +153,17 @@ def tiny_plans() -> dict[str, Any]:
 
 
 def head_json(*terms: tuple[str, float], threshold: float | None = None) -> dict[str, Any]:
-    """A head of (feature, weight) terms with mean 0, SD 1 and fill value 1."""
-    described = [
+    """Return a head of (feature, weight) terms with mean 0, SD 1 and fill value 1."""
+    term_list = [
         {"feature": name, "transform": "identity", "fill": 1.0, "mean": 0.0, "sd": 1.0, "weights": [weight]}
         for name, weight in terms
     ]
     parts = {} if threshold is None else {"threshold": threshold}
-    return {"kind": "linear", "scale": "test", "intercepts": [0.5], "terms": described} | parts
+    return {"kind": "linear", "scale": "test", "intercepts": [0.5], "terms": term_list} | parts
 
 
 def class_head_json(intercepts: Mapping[str, float], **weights: Sequence[float]) -> dict[str, Any]:
-    """A head of classes with these intercepts; of each feature a weight for each class, as in `head_json`."""
+    """Return a head of classes with these intercepts, and for each feature a weight for each class, as in `head_json`."""
     terms = [head_json((name, 0.0))["terms"][0] | {"weights": list(row)} for name, row in weights.items()]
     return head_json() | {"classes": list(intercepts), "intercepts": list(intercepts.values()), "terms": terms}
 
@@ -189,7 +189,7 @@ def write_manifest(root: Path, **changes: Any) -> None:
 
 
 def segresnet_architecture() -> dict[str, Any]:
-    """A SegResNet of three resolutions with eight filters, the minimum for eight groups."""
+    """Return a SegResNet of three resolutions with eight filters, the minimum for eight groups."""
     return {
         "network_class_name": "monai.networks.nets.segresnet.SegResNet",
         "arch_kwargs": {
@@ -203,7 +203,7 @@ def segresnet_architecture() -> dict[str, Any]:
 
 
 def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -> Path:
-    """A package of tiny networks with random weights; `folds` gives the configuration of each fold."""
+    """Write a package of tiny networks with random weights; `folds` gives the configuration of each fold."""
     import torch
     from safetensors.torch import save_file
 
@@ -233,19 +233,22 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
 
 @pytest.fixture(scope="session")
 def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A valid package of random weights; copy it before you change it."""
+    """Write a valid package of random weights; copy it before you change it."""
     return write_tiny_package(tmp_path_factory.mktemp("package"))
 
 
 def stage_head(classes: Sequence[str], feature: str, per_unit: float) -> dict[str, Any]:
-    """Class k where `per_unit` times the feature is nearest to k: the scores k u - k^2 / 2 are largest there."""
+    """Return a head that gives class k where `per_unit` times the feature is nearest to k.
+
+    The scores k u - k^2 / 2 are largest there.
+    """
     numbers = range(len(classes))
     intercepts = {name: -k * k / 2 for k, name in zip(numbers, classes, strict=True)}
     return class_head_json(intercepts, **{feature: [k * per_unit for k in numbers]})
 
 
 def write_combined_package(root: Path, networks: Path) -> Path:
-    """A package for HECKTOR 2026: the networks of another package, and heads for T, N and RFS.
+    """Write a package for HECKTOR 2026: the networks of another package, and heads for T, N and RFS.
 
     The T head counts the primary's diameter in steps of 20 mm, the N head the nodes; the hazard of RFS rises by 1 in
     1,000 days. Heads clip their features at 4.
@@ -264,19 +267,19 @@ def write_combined_package(root: Path, networks: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def combined_package(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
-    """The tiny networks with heads for HECKTOR 2026; copy it before you change it."""
+    """Write the tiny networks with heads for HECKTOR 2026; copy the package before you change it."""
     return write_combined_package(tmp_path_factory.mktemp("combined") / "package", tiny_package)
 
 
 @pytest.fixture(scope="session")
 def pair_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A valid package of two members with two folds each: a U-Net with 16^3 patches and a SegResNet."""
+    """Write a package of two members with two folds each: a U-Net with 16^3 patches and a SegResNet."""
     return write_tiny_package(tmp_path_factory.mktemp("pair"), ("3d_fullres", "segresnet") * 2)
 
 
 @pytest.fixture(scope="session")
 def single_packages(tmp_path_factory: pytest.TempPathFactory, pair_package: Path) -> dict[str, Path]:
-    """The members of `pair_package` as separate packages, by configuration."""
+    """Write the members of `pair_package` as separate packages, by configuration."""
     roots = {}
     for first, name in enumerate(("3d_fullres", "segresnet")):
         root = tmp_path_factory.mktemp(name)
@@ -291,7 +294,7 @@ def single_packages(tmp_path_factory: pytest.TempPathFactory, pair_package: Path
 
 @pytest.fixture
 def segresnet() -> dict[str, Any]:
-    """The `architecture` of a small SegResNet."""
+    """Return the `architecture` of a small SegResNet."""
     return segresnet_architecture()
 
 
@@ -301,12 +304,14 @@ def sign_package() -> Callable[..., None]:
     return write_manifest
 
 
-def but_of_toys(notices: Iterable[Any]) -> list[Any]:
-    """The notices, as findings or of a record, without those of a tiny network whose tumour has litres, and of a small
-    patient without a landmark.
-    """
-    found = [(one["found"] if isinstance(one, dict) else one.found, one) for one in notices]
-    return [one for words, one in found if not words.endswith(" ml") and words != "neither a brain nor lungs"]
+def drop_toy_notices(notices: Iterable[Any]) -> list[Any]:
+    """Drop the notices of the litres that a tiny network segments and of a small patient without a landmark."""
+
+    def is_of_toy(notice: Any) -> bool:
+        text = notice["found"] if isinstance(notice, dict) else notice.found
+        return bool(text.endswith(" ml") or text == "neither a brain nor lungs")
+
+    return [notice for notice in notices if not is_of_toy(notice)]
 
 
 @pytest.fixture
@@ -321,5 +326,5 @@ def root_logger() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def sts_scans() -> Path:
-    """Real PET/CT scans of two patients; skips if they are absent."""
+    """Return the folder of real PET/CT scans of two patients; skip the test if it is absent."""
     return shared("data/sts_petct")

@@ -1,4 +1,4 @@
-"""The page docs/functions.md, generated from the docstrings of the public functions and classes.
+"""Generate the page docs/functions.md from the docstrings of the public functions and classes.
 
 `python -m tests.functions_page` writes the page; `tests/test_docs.py` checks that it is current.
 """
@@ -44,7 +44,7 @@ def list_public_names(module: str) -> list[str]:
 
 
 def resolve_aliases(annotation: str, module: str) -> str:
-    """Replace the names of type aliases, which a reader of the page cannot look up, by what they stand for."""
+    """Replace the names of type aliases, which a reader of the page cannot look up, by the types."""
     source = inspect.getsource(import_module(module))
     for name in re.findall(r"\b_?[A-Z]\w*\b", annotation):
         if alias := re.search(rf"^{name}(?:: TypeAlias)? = (.+)$", source, re.MULTILINE):
@@ -53,7 +53,7 @@ def resolve_aliases(annotation: str, module: str) -> str:
 
 
 def format_default(value: Any) -> str:
-    """Return the text of a default; `...` stands for an object or a mapping."""
+    """Return the text of a default; `...` for an object or a mapping."""
     if inspect.isclass(value):
         return value.__name__
     if value is None or isinstance(value, (int, float, str, tuple)):
@@ -98,7 +98,7 @@ def find_first_sentence(item: object) -> str:
 
 
 def is_result(item: object) -> bool:
-    """Return whether an item is the class of documents that functions return, whose fields nobody has to type.
+    """Return whether an item is a class of documents that functions return, so that users need not type its fields.
 
     pydantic finds the signature of a class of documents when it is first used, or here.
     """

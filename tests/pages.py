@@ -1,4 +1,4 @@
-"""The shell commands of README.md and of the guide, block by block, as a reader pastes them."""
+"""Shell commands of README.md and of the guide, block by block, as a reader pastes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMMAND = re.compile(r"^(export|scripts/|hecktor|docker|mkdir|python|[A-Z]+=)",
 
 @dataclass(frozen=True)
 class Block:
-    """Commands between two fences; `heading` is that of their section."""
+    """Commands between two fences, with the heading of their section."""
 
     heading: str
     text: str
@@ -33,11 +33,11 @@ class Block:
 
     @property
     def code(self) -> str:
-        """The commands without their comments."""
+        """Return the commands without their comments."""
         return re.sub(r"(^|\s)#.*", "", self.text)
 
 
-def shell_blocks(page: str) -> list[Block]:
+def list_shell_blocks(page: str) -> list[Block]:
     """Return the blocks of shell commands of a page, such as `docs/enter.md`, in order."""
     blocks, heading = [], ""
     pattern = r"^## ([^\n]*)$|^```(?:bash)?\n(.*?)^```"

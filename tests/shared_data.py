@@ -1,4 +1,4 @@
-"""Real scans and reference objects, which stand beside the project (tests/data/README.md)."""
+"""Real scans and reference objects, which are stored outside the project (tests/data/README.md)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 class Skipped(pytest.skip.Exception):
-    """A skip that is reported where it is raised: pytest moves one that a fixture raises to the place of each test."""
+    """A skip that is reported where it is raised: pytest moves a fixture's skip to the place of each test."""
 
-    __module__ = "builtins"  # with the name it is what pytest leaves out of the line
+    __module__ = "builtins"  # pytest omits this module and the class's name from the line
     _use_item_location = False
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -22,7 +22,7 @@ class Skipped(pytest.skip.Exception):
 
 
 def shared(name: str) -> Path:
-    """The file or folder `name` of the data beside the project; skips the test where it is absent.
+    """Return the file or folder `name` of the data outside the project; skip the test if it is absent.
 
     All tests are skipped here and for one reason, so that pytest folds them into one line with their number.
     """

@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and docs: links, and the commands that they show."""
+"""Links and commands of README, CONTRIBUTING and docs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hecktor.cli import COMMANDS, load_command
 from tests.functions_page import PAGE as FUNCTIONS_PAGE
 from tests.functions_page import build_page
-from tests.pages import shell_blocks
+from tests.pages import list_shell_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -27,8 +27,8 @@ ROOMS = {"Follow one CT": "algorithm", "Follow one mask": "evaluation", "Follow 
 every_page = pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
-def code(text: str) -> Iterator[str]:
-    """Each command line of the blocks and of inline code, continued lines joined, without comments."""
+def list_code_lines(text: str) -> Iterator[str]:
+    """Yield each command line of the blocks and of inline code, continued lines joined, without comments."""
     blocks = re.findall(r"^```(?:bash)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     indented = re.findall(r"^ {4}(?=hecktor )(.*(?:\n {8,}.*)*)", text, flags=re.MULTILINE)
     inline = re.findall(r"`([^`\n]+)`", text)
@@ -37,15 +37,15 @@ def code(text: str) -> Iterator[str]:
             yield re.sub(r"\s#.*", "", line)
 
 
-def commands(text: str, start: str) -> Iterator[str]:
-    """The commands that begin with `start`, a regular expression."""
-    for line in code(text):
+def find_commands(text: str, start: str) -> Iterator[str]:
+    """Yield the commands that begin with `start`, a regular expression."""
+    for line in list_code_lines(text):
         yield from re.findall(rf"(?:^|[\s$]){start}[^;&]*", line)
 
 
 @cache
-def options(*words: str) -> frozenset[str]:
-    """The options that the help of a command, such as `train heads`, names; empty for no such command."""
+def list_options(*words: str) -> frozenset[str]:
+    """Return the options in the help of a command, such as `train heads`; empty if the command does not exist."""
     if words[0] not in COMMANDS:
         return frozenset()
     shown = io.StringIO()
@@ -54,8 +54,8 @@ def options(*words: str) -> frozenset[str]:
     return frozenset(re.findall(r"--[a-z][a-z-]*", shown.getvalue()))
 
 
-def slugs(text: str) -> set[str]:
-    """GitHub's anchors of a page's headings."""
+def list_anchors(text: str) -> set[str]:
+    """Return GitHub's anchors of a page's headings."""
     titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()) for title in titles)
     return {title.replace(" ", "-") for title in plain}
@@ -68,7 +68,7 @@ def test_every_block_ends(page: Path) -> None:
 
 @every_page
 def test_every_table_has_a_header(page: Path) -> None:
-    """An empty line inside a table ends it, and the rows below are shown as text."""
+    """Empty lines inside a table end it, and the rows below are shown as text."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     tables = re.findall(r"^\|.*\n(?:\|.*\n)*", text, flags=re.MULTILINE)
     assert [table for table in tables if not re.match(r"\|.*\n\|[-|]+\|\n", table)] == []
@@ -80,20 +80,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
         name, _, anchor = link.partition("#")
         target = page if not name else page.parent / name
-        if not target.exists() or (anchor and anchor not in slugs(target.read_text())):
+        if not target.exists() or (anchor and anchor not in list_anchors(target.read_text())):
             broken.append(link)
     assert broken == []
 
 
 def test_pages_that_code_names_exist() -> None:
-    """In messages, docstrings and scripts, such as `docs/organise.md#start-from-a-release`."""
+    """Messages, docstrings and scripts name pages such as `docs/organise.md#start-from-a-release`."""
     rooms = (*ROOMS.values(), "contract", "convert", "hecktor", "rehearsal", "benchmarks", "examples", "tests")
     sources = [*(ROOT / "scripts").glob("*[!_]"), *(path for room in rooms for path in (ROOT / room).rglob("*.py"))]
     named = {place for path in sources for place in re.findall(r"docs/[a-z-]+\.md(?:#[\w-]+)?", path.read_text())}
     broken = []
     for place in sorted(named):
         name, _, anchor = place.partition("#")
-        if not (ROOT / name).exists() or (anchor and anchor not in slugs((ROOT / name).read_text())):
+        if not (ROOT / name).exists() or (anchor and anchor not in list_anchors((ROOT / name).read_text())):
             broken.append(place)
     assert broken == []
 
@@ -101,10 +101,10 @@ def test_pages_that_code_names_exist() -> None:
 @every_page
 def test_commands_and_their_options_exist(page: Path) -> None:
     wrong = []
-    for line in commands(page.read_text(), "hecktor (?=[a-z])"):
+    for line in find_commands(page.read_text(), "hecktor (?=[a-z])"):
         words = line.split()[1:]
         is_step = words[0] in WITH_STEPS and len(words) > 1 and re.fullmatch(r"[a-z-]+", words[1])
-        known = options(*words[: 2 if is_step else 1])
+        known = list_options(*words[: 2 if is_step else 1])
         unknown = [name for name in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line) if name not in known]
         if unknown or not known:
             wrong.append((line, unknown))
@@ -114,14 +114,16 @@ def test_commands_and_their_options_exist(page: Path) -> None:
 @every_page
 def test_scripts_and_modules_exist(page: Path) -> None:
     text = page.read_text()
-    scripts = {line.split()[0] for line in commands(text, r"scripts/[a-z]")}
+    scripts = {line.split()[0] for line in find_commands(text, r"scripts/[a-z]")}
     assert [name for name in sorted(scripts) if not (ROOT / name.strip()).exists()] == []
-    modules = {line.split()[2] for line in commands(text, r"python -m (?=algorithm|benchmarks|evaluation|baseline)")}
+    modules = {
+        line.split()[2] for line in find_commands(text, r"python -m (?=algorithm|benchmarks|evaluation|baseline)")
+    }
     assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
 
 
 def exists(path: str) -> bool:
-    """Whether a dotted name is a module or package of the source tree, or a function or class of one."""
+    """Return whether a dotted name is a module or package of the source tree, or a function or class in one."""
     place, _, name = path.rpartition(".")
     whole, module = ROOT / path.replace(".", "/"), ROOT / f"{place.replace('.', '/')}.py"
     if whole.is_dir() or whole.with_suffix(".py").is_file():
@@ -130,7 +132,7 @@ def exists(path: str) -> bool:
 
 
 @pytest.mark.parametrize("section", ROOMS)
-def test_the_architecture_names_what_is_there(section: str) -> None:
+def test_the_architecture_names_existing_code(section: str) -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     steps = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     names = re.findall(r"`([a-z_]+(?:\.\w+)+)`", steps)
@@ -147,9 +149,9 @@ PAGES_TO_PASTE = ("README.md", "docs/enter.md")
 
 @pytest.mark.parametrize("page", PAGES_TO_PASTE)
 def test_a_block_runs_in_a_new_shell(page: str) -> None:
-    """`hecktor` is on PATH, each variable is set and each image is built, in the block or in one before it."""
+    """`hecktor` is on PATH, and every variable is set and every image is built in the block or in an earlier one."""
     images: set[str] = set()
-    for block in shell_blocks(page):
+    for block in list_shell_blocks(page):
         code = block.code.replace("\\\n", " ")
         for name in re.findall(r"scripts/build ([^\n]*)", code):
             tag = "cuda" if "--cuda" in name else "latest"

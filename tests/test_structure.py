@@ -1,6 +1,7 @@
-"""The structure of the product: no import circle, folders that need no map, each class name once.
+"""Structure of the product: no import circle, small folders, unique class names.
 
-The layers inside evaluation, reporting and baseline, and who may import whom, are import-linter's contracts in pyproject.toml.
+The layers inside evaluation, reporting and baseline, and who may import whom, are import-linter's contracts in
+pyproject.toml.
 """
 
 from __future__ import annotations
@@ -29,26 +30,25 @@ MOST_MODULES = 14
 _Graph = Mapping[str, set[str]]
 
 
-def modules() -> dict[str, Path]:
-    """Every module of the product by its dotted name; a package goes by the name of its folder."""
-    found = {}
+def list_modules() -> dict[str, Path]:
+    """Return every module of the product by its dotted name; a package has the name of its folder."""
+    paths = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    """The source of a module."""
+def parse_module(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(module: ast.Module, known: frozenset[str]) -> Iterator[str]:
-    """The modules among `known` that a module imports, wherever in it the import stands.
+def find_imports(module: ast.Module, known: frozenset[str]) -> Iterator[str]:
+    """Yield the modules among `known` that a module imports anywhere.
 
-    `from package import name` is an import of `package.name` where that is a module.
+    `from package import name` is an import of `package.name` if that is a module.
     """
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
@@ -59,8 +59,8 @@ def imports(module: ast.Module, known: frozenset[str]) -> Iterator[str]:
                 yield whole if whole in known else node.module
 
 
-def circle(graph: _Graph) -> list[str]:
-    """One import circle as a list of modules that ends where it begins; empty where there is none."""
+def find_circle(graph: _Graph) -> list[str]:
+    """Return one import circle as a list of modules that ends where it begins; empty if there is no circle."""
     done: set[str] = set()
 
     def visit(name: str, path: list[str]) -> list[str]:
@@ -68,36 +68,38 @@ def circle(graph: _Graph) -> list[str]:
             return [*path[path.index(name) :], name]
         if name in done:
             return []
-        for other in sorted(graph.get(name, ())):
-            if found := visit(other, [*path, name]):
-                return found
+        for imported in sorted(graph.get(name, ())):
+            if cycle := visit(imported, [*path, name]):
+                return cycle
         done.add(name)
         return []
 
-    return next((found for name in sorted(graph) if (found := visit(name, []))), [])
+    return next((cycle for name in sorted(graph) if (cycle := visit(name, []))), [])
 
 
-def prefixes(names: list[str]) -> list[str]:
-    """The first words that several module names of one folder share, such as `card` of `card_data` and `card_page`."""
+def find_prefixes(names: list[str]) -> list[str]:
+    """Return the first words that several module names of one folder share, such as `card` of `card_data` and
+    `card_page`.
+    """
     words = Counter(name.split("_")[0] for name in names)
     return sorted(word for word, count in words.items() if count > 1)
 
 
 def test_circle_finds_a_planted_circle() -> None:
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
-    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert find_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_prefixes_finds_a_planted_prefix() -> None:
-    assert prefixes(["card", "card_data", "plans", "models_cox", "models_signs"]) == ["card", "models"]
+    assert find_prefixes(["card", "card_data", "plans", "models_cox", "models_signs"]) == ["card", "models"]
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    known = modules()
+    known = list_modules()
     names = frozenset(known)
-    graph = {name: set(imports(parsed(path), names)) & names - {name} for name, path in known.items()}
+    graph = {name: set(find_imports(parse_module(path), names)) & names - {name} for name, path in known.items()}
     # A package's __init__ names what others may use; its own modules do not import it.
-    assert circle(graph) == []
+    assert find_circle(graph) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -107,25 +109,25 @@ def test_folders_need_no_map(package: str) -> None:
         if not path.stem.startswith("__"):
             folders[path.parent.relative_to(ROOT)].append(path.stem)
     assert {str(folder): len(names) for folder, names in folders.items() if len(names) > MOST_MODULES} == {}
-    assert {str(folder): shared for folder, names in folders.items() if (shared := prefixes(names))} == {}
+    assert {str(folder): shared for folder, names in folders.items() if (shared := find_prefixes(names))} == {}
 
 
-def test_each_public_class_name_stands_once() -> None:
+def test_public_class_names_are_unique() -> None:
     places = defaultdict(list)
-    for name, path in modules().items():
-        for node in ast.walk(parsed(path)):
+    for name, path in list_modules().items():
+        for node in ast.walk(parse_module(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_one_module_of_the_algorithm_imports_nnunet() -> None:
-    """What a new version of nnU-Net changes for an image is found there."""
+    """Changes in a new version of nnU-Net then concern only this module."""
     foreign = frozenset({"nnunetv2", "dynamic_network_architectures", "batchgenerators", "batchgeneratorsv2"})
     users = {
         name
-        for name, path in modules().items()
-        for node in ast.walk(parsed(path))
+        for name, path in list_modules().items()
+        for node in ast.walk(parse_module(path))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for module in (
             [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]

@@ -1,4 +1,4 @@
-"""What the two wheels hold: the code without weights, and the shipped packages."""
+"""Contents of the two wheels: the code without weights, and the shipped packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.slow
 def test_the_weights_are_in_a_wheel_of_their_own(tmp_path: Path) -> None:
-    """Built from a copy of the tracked files. Both together hold each file of the shipped packages once."""
+    """Build both wheels from a copy of the tracked files; together they hold each file of the shipped packages once."""
     tracked = subprocess.run(("git", "ls-files", "-z"), cwd=ROOT, capture_output=True, check=True, text=True).stdout
     names = [name for name in tracked.split("\0") if name and (ROOT / name).is_file()]
     for name in names:

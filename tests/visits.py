@@ -11,7 +11,7 @@ EDITION = "hntsmrg2024"
 
 
 def make_visits(folder: Path, *, count: int = 1, seed: int = 3, layout: str = "platform") -> Path:
-    """Head-and-neck phantoms `MDA-001`, ... in a folder, which is returned."""
+    """Make head-and-neck phantoms `MDA-001`, ... in a folder and return it."""
     options = CohortOptions(seed, ("MDA",), layout, "head_and_neck", ct_coarsening=4, edition=EDITION)
     assert list(make_cohort(options, count, folder, jobs=1)) == [f"MDA-{number:03}" for number in range(1, count + 1)]
     return folder

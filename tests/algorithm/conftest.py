@@ -11,7 +11,7 @@ from contract.errors import run_main
 
 
 @dataclass(frozen=True)
-class AnswerSpec:
+class PredictRun:
     """Result of a run: exit status, lines of stderr, files below the output folder."""
 
     status: int
@@ -23,24 +23,24 @@ class AnswerSpec:
         return [line.split("*** WARNING *** ")[1] for line in self.lines if "*** WARNING ***" in line]
 
 
-def files_below(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-Predict = Callable[..., AnswerSpec]
+Predict = Callable[..., PredictRun]
 
 
 @pytest.fixture
 def predict(tmp_path: Path, tiny_package: Path, capfd: pytest.CaptureFixture[str], root_logger: None) -> Predict:
-    """Run the entry point's own code over `tmp_path/input`; output of C++ libraries is captured, too."""
+    """Run the command line over `tmp_path/input`; also capture the output of C++ libraries."""
 
-    def run(task: str, *options: str, model: Path = tiny_package, output: Path | None = None) -> AnswerSpec:
+    def run(task: str, *options: str, model: Path = tiny_package, output: Path | None = None) -> PredictRun:
         target = output or tmp_path / "output"
         arguments = ["--task", task, "--input", str(tmp_path / "input"), "--output", str(target)]
         if "threshold" not in options:  # it uses no package
             arguments += ["--model", str(model)]
         capfd.readouterr()
         status = run_main(main, [*arguments, "--device", "cpu", *options])
-        return AnswerSpec(status, capfd.readouterr().err.splitlines(), files_below(target))
+        return PredictRun(status, capfd.readouterr().err.splitlines(), list_files(target))
 
     return run

@@ -1,4 +1,4 @@
-"""The default edition, that of 2026, and their algorithms by name."""
+"""The default edition, the edition of 2026, and their algorithms by name."""
 
 from __future__ import annotations
 

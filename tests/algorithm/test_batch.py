@@ -1,4 +1,4 @@
-"""`hecktor predict --ct FOLDER`: many cases in one run."""
+"""Many cases in one run of `hecktor predict --ct FOLDER`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("root_logger")
 
 @pytest.fixture
 def images(case_folder: CaseFolder, tmp_path: Path) -> Path:
-    """Two cases with nnU-Net's names, and a third one whose PET is absent."""
+    """Write two cases with nnU-Net's names, and a third one without a PET."""
     folder = tmp_path / "imagesTs"
     for name in ("A", "B", "C"):
         write_volume(folder / f"{name}_0000.nii.gz", case_folder.ct)
@@ -74,36 +74,36 @@ def test_a_case_that_fails_does_not_stop_the_others(
 def test_resume_leaves_out_finished_cases(
     images: Path, case_folder: CaseFolder, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B lost its mask, C was not answered, and its PET is there now."""
-    output, answered = tmp_path / "output", []
+    """Case B lost its mask, C was not answered, and now its PET exists."""
+    output, predicted = tmp_path / "output", []
     run(tiny_package, "--ct", images, "--output", output)
     (output / "B.nii.gz").unlink()
     write_volume(images / "C_0001.nii.gz", case_folder.pet)
     predict_files = Predictor.predict_files
 
     def count(self: Predictor, ct: Path, *rest: Any, **options: Any) -> Any:
-        answered.append(ct.name[0])
+        predicted.append(ct.name[0])
         return predict_files(self, ct, *rest, **options)
 
     monkeypatch.setattr(Predictor, "predict_files", count)
     assert run(tiny_package, "--ct", images, "--output", output, "--resume") == 0
-    assert answered == ["B", "C"]
+    assert predicted == ["B", "C"]
     assert [*read_rows(output)] == ["A", "B", "C"]
     assert {row["error"] for row in read_rows(output).values()} == {""}
     record = output / "records" / "A.json"
     write_json(record, read_json(record) | {"package": {"name": "another", "manifest_sha256": "0"}})
-    answered.clear()
+    predicted.clear()
     assert run(tiny_package, "--ct", images, "--output", output, "--resume") == 0
-    assert answered == ["A"]
+    assert predicted == ["A"]
     write_json(record, [])
     write_json(output / "records" / "B.json", {"task": "segmentation"})
-    answered.clear()
+    predicted.clear()
     assert run(tiny_package, "--ct", images, "--output", output, "--resume") == 0
-    assert answered == ["A", "B"]
+    assert predicted == ["A", "B"]
 
 
 def test_risks_of_a_table(case_folder: CaseFolder, images: Path, tiny_package: Path, tmp_path: Path) -> None:
-    """A has clinical variables, B has none. The column is the one that `hecktor evaluate` reads."""
+    """Only case A has clinical variables. `hecktor evaluate` reads the table's column."""
     (tmp_path / "A.json").write_text(json.dumps(EHR))
     lines = ["PatientID,CT,PET,EHR"]
     lines += [f"{name},imagesTs/{name}_0000.nii.gz,imagesTs/{name}_0001.nii.gz" for name in ("A", "B")]
@@ -150,21 +150,21 @@ def test_a_bug_fails_its_case_and_a_broken_package_all(
 
 
 def test_probabilities_of_each_case(images: Path, tiny_package: Path, tmp_path: Path) -> None:
-    """A finished case without them is answered again."""
-    output, beside = tmp_path / "output", tmp_path / "beside"
+    """Resuming answers a finished case again if it has no probabilities."""
+    output, probabilities = tmp_path / "output", tmp_path / "beside"
     (images / "C_0000.nii.gz").unlink()
     assert run(tiny_package, "--ct", images, "--output", output) == 0
     before = (output / "records" / "A.json").stat().st_mtime_ns
-    assert run(tiny_package, "--ct", images, "--output", output, "--resume", "--probabilities", beside) == 0
+    assert run(tiny_package, "--ct", images, "--output", output, "--resume", "--probabilities", probabilities) == 0
     names = [f"{case}/{label}_probability.nii.gz" for case in ("A", "B") for label in ("GTVn", "GTVp")]
-    assert sorted(path.relative_to(beside).as_posix() for path in beside.rglob("*.nii.gz")) == names
+    assert sorted(path.relative_to(probabilities).as_posix() for path in probabilities.rglob("*.nii.gz")) == names
     assert (output / "records" / "A.json").stat().st_mtime_ns > before
 
 
 def test_evaluate_reads_the_output(
     images: Path, tiny_package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Masks from the folder, risks from the table; the case that failed has no prediction."""
+    """Masks come from the folder, risks from the table; the case that failed has no prediction."""
     (tmp_path / "ehr").mkdir()
     for name in ("A", "B", "C"):
         (tmp_path / "ehr" / f"{name}.json").write_text(json.dumps(EHR))
@@ -201,7 +201,7 @@ def test_options_that_do_not_fit(
     assert len([*images.iterdir()]) == 5
 
 
-def test_options_of_many_cases_alone(images: Path, tmp_path: Path) -> None:
+def test_options_that_need_many_cases(images: Path, tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"^--output: not given, expected a folder"):
         main(["--ct", str(images)])
     with pytest.raises(HecktorError, match=r"^--resume: found with one case, expected a folder or a table of cases"):

@@ -57,7 +57,7 @@ def test_overdue_is_when_half_of_the_reserve_is_gone() -> None:
 
 
 def test_without_a_limit_everything_fits_and_only_silence_is_overdue() -> None:
-    """Each tile shows a sign of life; half an hour without one is a computation that hangs."""
+    """Tiles are signs of life; half an hour without one means that the computation hangs."""
     now = 0.0
     deadline = Deadline(None, lambda: now)
     now = 1e6
@@ -71,11 +71,11 @@ def test_without_a_limit_everything_fits_and_only_silence_is_overdue() -> None:
 
 def test_a_computation_that_hangs_without_a_limit_ends_with_its_answers(tmp_path: Path) -> None:
     now, released = 0.0, threading.Event()
-    deadline, output = Deadline(None, lambda: now), output_in(tmp_path)
+    deadline, output = Deadline(None, lambda: now), make_output(tmp_path)
 
     def compute() -> None:
         nonlocal now
-        output.write(risk(0.5))
+        output.write(make_answers(0.5))
         now = 1801.0
         while not released.wait(0.01):
             now += 1.0
@@ -86,7 +86,7 @@ def test_a_computation_that_hangs_without_a_limit_ends_with_its_answers(tmp_path
 
 
 def test_the_age_of_this_process() -> None:
-    """A child that sleeps for half a second before it asks is at least that old, and no minute."""
+    """Ask in a process that sleeps for half a second before: its age is at least that, and below a minute."""
     program = "import time; time.sleep(0.5); from algorithm.deadline import process_age_s; print(process_age_s())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert 0.5 <= float(done.stdout) < 60
@@ -99,7 +99,7 @@ def test_a_limit_must_be_positive(limit_s: float) -> None:
 
 
 def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards(tmp_path: Path) -> None:
-    """Ctrl-C reaches the watching thread only; the other one ends at its next look and writes nothing."""
+    """Ctrl-C reaches only the watching thread; the computing thread ends at its next check and writes nothing."""
     begun, refused = threading.Event(), threading.Event()
 
     class Interrupting(Termination):
@@ -113,14 +113,14 @@ def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards(tm
         def requested(self, _: bool) -> None:
             pass
 
-    deadline, output = Deadline(600.0), output_in(tmp_path)
+    deadline, output = Deadline(600.0), make_output(tmp_path)
 
     def compute() -> None:
         begun.set()
         while not deadline.is_stopped():
             time.sleep(0.01)
         try:
-            output.write(risk(0.5))
+            output.write(make_answers(0.5))
         except StoppedError:
             refused.set()
 
@@ -130,23 +130,23 @@ def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards(tm
     assert list(tmp_path.iterdir()) == []
 
 
-def output_in(folder: Path) -> AnswerFiles:
+def make_output(folder: Path) -> AnswerFiles:
     request = PredictRequest(EDITION, RFS, METHODS["clinical"], folder, folder, "cpu", 600.0)
     return AnswerFiles(request, Stages())
 
 
-def risk(value: float) -> CaseAnswers:
+def make_answers(value: float) -> CaseAnswers:
     grid = Geometry((1, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     case = Case(Volume(np.zeros((1, 1, 1), np.int16), grid), None, Patient())
     return CaseAnswers(CaseSegmentation(case, MaskSource.NOTHING), None, {"rfs": value})
 
 
 def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:
-    output = output_in(tmp_path)
+    output = make_output(tmp_path)
 
     def compute() -> None:
-        output.write(risk(0.5))
-        output.write(risk(0.75))
+        output.write(make_answers(0.5))
+        output.write(make_answers(0.75))
 
     watched = watch(compute, output, Deadline(600.0), Termination())
     assert (watched.answers.values, watched.reason) == ({"rfs": 0.75}, "")
@@ -154,17 +154,17 @@ def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:
 
 
 def test_the_answers_before_a_step_that_never_ends_are_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that ends after all finds the output closed."""
+    """If the step ends later, the output is closed."""
     monkeypatch.setattr("algorithm.pipeline.PATIENCE_S", 0.2)
-    output, go_on, termination = output_in(tmp_path), threading.Event(), Termination()
+    output, go_on, termination = make_output(tmp_path), threading.Event(), Termination()
     refused: list[type] = []
 
     def compute() -> None:
-        output.write(risk(0.5))
+        output.write(make_answers(0.5))
         termination.request()
         go_on.wait(60)
         try:
-            output.write(risk(0.75))
+            output.write(make_answers(0.75))
         except StoppedError as problem:
             refused.append(type(problem))
 
@@ -180,12 +180,12 @@ def test_the_answers_before_a_step_that_never_ends_are_final(tmp_path: Path, mon
 def test_a_better_answer_that_cannot_be_written_leaves_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = output_in(tmp_path)
+    output = make_output(tmp_path)
 
     def compute() -> None:
-        output.write(risk(0.5))
+        output.write(make_answers(0.5))
         monkeypatch.setattr("algorithm.output.write_files", full)
-        output.write(risk(0.75))
+        output.write(make_answers(0.75))
 
     def full(*_: object, **__: object) -> None:
         raise OutputError("rfs.json", "cannot be written (No space left on device)")
@@ -199,7 +199,7 @@ def test_a_better_answer_that_cannot_be_written_leaves_the_one_before(
 
 def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("algorithm.pipeline.PATIENCE_S", 0.1)
-    output, termination, real = output_in(tmp_path), Termination(), output_module.write_files
+    output, termination, real = make_output(tmp_path), Termination(), output_module.write_files
 
     def slow(contents: Any, **options: Any) -> None:
         termination.request()
@@ -207,12 +207,12 @@ def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
         real(contents, **options)
 
     monkeypatch.setattr("algorithm.output.write_files", slow)
-    watched = watch(lambda: output.write(risk(0.5)), output, Deadline(600.0), termination)
+    watched = watch(lambda: output.write(make_answers(0.5)), output, Deadline(600.0), termination)
     assert watched.answers.values == {"rfs": 0.5}
 
 
 def test_a_failed_case_leaves_no_file(tmp_path: Path) -> None:
-    output = output_in(tmp_path)
-    output.write(risk(0.5))
+    output = make_output(tmp_path)
+    output.write(make_answers(0.5))
     output.remove()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A run that fails leaves no earlier answer of its task in its place, and touches nothing of other tasks."""
+"""Earlier answers of a task are removed if its run fails; files of other tasks stay."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ TASKS = {"segmentation": ("threshold", MASK), "rfs": ("clinical", "rfs.json"), "
 pytestmark = pytest.mark.usefixtures("root_logger")
 
 
-def answer(case: CaseFolder, task: str, output: Path, *more: str) -> int:
+def predict(case: CaseFolder, task: str, output: Path, *more: str) -> int:
     options = ["--task", task, "--method", TASKS[task][0], "--input", str(case.input), "--output", str(output)]
     return main([*options, *more])
 
 
-def files(folder: Path) -> set[str]:
+def list_files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_tasks_share_a_folder_and_a_failure_removes_its_own_answer(case_folder: CaseFolder) -> None:
     case_folder.write()
     for task in TASKS:
-        assert answer(case_folder, task, case_folder.output) == 0
-    assert files(case_folder.output) == {name for _, name in TASKS.values()}
+        assert predict(case_folder, task, case_folder.output) == 0
+    assert list_files(case_folder.output) == {name for _, name in TASKS.values()}
     case_folder.ehr_path.write_text("[]")
     for task in ("rfs", "hpv"):
         with pytest.raises(HecktorError):
-            answer(case_folder, task, case_folder.output)
-    assert files(case_folder.output) == {MASK}
+            predict(case_folder, task, case_folder.output)
+    assert list_files(case_folder.output) == {MASK}
     case_folder.ct_path.write_bytes(case_folder.ct_path.read_bytes()[:300])
     with pytest.raises(HecktorError):
-        answer(case_folder, "segmentation", case_folder.output)
-    assert not files(case_folder.output)
+        predict(case_folder, "segmentation", case_folder.output)
+    assert not list_files(case_folder.output)
 
 
 @pytest.mark.parametrize("failure", ["ct", "model"])
 def test_a_named_mask_of_an_earlier_run_goes(case_folder: CaseFolder, failure: str) -> None:
     case_folder.write()
     mask = case_folder.root / "mask.nii.gz"
-    assert answer(case_folder, "segmentation", mask) == 0
+    assert predict(case_folder, "segmentation", mask) == 0
     assert mask.is_file()
     more = (
         ("--edition", "hecktor2025", "--method", "baseline", "--model", str(case_folder.root))
@@ -55,7 +55,7 @@ def test_a_named_mask_of_an_earlier_run_goes(case_folder: CaseFolder, failure: s
     if failure == "ct":
         case_folder.ct_path.write_bytes(b"")
     with pytest.raises(HecktorError):
-        answer(case_folder, "segmentation", mask, *more)
+        predict(case_folder, "segmentation", mask, *more)
     assert not mask.exists()
 
 
@@ -71,15 +71,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("refused", REFUSED)
-@pytest.mark.parametrize("output", ["output", "mask.nii.gz"])
+@pytest.mark.parametrize(
+    ("output", "refused"), [*(("output", name) for name in REFUSED), ("mask.nii.gz", "an absent case")]
+)
 def test_a_run_that_is_refused_leaves_no_earlier_answer(case_folder: CaseFolder, refused: str, output: str) -> None:
-    """Whatever is wrong with the paths and options: an earlier answer would be taken for this run's."""
+    """An earlier answer could be mistaken for the answer of the refused run."""
     case_folder.write()
     (case_folder.root / "empty").mkdir()
     path = case_folder.root / output
     record = case_folder.root / "record.json"
-    assert answer(case_folder, "segmentation", path, "--record", str(record)) == 0
+    assert predict(case_folder, "segmentation", path, "--record", str(record)) == 0
     assert record.is_file()
     option, value = REFUSED[refused]
     words = {"--input": str(case_folder.input), "--output": str(path), "--record": str(record)}
@@ -89,47 +90,47 @@ def test_a_run_that_is_refused_leaves_no_earlier_answer(case_folder: CaseFolder,
     with pytest.raises(HecktorError):
         main(["--task", "segmentation", *(word for pair in words.items() for word in pair)])
     assert not record.exists()
-    assert not files(path) if path.is_dir() else not path.exists()
+    assert not list_files(path) if path.is_dir() else not path.exists()
 
 
 def test_without_a_package_that_tells_the_edition_answers_of_another_task_stay(case_folder: CaseFolder) -> None:
     case_folder.write()
     for task in TASKS:
-        assert answer(case_folder, task, case_folder.output) == 0
+        assert predict(case_folder, task, case_folder.output) == 0
     with pytest.raises(HecktorError, match="--model"):
-        answer(case_folder, "rfs", case_folder.output, "--model", "absent.tar.gz")
-    assert files(case_folder.output) == {MASK, "hpv-status.json"}
+        predict(case_folder, "rfs", case_folder.output, "--model", "absent.tar.gz")
+    assert list_files(case_folder.output) == {MASK, "hpv-status.json"}
 
 
-def test_given_contours_stay_though_they_are_the_answer_of_another_task(case_folder: CaseFolder) -> None:
-    """Without a readable package the first task may be that of any edition, of HECKTOR 2026 with a mask."""
+def test_contours_stay_though_they_are_the_answer_of_another_task(case_folder: CaseFolder) -> None:
+    """Without a readable package the first task may belong to any edition, for example HECKTOR 2026 with a mask."""
     case_folder.write()
-    assert answer(case_folder, "segmentation", case_folder.output) == 0
+    assert predict(case_folder, "segmentation", case_folder.output) == 0
     contours = str(case_folder.output / MASK)
     with pytest.raises(HecktorError, match="--model"):
         main(["--task", "1", "--model", "absent", "--contours", contours, "--output", str(case_folder.output)])
-    assert files(case_folder.output) == {MASK}
+    assert list_files(case_folder.output) == {MASK}
 
 
 def test_an_input_named_as_output_is_not_removed(case_folder: CaseFolder) -> None:
     case_folder.write()
     with pytest.raises(OutputError):
-        answer(case_folder, "segmentation", case_folder.ct_path)
+        predict(case_folder, "segmentation", case_folder.ct_path)
     assert case_folder.ct_path.is_file()
 
 
-@pytest.mark.parametrize("named", ["ct_0000.mha", "ct_0001.mha", "given.mha", "lesions.mha"])
+@pytest.mark.parametrize("named", ["ct_0000.mha", "ct_0001.mha", "pet.mha", "lesions.mha"])
 def test_a_plain_file_named_as_output_is_not_removed(case_folder: CaseFolder, named: str) -> None:
-    """The CT, the PET beside it, a PET of another name and given contours; nor is one of them removed as a record."""
+    """CT, PET with nnU-Net's name, PET with another name, and contours are not removed as mask or as record."""
     case_folder.write()
-    paths = {name: case_folder.root / name for name in ("ct_0000.mha", "ct_0001.mha", "given.mha", "lesions.mha")}
+    paths = {name: case_folder.root / name for name in ("ct_0000.mha", "ct_0001.mha", "pet.mha", "lesions.mha")}
     for path in paths.values():
         path.write_bytes(b"image")
-    files_given = ["--ct", str(paths["ct_0000.mha"]), "--contours", str(paths["lesions.mha"])]
-    files_given += ["--pet", str(paths["given.mha"])] if named == "given.mha" else []
+    inputs = ["--ct", str(paths["ct_0000.mha"]), "--contours", str(paths["lesions.mha"])]
+    inputs += ["--pet", str(paths["pet.mha"])] if named == "pet.mha" else []
     for outputs in (["--output", str(paths[named])], ["--output", "o", "--record", str(paths[named])]):
         with pytest.raises(OutputError):
-            main(["--task", "segmentation", "--code", "absent", *files_given, *outputs])
+            main(["--task", "segmentation", "--code", "absent", *inputs, *outputs])
         assert paths[named].is_file()
 
 
@@ -137,7 +138,7 @@ def test_an_earlier_answer_that_cannot_be_removed_is_named(case_folder: CaseFold
     case_folder.write()
     (case_folder.output / "rfs.json").mkdir()
     with pytest.raises(OutputError, match=r"rfs\.json.*--output"):
-        answer(case_folder, "rfs", case_folder.output)
+        predict(case_folder, "rfs", case_folder.output)
 
 
 @pytest.mark.skipif(OUTPUT_DIR.is_dir(), reason="this machine has the platform's output folder")

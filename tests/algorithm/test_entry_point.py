@@ -1,4 +1,4 @@
-"""`python -m algorithm` as the container starts it: in a process of its own."""
+"""`python -m algorithm` in its own process, as the container starts it."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def answer_arguments(task: Algorithm, case: Any, package: Path, *options: str) -
     return ["--task", task.name, *folders, "--device", "cpu", *options]
 
 
-def forked(forks: Forks, folder: Path, *arguments: str) -> tuple[int | None, str]:
-    """Exit status and stderr of `python -m algorithm` in a process that need not import the libraries."""
+def predict_in_fork(forks: Forks, folder: Path, *arguments: str) -> tuple[int | None, str]:
+    """Return exit status and stderr of `python -m algorithm` in a process that has imported the libraries."""
     process = forks.begin(folder, ["algorithm", *arguments])
-    said = process.communicate()[1]
-    return process.returncode, said
+    stderr = process.communicate()[1]
+    return process.returncode, stderr
 
 
 def test_each_task_writes_its_socket_and_nothing_else(forks: Forks, case_folder: Any, tiny_package: Path) -> None:
     case_folder.write()
     for task in TASKS:
-        status, said = forked(forks, case_folder.root, *answer_arguments(task, case_folder, tiny_package))
-        assert status == 0, said
-        assert f"{task.name} answered by package tiny: read" in said.splitlines()[-1]
+        status, stderr = predict_in_fork(forks, case_folder.root, *answer_arguments(task, case_folder, tiny_package))
+        assert status == 0, stderr
+        assert f"{task.name} answered by package tiny: read" in stderr.splitlines()[-1]
     files = sorted(
         path.relative_to(case_folder.output).as_posix() for path in case_folder.output.rglob("*") if path.is_file()
     )
@@ -63,7 +63,7 @@ def test_each_task_writes_its_socket_and_nothing_else(forks: Forks, case_folder:
 
 
 def test_a_refusal_is_the_last_line_of_stderr(case_folder: Any, tiny_package: Path) -> None:
-    """After the process has ended too: nothing that a library prints on its way out may follow."""
+    """Libraries print nothing after it at the end of the process."""
     case = case_folder.write()
     content = case.ct_path.read_bytes()
     case.ct_path.write_bytes(content[: len(content) * 2 // 3])
@@ -78,7 +78,7 @@ def test_a_refusal_is_the_last_line_of_stderr(case_folder: Any, tiny_package: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ["algorithm", "hecktor predict"])
 def test_the_start_of_python_counts_against_the_time_limit(case_folder: Any, tmp_path: Path, entry: str) -> None:
-    """Two seconds in a `sitecustomize` are missing from the limit of 100 s at the end."""
+    """Sleeping two seconds in a `sitecustomize` shortens the limit of 100 s."""
     case_folder.write()
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(2)\n")
     folders = ("--input", case_folder.input, "--output", case_folder.output)
@@ -125,13 +125,13 @@ def test_the_entry_point_imports_nothing_heavy_before_it_must() -> None:
 
 
 def test_a_read_only_input_is_enough(forks: Forks, case_folder: Any, tiny_package: Path) -> None:
-    """Nothing is written beside the inputs or the package."""
+    """Nothing is written into the folders of inputs and package."""
     case_folder.write()
 
-    def listing(folder: Path) -> dict[str, int]:
+    def list_times(folder: Path) -> dict[str, int]:
         return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
-    before = listing(case_folder.input), listing(tiny_package)
+    before = list_times(case_folder.input), list_times(tiny_package)
     arguments = answer_arguments(TASKS[1], case_folder, tiny_package, "--method", "clinical")
-    assert forked(forks, case_folder.root, *arguments)[0] == 0
-    assert (listing(case_folder.input), listing(tiny_package)) == before
+    assert predict_in_fork(forks, case_folder.root, *arguments)[0] == 0
+    assert (list_times(case_folder.input), list_times(tiny_package)) == before

@@ -1,4 +1,4 @@
-"""The whole way from files to a file: nnU-Net's own answer, the same bytes each time, and every voxel in its place."""
+"""From files to a file: the mask is nnU-Net's, has the same bytes each time, and every voxel is in its place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.rendering import render
 from tests.algorithm.edition import EDITION, SEGMENTATION
-from tests.algorithm.region.oriented_grids import DIRECTIONS, points_mm
+from tests.algorithm.region.oriented_grids import DIRECTIONS, find_voxel_centres_mm
 
 CPU = torch.device("cpu")
 # nnU-Net's resampling functions.
@@ -56,31 +56,31 @@ def write_case(root: Path, ct: Volume, pet: Volume) -> Path:
     return root
 
 
-def answer(case: Path, output: Path, model: Path) -> Path:
-    """Run the pipeline over a case on disk; returns the mask's file."""
+def predict_mask(case: Path, output: Path, model: Path) -> Path:
+    """Run the pipeline over a case on disk and return the mask's file."""
     request = PredictRequest(EDITION, SEGMENTATION, METHODS["baseline"], case, output, "cpu", 600.0)
     predict(request, LoadedPackage(model, "cpu"))
     return SEGMENTATION.answers[0].socket.path_under(output) / platform.MASK_FILE_NAME
 
 
-# nnU-Net's own answer
+# Comparison with nnU-Net
 
 
 @pytest.fixture(scope="module")
 def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A patient scanned on the network's own grid: 72 x 72 x 64 voxels of 3 mm, CT and PET alike, four tiles of 64^3.
+    """Scan a patient on the network's own grid: 72 x 72 x 64 voxels of 3 mm, CT and PET alike, four tiles of 64^3.
 
-    The field is 216 mm wide, so that the region is the whole field and nothing is cropped or resampled.
+    The field is 216 mm wide, so the region is the whole field and nothing is cropped or resampled.
     """
-    return scanned(tmp_path_factory.mktemp("phantom"), (72, 72, 64), 3.0)
+    return write_scanned_case(tmp_path_factory.mktemp("phantom"), (72, 72, 64), 3.0)
 
 
-def scanned(root: Path, size: tuple[int, int, int], spacing_mm: float) -> Path:
-    """CT and PET of one patient on one grid of cubes, from the same corner of the field."""
+def write_scanned_case(root: Path, size: tuple[int, int, int], spacing_mm: float) -> Path:
+    """Write CT and PET of one patient on one grid of cubes, from the same corner of the field."""
     case = make_case(3, 17, CENTRES, "head_and_neck")
     places = [case.frame.to_patient(lesion.place) for lesion in case.disease.lesions if lesion.label]
     face = np.round(np.mean(places, axis=0) - np.array([106.5, 91.5, 94.5])) - 1.5
-    x, y, z = (float(one) for one in face + spacing_mm / 2)
+    x, y, z = map(float, face + spacing_mm / 2)
     grid = Geometry(size, (spacing_mm,) * 3, (x, y, z))
     protocol = replace(case.protocol, ct=grid, pet=grid, planning=None, dose=None, pet_shift_mm=(0.0, 0.0, 0.0))
     scan = render(replace(case, protocol=protocol))
@@ -89,18 +89,18 @@ def scanned(root: Path, size: tuple[int, int, int], spacing_mm: float) -> Path:
 
 @pytest.fixture(scope="module")
 def masks(phantom: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The shipped model's answer in float32 by the average of logits, twice."""
+    """Predict twice with the shipped model, in float32 and by the average of logits."""
     model = tmp_path_factory.mktemp("model") / "package"
     shutil.copytree(DEFAULT_PACKAGE, model)
     manifest = read_json(model / "manifest.json")
     write_json(model / "manifest.json", manifest | {"average": "logits"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
-        return [answer(phantom, tmp_path_factory.mktemp("output"), model) for _ in range(2)]
+        return [predict_mask(phantom, tmp_path_factory.mktemp("output"), model) for _ in range(2)]
 
 
-def nnunet_mask(case: Path, model: Path = DEFAULT_PACKAGE) -> np.ndarray:
-    """nnU-Net's predictor from the files on: its reader, preprocessing, tiling, mirroring, ensemble and export."""
+def predict_by_nnunet(case: Path, model: Path = DEFAULT_PACKAGE) -> np.ndarray:
+    """Predict from the files with nnU-Net's own reader, preprocessing, tiling, mirroring, ensemble and export."""
     package = load_package(model)
     weights = []
     for path in package.fold_files:
@@ -133,27 +133,27 @@ def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: 
 
     nnU-Net averages logits, in half precision, so a voxel whose labels are almost tied may change sides.
     """
-    found, expected = read_volume(masks[0]).array, nnunet_mask(phantom)
-    assert found.shape == expected.shape
+    mask, expected = read_volume(masks[0]).array, predict_by_nnunet(phantom)
+    assert mask.shape == expected.shape
     for label in labels.FOREGROUND:
-        ours, theirs = found == label, expected == label
+        ours, theirs = mask == label, expected == label
         assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
-    different = int(np.count_nonzero(found != expected))
+    different = int(np.count_nonzero(mask != expected))
     record_property("different_voxels", int(different))
     assert different <= 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", ["resample_data_or_seg_to_shape", "resample_torch_fornnunet"])
+@pytest.mark.parametrize("function", ["resample_data_or_seg_to_shape", "resample_torch_fornnunet"])
 def test_a_stock_training_answers_as_nnunet_predicts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, record_property: Callable[[str, object], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """On 86 x 86 x 76 voxels of 2.5 mm, all of which are the region, so that both have the same box: Dice 0.995."""
-    case, model = scanned(tmp_path / "case", (86, 86, 76), 2.5), tmp_path / "model"
+    """On 86 x 86 x 76 voxels of 2.5 mm, all in the region, both have the same box: Dice 0.995."""
+    case, model = write_scanned_case(tmp_path / "case", (86, 86, 76), 2.5), tmp_path / "model"
     shutil.copytree(DEFAULT_PACKAGE, model)
     plans, manifest = read_json(model / "plans.json"), read_json(model / "manifest.json")
-    order = {"order": 3} if by == "resample_data_or_seg_to_shape" else {}
-    plans["configurations"][manifest["configuration"]] |= {f"resampling_fn_{kind}": by for kind in KINDS}
+    order = {"order": 3} if function == "resample_data_or_seg_to_shape" else {}
+    plans["configurations"][manifest["configuration"]] |= {f"resampling_fn_{kind}": function for kind in KINDS}
     plans["configurations"][manifest["configuration"]] |= {
         f"resampling_fn_{kind}_kwargs": {"is_seg": kind == "seg", **(order if kind == "data" else {})} for kind in KINDS
     }
@@ -162,12 +162,12 @@ def test_a_stock_training_answers_as_nnunet_predicts(
     changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
     write_json(model / "manifest.json", manifest | changes)
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
-    found = read_volume(answer(case, tmp_path / "output", model))
+    mask = read_volume(predict_mask(case, tmp_path / "output", model))
     read = read_case(case, EDITION, SEGMENTATION, Notices())
     assert ScanPart(read, localise(read), load_package(model)).part == read.scan.geometry
-    expected = nnunet_mask(case, model)
+    expected = predict_by_nnunet(case, model)
     for label in labels.FOREGROUND:
-        ours, theirs = found.array == label, expected == label
+        ours, theirs = mask.array == label, expected == label
         assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
         dice = 2 * np.count_nonzero(ours & theirs) / (np.count_nonzero(ours) + np.count_nonzero(theirs))
         record_property(labels.NAMES[label], float(dice))
@@ -179,7 +179,7 @@ def test_the_same_input_gives_the_same_bytes(masks: list[Path]) -> None:
     assert masks[0].read_bytes() == masks[1].read_bytes()
 
 
-# Every voxel in its place
+# Places of voxels
 
 # The PET's values rise by one a millimetre along a line; the network calls layers of them GTVp and GTVn.
 GTVP_FROM, GTVN_FROM, GTVN_TO = 100.0, 130.0, 160.0
@@ -196,26 +196,26 @@ class LayersOfUptake(nn.Module):
         return torch.stack([~(gtvp | gtvn), gtvp, gtvn], dim=1).float()
 
 
-def box(
+def make_grid(
     middle_mm: np.ndarray, extent_mm: tuple[float, ...], spacing: tuple[float, ...], direction: tuple[float, ...]
 ) -> Geometry:
-    """A grid of any orientation about a point; extents along its own axes."""
+    """Make a grid of any orientation about a point; extents are along its own axes."""
     size = [max(math.ceil(extent / step), 16) for extent, step in zip(extent_mm, spacing, strict=True)]
     axes = np.asarray(direction).reshape(3, 3)
     origin = middle_mm - axes @ ((np.asarray(size) - 1) / 2 * np.asarray(spacing))
     return Geometry((size[0], size[1], size[2]), (spacing[0], spacing[1], spacing[2]), tuple(origin), direction)
 
 
-def depth_mm(points: np.ndarray, grid: Geometry) -> np.ndarray:
-    """How far within the grid's outer faces a point lies; negative beyond them."""
+def find_depth_mm(points: np.ndarray, grid: Geometry) -> np.ndarray:
+    """Return how far within the grid's outer faces the points lie; negative beyond them."""
     matrix = grid.physical_to_index_matrix()
     index = points @ matrix[:3, :3].T + matrix[:3, 3]
     inner = np.minimum(index + 0.5, np.asarray(grid.size) - 0.5 - index)
     return np.asarray((inner * grid.spacing_mm).min(-1))
 
 
-def half_voxel_mm(normal: np.ndarray, grid: Geometry, ct: Geometry) -> float:
-    """How far from a plane with this normal the label of a CT voxel may be wrong; see the test."""
+def find_tolerance_mm(normal: np.ndarray, grid: Geometry, ct: Geometry) -> float:
+    """Return how far from a plane with this normal the label of a CT voxel may be wrong; see the test."""
     step, to_grid = np.asarray(grid.spacing_mm), np.asarray(grid.direction).reshape(3, 3).T
     reach = np.abs(to_grid @ (np.asarray(ct.direction).reshape(3, 3) * ct.spacing_mm)).max(axis=1)
     block = np.maximum(np.floor(reach / step + 1e-6), 1) * step
@@ -228,7 +228,7 @@ def half_voxel_mm(normal: np.ndarray, grid: Geometry, ct: Geometry) -> float:
     ids=["3 mm", "4 x 2.5 x 2 mm", "nnU-Net's resampling"],
 )
 def layers_model(request: pytest.FixtureRequest, tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package that shows its network HU and SUV as they are, on a grid of this spacing (x, y, z)."""
+    """Write a package that shows its network HU and SUV unchanged, on a grid of this spacing (x, y, z)."""
     spacing, resampling = request.param
     linear = "resample_torch_fornnunet", {"force_separate_z": False}
     root = Path(shutil.copytree(tiny_package, tmp_path_factory.mktemp("layers") / "model"))
@@ -289,29 +289,29 @@ def test_every_voxel_comes_back_in_its_place(
     assume(np.linalg.norm(slope) > 0.2)
     normal = np.asarray(slope) / np.linalg.norm(slope)
     middle = np.asarray(place)
-    ct = box(middle, ct_extent, ct_spacing, ct_direction)
-    pet = box(middle + pet_shift, pet_extent, pet_spacing, pet_direction)
+    ct = make_grid(middle, ct_extent, ct_spacing, ct_direction)
+    pet = make_grid(middle + pet_shift, pet_extent, pet_spacing, pet_direction)
     centre_value = (GTVP_FROM + GTVN_TO) / 2
-    uptake = ((points_mm(pet) - middle) @ normal + centre_value).astype(np.float32)
+    uptake = ((find_voxel_centres_mm(pet) - middle) @ normal + centre_value).astype(np.float32)
     assume(uptake.min() > 1)
-    body = np.where(np.linalg.norm(points_mm(ct) - middle, axis=-1) < 0.45 * max(ct_extent), 40, -1000)
+    body = np.where(np.linalg.norm(find_voxel_centres_mm(ct) - middle, axis=-1) < 0.45 * max(ct_extent), 40, -1000)
     root = Path(tempfile.mkdtemp(dir=tmp_path))
     case = write_case(root / "input", Volume(body.astype(np.int16), ct), Volume(uptake, pet))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Networks, "get", lambda *_: LayersOfUptake())
-        found = read_volume(answer(case, root / "output", layers_model)).array
+        mask = read_volume(predict_mask(case, root / "output", layers_model)).array
 
     package = load_package(layers_model)
     region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
     grid = make_case_image(read_case(case, EDITION, SEGMENTATION, Notices()), region, package).grid
-    points = points_mm(ct)
+    points = find_voxel_centres_mm(ct)
     value = (points - middle) @ normal + centre_value
     truth = np.select([value < GTVP_FROM, value < GTVN_FROM, value < GTVN_TO], [0, 1, 2], 0)
     voxel = max(*grid.spacing_mm, *ct_spacing)
-    in_pet, in_region = depth_mm(points, pet), depth_mm(points, grid)
+    in_pet, in_region = find_depth_mm(points, pet), find_depth_mm(points, grid)
     truth[(in_pet < 0) | (in_region < 0)] = 0
     from_face = np.abs(value[..., None] - (GTVP_FROM, GTVN_FROM, GTVN_TO)).min(-1)
-    checked = from_face > half_voxel_mm(normal, grid, ct) + ROUNDING_MM
+    checked = from_face > find_tolerance_mm(normal, grid, ct) + ROUNDING_MM
     checked &= (np.abs(in_pet) > math.sqrt(3) * max(voxel, *pet_spacing)) & (np.abs(in_region) > math.sqrt(3) * voxel)
     assert np.count_nonzero(checked) > 0.1 * checked.size
-    np.testing.assert_array_equal(found[checked], truth[checked])
+    np.testing.assert_array_equal(mask[checked], truth[checked])

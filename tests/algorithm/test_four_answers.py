@@ -1,8 +1,7 @@
-"""A made-up edition with a mask, two classes of four values and a time: no line of the product knows it."""
+"""A custom edition with a mask, two classes of four values and a time, which the product does not know."""
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import shutil
@@ -20,9 +19,8 @@ from algorithm.network.loaded_package import LoadedPackage
 from algorithm.pipeline import predict
 from algorithm.request import METHODS, PredictRequest
 from contract.editions import load_edition
-from contract.errors import ModelPackageError, OutputError, run_main
+from contract.errors import ModelPackageError, run_main
 from contract.images.volumes import read_volume, write_volume
-from contract.io import files
 from contract.io.files import read_json, write_json
 from tests.conftest import class_head_json, head_json
 
@@ -35,7 +33,7 @@ STAGES = {"T": range(1, 5), "N": range(4)}
 
 @pytest.fixture
 def package(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]) -> Path:
-    """Heads over the clinical variables alone: ages count as +4 standard deviations, all scores begin at 0.5."""
+    """Write heads over clinical variables only: ages count as +4 standard deviations, all scores begin at 0.5."""
     root = shutil.copytree(tiny_package, tmp_path / "package")
     starts = {stage: dict.fromkeys((f"{stage}{n}" for n in numbers), 0.5) for stage, numbers in STAGES.items()}
     write_json(root / "heads" / "t_stage.json", class_head_json(starts["T"], age_years=(0.1, 0.2, 0.3, -1.0)))
@@ -48,7 +46,7 @@ def package(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None
 
 @pytest.fixture
 def case(case_folder: Any) -> Any:
-    """The small sound case in the sockets of the made-up edition."""
+    """Write the small case into the sockets of the custom edition."""
     write_volume(EDITION.inputs["ct"].path_under(case_folder.input) / "a.mha", case_folder.ct)
     write_volume(EDITION.inputs["pet"].path_under(case_folder.input) / "b.mha", case_folder.pet)
     record = {"Years": 61, "HPV": "positive", "Site": 3}
@@ -57,17 +55,18 @@ def case(case_folder: Any) -> Any:
 
 
 @pytest.fixture
-def request_of(case: Any) -> PredictRequest:
+def make_request(case: Any) -> PredictRequest:
     return PredictRequest(EDITION, EDITION.algorithms[0], METHODS["baseline"], case.input, case.output, "cpu", 600.0)
 
 
-def values(output: Path) -> dict[str, Any]:
+def read_values(output: Path) -> dict[str, Any]:
     return {path.stem: read_json(path) for path in output.glob("*.json")}
 
 
 def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger: None) -> None:
-    """T3 has the highest score; N1 and N2 are equal, so the lower one. The hazard ratio k is e^(0.5 + 4 x 0.25), the hazard
-    rises by k to day 1000: the mean is 1000 (1 - e^-k) / k days."""
+    """T3 has the highest score; N1 and N2 are equal, so the lower one counts. The hazard ratio k is e^(0.5 + 4 x 0.25),
+    the hazard rises by k to day 1000: the mean is 1000 (1 - e^-k) / k days.
+    """
     options = ["--edition", str(FOUR), "--input", str(case.input), "--output", str(case.output)]
     options += ["--model", str(package), "--device", "cpu", "--record", str(tmp_path / "record.json")]
     assert run_main(main, options) == 0
@@ -78,21 +77,21 @@ def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger:
     ratio = math.exp(1.5)
     days = pytest.approx(1000 * (1 - math.exp(-ratio)) / ratio)
     expected = {"t-stage": "T3", "n-stage": "N1", "survival": days}
-    assert values(case.output) == expected
+    assert read_values(case.output) == expected
     record = read_json(tmp_path / "record.json")
     assert (record["edition"], record["task"], record["fallbacks"]) == ("four-answers", "everything", [])
     assert record["answers"] == {
-        "mask": None, "t_stage": "T3", "n_stage": "N1", "survival": values(case.output)["survival"]
+        "mask": None, "t_stage": "T3", "n_stage": "N1", "survival": read_values(case.output)["survival"]
     }  # fmt: skip
 
 
 def test_a_missing_head_without_a_fallback_is_an_error(
-    request_of: PredictRequest, package: Path, sign_package: Callable[..., None]
+    make_request: PredictRequest, package: Path, sign_package: Callable[..., None]
 ) -> None:
     (package / "heads" / "t_stage.json").unlink()
     sign_package(package, edition=EDITION.name)
-    answers = tuple(answer.model_copy(update={"fallback": None}) for answer in request_of.algorithm.answers)
-    request = replace(request_of, algorithm=request_of.algorithm.model_copy(update={"answers": answers}))
+    answers = tuple(answer.model_copy(update={"fallback": None}) for answer in make_request.algorithm.answers)
+    request = replace(make_request, algorithm=make_request.algorithm.model_copy(update={"answers": answers}))
     with pytest.raises(ModelPackageError, match="no head 't_stage'"):
         predict(request, LoadedPackage(package, "cpu"))
     assert request.output_dir is not None
@@ -100,9 +99,9 @@ def test_a_missing_head_without_a_fallback_is_an_error(
 
 
 def test_a_late_lack_of_memory_leaves_the_answers_before(
-    request_of: PredictRequest, package: Path, monkeypatch: pytest.MonkeyPatch
+    make_request: PredictRequest, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the first pass, after those of the threshold, need no fallback."""
+    """Answers of the first pass follow the threshold's and need no fallback."""
     real, calls = answers.image_features, []
 
     def short_of_memory(*arguments: Any) -> Any:
@@ -112,22 +111,5 @@ def test_a_late_lack_of_memory_leaves_the_answers_before(
         return real(*arguments)
 
     monkeypatch.setattr(answers, "image_features", short_of_memory)
-    record = predict(request_of, LoadedPackage(package, "cpu")).record
+    record = predict(make_request, LoadedPackage(package, "cpu")).record
     assert (record.fallbacks, record.passes_done, len(calls)) == ((), 1, 3)
-
-
-def test_answers_are_written_all_or_none(
-    request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The mask has its name already when the next file cannot get one."""
-    real = files._rename_partial
-
-    def full_disk(partial: Path, target: Path) -> None:
-        if target.name == "t-stage.json":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(partial, target)
-
-    monkeypatch.setattr(files, "_rename_partial", full_disk)
-    with pytest.raises(OutputError, match=r"t-stage.json: no space left on the disk"):
-        predict(request_of, LoadedPackage(package, "cpu"))
-    assert not [path for path in case.output.rglob("*") if path.is_file()]

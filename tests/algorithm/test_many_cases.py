@@ -16,7 +16,7 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.algorithm.test_serve import algorithm, call, files_below
+from tests.algorithm.test_serve import call, read_files, start_server
 from tests.conftest import EHR, CaseFolder, small_patient
 from tests.faults.forked import Forks
 
@@ -36,11 +36,11 @@ Answering = Callable[[CaseFolder], Answer]
 
 
 def write_case(root: Path, seed: int) -> CaseFolder:
-    """A case of a kind that `seed` chooses, with random uptake and a random part of the clinical variables."""
+    """Write a case of a kind that `seed` chooses, with random uptake and a random part of the clinical variables."""
     shutil.rmtree(root / "input", ignore_errors=True)
     case, kind, rng = CaseFolder(root), KINDS[seed % len(KINDS)], np.random.default_rng(seed)
     case.pet.array[case.pet.array > 2] = rng.uniform(6, 20)
-    clinical = EHR | {"Age": int(rng.integers(30, 90))}  # the age alone counts in the package's heads
+    clinical = EHR | {"Age": int(rng.integers(30, 90))}  # only the age counts in the package's heads
     case.ehr = {key: value for key, value in clinical.items() if rng.random() < 0.6}
     if kind == "tumour and node":
         case.pet.array[3:5, 13:15, 9] = rng.uniform(8, 15)
@@ -64,8 +64,8 @@ def write_case(root: Path, seed: int) -> CaseFolder:
     return case
 
 
-def answered_afresh(edition: str, task: str, package: Path) -> Answering:
-    """Each case with a package that is loaded anew."""
+def predict_with_new_packages(edition: str, task: str, package: Path) -> Answering:
+    """Return a function that answers a case with a package that is loaded again."""
 
     def answer(case: CaseFolder) -> Answer:
         chosen = load_edition(edition)
@@ -76,13 +76,15 @@ def answered_afresh(edition: str, task: str, package: Path) -> Answering:
             predict(request, LoadedPackage(package, "cpu"))
         except HecktorError:
             return False, {}
-        return True, files_below(case.output)
+        return True, read_files(case.output)
 
     return answer
 
 
-def all_answers(root: Path, seeds: np.ndarray, answer: Answering) -> dict[int, Answer]:
-    """The answers by seed, in the order of `seeds`; the output folder is emptied before each case, as on the platform."""
+def collect_answers(root: Path, seeds: np.ndarray, answer: Answering) -> dict[int, Answer]:
+    """Return the answers by seed, in the order of `seeds`; the output folder is empty before each case, as on the
+    platform.
+    """
     answers = {}
     for seed in map(int, seeds):
         shutil.rmtree(root / "output", ignore_errors=True)
@@ -98,15 +100,17 @@ def all_answers(root: Path, seeds: np.ndarray, answer: Answering) -> dict[int, A
 def test_cases_in_one_process_equal_fresh_starts(
     forks: Forks, edition: str, task: str, count: int, combined_package: Path, tiny_package: Path, tmp_path: Path
 ) -> None:
-    """In one server in one shuffled order, and each with a fresh package in another; in 2025 damaged cases fail."""
+    """One server answers all cases in a shuffled order, and a fresh package answers each in another; in 2025 damaged
+    cases fail.
+    """
     package = combined_package if edition == "hecktor2026" else tiny_package
     seeds = np.random.default_rng(7).permutation(count)
     root = tmp_path / "served"
-    with algorithm(forks, write_case(root, 0), package, task, "--edition", edition, "--passes", "1") as (_, port):
-        served = all_answers(
-            root, seeds, lambda case: (call(port, "POST", "/invoke")[0] == 201, files_below(case.output))
+    with start_server(forks, write_case(root, 0), package, task, "--edition", edition, "--passes", "1") as (_, port):
+        served = collect_answers(
+            root, seeds, lambda case: (call(port, "POST", "/invoke")[0] == 201, read_files(case.output))
         )
-    assert served == all_answers(tmp_path / "fresh", seeds[::-1], answered_afresh(edition, task, package))
+    assert served == collect_answers(tmp_path / "fresh", seeds[::-1], predict_with_new_packages(edition, task, package))
     failed = {KINDS[seed % len(KINDS)] for seed, (succeeded, _) in served.items() if not succeeded}
     assert failed == (set() if edition == "hecktor2026" else {"truncated", "no ehr"})
     assert len({tuple(sorted(files.items())) for _, files in served.values()}) > count / 3

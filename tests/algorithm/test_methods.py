@@ -34,7 +34,7 @@ def test_each_method_reads_its_own_heads() -> None:
 
 
 def test_the_threshold_gives_fallbacks_for_heads() -> None:
-    """All four answers of 2026, the heads' by their fallbacks: the threshold itself reads no head."""
+    """For 2026 the threshold answers heads by their fallbacks, because it reads no head."""
     with pytest.raises(ModelPackageError, match=r"^method 'threshold': no head for t_stage$"):
         METHODS["threshold"].head_name(FOUR.algorithms[0].find_answer("t_stage"))
 

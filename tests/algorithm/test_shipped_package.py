@@ -1,4 +1,4 @@
-"""Without a model package the shipped one answers: a loud warning, or a refusal, through every entry point."""
+"""Without a model package the shipped one answers with a warning, or is refused, through every entry point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from algorithm.predictor import Predictor
 from contract.errors import HecktorError, ModelPackageError
 from contract.io.files import read_json
 from contract.packages import read_identity
-from tests.conftest import but_of_toys
+from tests.conftest import drop_toy_notices
 
 WARNING = (
     "model package: none given and none in /opt/ml/model, expected the package of a submission; "
@@ -22,7 +22,7 @@ WARNING = (
 
 @pytest.fixture
 def arguments(case_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_package: Path) -> list[str]:
-    """A case of task 3 by the clinical variables alone; the tiny package is the shipped one."""
+    """Return the arguments for a case of task 3 with clinical variables only; the tiny package is the shipped one."""
     monkeypatch.setattr("algorithm.network.loaded_package.DEFAULT_PACKAGES", tmp_path / "shipped")
     (tmp_path / "shipped").mkdir()
     (tmp_path / "shipped" / "hecktor2025").symlink_to(tiny_package)
@@ -50,18 +50,18 @@ def test_a_package_that_is_named_gives_no_warning(
 
 
 def test_python_warns_too(arguments: list[str], case_folder: Any, tiny_package: Path) -> None:
-    """`Predictor` takes the shipped package, and its record says so."""
+    """`Predictor` takes the shipped package, and its record has the warning."""
     predictor = Predictor(task="hpv", device="cpu", passes=1)
     assert WARNING in map(str, predictor.predict(case_folder.input).record.notices)
     record = Predictor(tiny_package, task="hpv", device="cpu", passes=1).predict(case_folder.input).record
-    assert but_of_toys(record.notices) == []
+    assert drop_toy_notices(record.notices) == []
 
 
 @pytest.mark.parametrize("options", [["--no-serve"], ["--serve", "--port", "0"]])
 def test_a_required_model_refuses_to_answer(
     arguments: list[str], options: list[str], case_folder: Any, root_logger: None
 ) -> None:
-    """A server does not become ready; neither writes an answer."""
+    """Command and server stop, and write no answer."""
     with pytest.raises(ModelPackageError) as error:
         main([*arguments, "--require-model", *options])
     expected = "the uploaded package: --require-model refuses the shipped one"

@@ -1,4 +1,4 @@
-"""The comparison of heads with other models: its cohorts, its order of work and its table."""
+"""Comparison of heads with other models: its cohorts, its order of work and its table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.heads import IMAGE_FEATURES, Item, draw_cohorts, format_results,
 
 
 def test_cohorts_are_drawn_again_and_have_the_shares_that_they_claim() -> None:
-    """A quarter of the patients has an event, a tenth is HPV negative; new centres are none of the training."""
+    """One quarter of the patients has an event, one tenth is HPV negative; new centres are not in the training."""
     cohorts = draw_cohorts("rfs", "mixed", 3)
     pd.testing.assert_frame_equal(cohorts["new"].features, draw_cohorts("rfs", "mixed", 3)["new"].features)
     assert cohorts["training"].outcomes.positive.mean() == pytest.approx(0.25, abs=0.06)
@@ -42,7 +42,7 @@ def test_table_by_hand() -> None:
 
 
 def test_finished_cohorts_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A second start measures nothing again."""
+    """Starting again measures nothing again."""
     output = tmp_path / "heads.jsonl"
     monkeypatch.setattr(heads, "list_items", lambda _: [Item("rfs", "weak")])
     output.write_text(json.dumps(["rfs/weak/0", {"known/heads": 0.7, "known/forest": 0.5}]) + "\n")
@@ -54,14 +54,14 @@ def test_finished_cohorts_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_cohort_that_fails_is_named_and_the_others_are_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The unknown kind fails in its process; the other cohort, measured before, is in the table."""
+    """Its process fails because the kind is unknown; the other cohort, measured before, is in the table."""
     output = tmp_path / "heads.jsonl"
     monkeypatch.setattr(heads, "list_items", lambda _: [Item("rfs", "weak"), Item("none", "weak")])
     output.write_text(json.dumps(["rfs/weak/0", {"known/heads": 0.7, "known/forest": 0.5}]) + "\n")
     assert heads.main(["--output", str(output), "--jobs", "1"]) == 1
-    said = capsys.readouterr()
-    assert said.err.startswith("none/weak/0: ")
-    assert "| rfs weak | known | 1 |" in said.out
+    printed = capsys.readouterr()
+    assert printed.err.startswith("none/weak/0: ")
+    assert "| rfs weak | known | 1 |" in printed.out
 
 
 def test_events_do_not_depend_on_the_features_without_effect() -> None:

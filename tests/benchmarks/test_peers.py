@@ -1,4 +1,4 @@
-"""The peers of the evaluation run in another environment, and their values are compared with ours first."""
+"""Peers of the evaluation run in another environment, and their values are compared with ours first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Metric = SimpleNamespace(IOU=0)
 class Panoptica_Evaluator:
     def __init__(self, **options): pass
     def evaluate(self, predicted, reference, verbose):
-        print("a banner, as that of 2.1 at its first call")
+        print("a banner, as version 2.1 prints at its first call")
         return {"all": SimpleNamespace(tp=TP, fp=0, fn=0)}
 """
 SURFACE_DISTANCE = """
@@ -42,7 +42,7 @@ def test_peers_must_agree(
 ) -> None:
     """Nodes: the smallest has a radius of 6 mm and is shifted by sqrt(13) mm, so 0.56 of it overlaps and its IoU is 0.39.
 
-    All six match at an IoU of 0.3. The cube of 60 mm is shifted by 3 mm: its HD95 is 3 mm; that of the other is 1 mm.
+    All six match at an IoU of 0.3. The cube of 60 mm is shifted by 3 mm: its HD95 is 3 mm; the other cube's is 1 mm.
     """
     (tmp_path / "panoptica.py").write_text(PANOPTICA.replace("TP", lesions))
     (tmp_path / "surface_distance.py").write_text(SURFACE_DISTANCE.replace("HD95", hd95))

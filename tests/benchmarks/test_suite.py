@@ -25,7 +25,7 @@ def test_ratios_of_medians() -> None:
 
 
 def test_the_start_is_subtracted_of_both() -> None:
-    """Ours takes 5 s, of which 2 s for the start; the peer 5 s and 1 s: (5 - 2) / (5 - 1) = 0.75."""
+    """Ours takes 5 s with 2 s for the start; the peer 5 s and 1 s: (5 - 2) / (5 - 1) = 0.75."""
     cases = [
         Benchmark("few read", ("true",)),
         Benchmark("few ours", ("true",)),

@@ -1,4 +1,4 @@
-"""Pages in a real browser: headless Chromium, driven by Playwright."""
+"""Pages in a real browser: headless Chromium, controlled by Playwright."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium. Where none is installed the tests are skipped; in CI (HECKTOR_REQUIRE_BROWSER) they fail."""
+    """Start Chromium; if it is not installed, skip the tests, or fail them in CI (HECKTOR_REQUIRE_BROWSER)."""
     executable = os.environ.get("HECKTOR_BROWSER") or shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
         message = "no Chromium found, expected `chromium` (apt-get install chromium) or its path in HECKTOR_BROWSER"
@@ -52,34 +52,35 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page of 1280 x 900 pixels; the test fails if anything wrote an error to its console."""
+    """Open an empty page of 1280 x 900 pixels; fail the test if the console has an error."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    one = context.new_page()
+    page = context.new_page()
     problems: list[str] = []
-    one.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    one.on("pageerror", lambda problem: problems.append(str(problem)))
-    yield one
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda problem: problems.append(str(problem)))
+    yield page
     context.close()
     assert problems == []
 
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a page of 40 teams and 60 cases; one case has a picture."""
+    """Write a report of 40 teams and 60 cases, one with a picture; return its address."""
     return write_report(tmp_path_factory.mktemp("report"), TEAMS, 60)
 
 
 @pytest.fixture(scope="session")
 def small_report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a page with everything that the large one has, for 8 teams and 9 cases."""
+    """Write a report with everything that the large one has, for 8 teams and 9 cases; return its address."""
     return write_report(tmp_path_factory.mktemp("small-report"), names(8), 9)
 
 
-def accessibility_problems(page: Page, only: str = "") -> list[str]:
-    """What axe-core finds wrong with the page, one line each: the rule, and the first element.
+def find_accessibility_problems(page: Page, only: str = "") -> list[str]:
+    """Return a line for each problem that axe-core finds: the rule, and the first element.
 
-    Another colour scheme of a page needs the one rule "color-contrast": all others read what both schemes share.
+    For another colour scheme of a page the rule "color-contrast" suffices: the other rules read what both schemes
+    share.
     """
     options = {"resultTypes": ["violations"]} | ({"runOnly": [only]} if only else {})
     violations: list[dict[str, Any]] = Axe().run(page, options=options).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in violations]
+    return [f"{violation['id']}: {violation['nodes'][0]['html'][:200]}" for violation in violations]

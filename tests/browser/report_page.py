@@ -1,4 +1,4 @@
-"""The report of a challenge, and how its tests open it."""
+"""Write and open the report of a challenge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.reporting.report.challenge import cases, content, names
 
 TEAMS = names(40)
 FIRST = TEAMS[0]
-# Charts are drawn as they come into view; here, all that no closed fold hides.
+# Charts are drawn as they come into view; this draws all that no closed fold hides.
 DRAWN = "() => window.page && (window.page.drawAll(), true)"
 WIDTHS = (1280, 360)
 
@@ -36,25 +36,25 @@ def write_picture(path: Path) -> None:
     image.new("RGB", (30, 10)).save(path)
 
 
-def opened(page: Page, address: str, *folds: str) -> Page:
-    """The page with some folds open, in their order: those of the page, and of figures."""
+def open_page(page: Page, address: str, *folds: str) -> Page:
+    """Open the page and some of its folds, in their order."""
     page.goto(address)
     page.wait_for_function(DRAWN)
     for fold in folds:
-        page.evaluate(f"for (const one of document.querySelectorAll('{fold}')) one.open = true")
+        page.evaluate(f"for (const node of document.querySelectorAll('{fold}')) node.open = true")
     page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")  # toggle events are tasks
     page.wait_for_function(DRAWN)
     return page
 
 
-def of_figures(*names: str) -> tuple[str, str]:
-    """The folds of the page, and those of some figures."""
+def select_figures(*names: str) -> tuple[str, str]:
+    """Return the selectors of the page's folds and of some figures' folds."""
     return ".fold", ", ".join(f"#{name} > details" for name in names)
 
 
-def chart(page: Page, name: str) -> Any:
+def find_chart(page: Page, name: str) -> Any:
     return page.locator(f"#{name} .drawing svg").first
 
 
-def leaders(page: Page) -> list[str]:
+def read_teams(page: Page) -> list[str]:
     return page.locator("#task1 table").first.locator("tbody button.choice").all_inner_texts()

@@ -1,4 +1,4 @@
-"""A small cohort for the viewer, with boxes as lesions so that their edges lie at known positions."""
+"""A small cohort for the viewer, whose lesions are boxes with known edges."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def write_cohort(root: Path) -> ViewerCohort:
     boxes = {ALPHA: ({1: ALPHA_PRIMARY}, {2: ALPHA_FALSE}), BETA: ({1: PRIMARY},)}
     for team, labelled in boxes.items():
         for case in CASES:
-            write_volume(_folder(root, team) / f"{case}.mha", _mask(*labelled))
+            write_volume(_make_folder(root, team) / f"{case}.mha", _make_mask(*labelled))
     (root / "cohort" / "table.csv").write_text(f"PatientID,Age,Relapse,RFS\n{FIRST},61,1,812\n")
-    masks = {team: _folder(root, team) for team in boxes}
+    masks = {team: _make_folder(root, team) for team in boxes}
     cohort = find_cohort(ViewerRequest(root / "cohort", None, masks))
-    return replace(cohort, listing={**cohort.listing, **_values(cohort)})
+    return replace(cohort, listing={**cohort.listing, **_set_values(cohort)})
 
 
-def _folder(root: Path, team: str) -> Path:
+def _make_folder(root: Path, team: str) -> Path:
     folder = root / "masks" / team.split(maxsplit=1)[0]
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -57,14 +57,14 @@ def _write_case(folder: Path, case: str) -> None:
     _fill(pet, PRIMARY, 8.0)
     write_volume(folder / f"{case}__CT.nii.gz", Volume(ct, GRID))
     write_volume(folder / f"{case}__PT.nii.gz", Volume(pet, GRID))
-    write_volume(folder / f"{case}.nii.gz", _mask({1: PRIMARY}, {2: NODE}))
+    write_volume(folder / f"{case}.nii.gz", _make_mask({1: PRIMARY}, {2: NODE}))
     if case == BROKEN:
         (folder / f"{case}__CT.nii.gz").write_bytes(b"no image")
     if case == WITHOUT_PET:
         (folder / f"{case}__PT.nii.gz").write_bytes(b"no image")
 
 
-def _mask(*labelled: dict[int, Box]) -> Volume:
+def _make_mask(*labelled: dict[int, Box]) -> Volume:
     array = np.zeros(GRID.array_shape, np.uint8)
     for boxes in labelled:
         for label, box in boxes.items():
@@ -76,7 +76,7 @@ def _fill(array: np.ndarray, box: Box, value: float) -> None:
     array[tuple(slice(first, last + 1) for first, last in reversed(box))] = value
 
 
-def _values(cohort: ViewerCohort) -> dict[str, object]:
+def _set_values(cohort: ViewerCohort) -> dict[str, object]:
     dsc = {FIRST: (0.5, 0.9), "CASE-2": (0.8, 0.2), HOSTILE: (None, 0.6), BROKEN: (0.1, 0.3)}
     volume = {FIRST: 4.0, "CASE-2": 2.0, HOSTILE: 3.0, BROKEN: 1.0, WITHOUT_PET: 5.0}
     metrics = [
@@ -93,12 +93,12 @@ def _values(cohort: ViewerCohort) -> dict[str, object]:
     return {"metrics": metrics, "cases": cases}
 
 
-def ras_mm(x: float, y: float, z: float) -> list[float]:
-    """Patient position (right, front, head) in mm of a voxel index, with fractions."""
+def to_ras_mm(x: float, y: float, z: float) -> list[float]:
+    """Return the patient position (right, front, head) in mm of a voxel index, with fractions."""
     origin = GRID.origin_mm
     return [-(origin[0] + SPACING * x), -(origin[1] + SPACING * y), origin[2] + SPACING * z]
 
 
-def middle(box: Box) -> list[float]:
-    """Centroid of a box in RAS mm."""
-    return ras_mm(*((first + last) / 2 for first, last in box))
+def find_middle(box: Box) -> list[float]:
+    """Return the centroid of a box in RAS mm."""
+    return to_ras_mm(*((first + last) / 2 for first, last in box))

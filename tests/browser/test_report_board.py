@@ -1,4 +1,4 @@
-"""The leaderboard of a report in a browser: its columns, on screen and on paper."""
+"""Leaderboards of a report in a browser: columns, on screen and on paper."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from reporting.report.page import BETWEEN_TASKS, build_page
 from tests.browser.report_page import (
     FIRST,
     TEAMS,
-    leaders,
-    of_figures,
-    opened,
+    open_page,
+    read_teams,
+    select_figures,
 )
 from tests.evaluation.builders import with_board
 from tests.reporting.report.challenge import cases, content, names
@@ -28,24 +28,24 @@ from tests.reporting.report.challenge import cases, content, names
 
 def test_a_table_is_sorted_by_its_headers(page: Page, report: str) -> None:
     """GTVp mean DSC falls with the rank: rising order is from the last team to the first, and the best come first."""
-    opened(page, report)
+    open_page(page, report)
     head = page.locator("#task1 thead th").filter(has_text="GTVp mean DSC").first
-    assert leaders(page)[0] == FIRST
+    assert read_teams(page)[0] == FIRST
     head.get_by_role("button").click()
     expect(head).to_have_attribute("aria-sort", "descending")
-    assert leaders(page) == TEAMS
+    assert read_teams(page) == TEAMS
     head.get_by_role("button").press("Enter")
     expect(head).to_have_attribute("aria-sort", "ascending")
-    assert leaders(page) == TEAMS[::-1]
+    assert read_teams(page) == TEAMS[::-1]
     rank = page.locator("#task1 thead th").filter(has_text="Rank").first
     rank.get_by_role("button").click()
     expect(rank).to_have_attribute("aria-sort", "ascending")
-    assert leaders(page) == TEAMS
+    assert read_teams(page) == TEAMS
 
 
 def test_the_board_is_saved_as_csv(page: Page, report: str) -> None:
-    """The first team's GTVp mean DSC is 0.9 from 0.86 to 0.92, each in a column of its own."""
-    opened(page, report)
+    """GTVp mean DSC of the first team is 0.9 from 0.86 to 0.92, each in its own column."""
+    open_page(page, report)
     with page.expect_download() as waiting:
         page.locator("#task1 > .tools").get_by_role("button", name="CSV").click()
     assert waiting.value.suggested_filename == "task1-leaderboard.csv"
@@ -58,7 +58,7 @@ def test_the_board_is_saved_as_csv(page: Page, report: str) -> None:
 
 def test_the_team_stays_and_more_columns_are_announced(page: Page, report: str) -> None:
     page.set_viewport_size({"width": 390, "height": 900})
-    opened(page, report)
+    open_page(page, report)
     more = page.locator("#task1 > .tools .more")
     expect(more).to_be_visible()
     left = "document.querySelector('#task1 tbody th').getBoundingClientRect().left"
@@ -71,7 +71,7 @@ def test_the_team_stays_and_more_columns_are_announced(page: Page, report: str) 
 def test_a_long_name_wraps(browser: Browser, tmp_path: Path) -> None:
     long = "A" * 90
     (tmp_path / "r.html").write_text(build_page(content([long, "b"], cases(6))), encoding="utf-8")
-    page = opened(browser.new_page(), (tmp_path / "r.html").as_uri())
+    page = open_page(browser.new_page(), (tmp_path / "r.html").as_uri())
     name = page.locator("#task1 tbody button.choice").first
     box, cell = name.bounding_box(), page.locator("#task1 tbody th").first.bounding_box()
     assert box is not None
@@ -81,35 +81,35 @@ def test_a_long_name_wraps(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, tmp_path: Path) -> None:
-    """Of three teams one has SegResNet. The baseline stands beside the boxes over the teams, of the shared metric alone."""
-    made = content(names(3), cases(6))
+    """Of three teams one has SegResNet. Next to the teams' boxes the baseline appears only for the shared metric."""
+    page_content = content(names(3), cases(6))
     entry = {
         "team": "Baseline",
-        "metrics": {name: {"value": 0.7} for name in made.results[0].board.metrics},
+        "metrics": {name: {"value": 0.7} for name in page_content.results[0].board.metrics},
         "place": 3,
     }
     methods = {names(3)[1]: {"Network": "SegResNet"}}
-    first = with_board(made.results[0], methods=methods, out_of_competition=[entry])
+    first = with_board(page_content.results[0], methods=methods, out_of_competition=[entry])
     second = replace(first.profile, algorithm=first.task.with_number(2))
-    twice = [first, replace(first, profile=second)]
-    shown = replace(made, results=twice, analyses={BETWEEN_TASKS: compare_tasks(twice)})
+    both = [first, replace(first, profile=second)]
+    shown = replace(page_content, results=both, analyses={BETWEEN_TASKS: compare_tasks(both)})
     (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")
-    opened(page, (tmp_path / "page.html").as_uri(), *of_figures("between-tasks-spread-over-teams"))
+    open_page(page, (tmp_path / "page.html").as_uri(), *select_figures("between-tasks-spread-over-teams"))
     page.get_by_label("Search").first.fill("segres")
     rows = page.locator("table.board").first.locator("tbody tr:visible")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text(names(3)[1])
     marks = page.locator("#between-tasks-spread-over-teams .drawing svg").get_by_text("Baseline", exact=True)
-    expect(marks).to_have_count(2 * len(twice[0].board.metrics))
+    expect(marks).to_have_count(2 * len(both[0].board.metrics))
 
 
 def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) -> None:
     """A4 is 182 mm or 688 CSS pixels wide between its margins; the board's eight columns fit."""
     page.set_viewport_size({"width": 688, "height": 1017})
     page.emulate_media(media="print")
-    opened(page, small_report)
+    open_page(page, small_report)
     right = page.locator("#task1 table.board thead th").evaluate_all(
-        "all => all.map((one) => one.getBoundingClientRect().right)"
+        "all => all.map((node) => node.getBoundingClientRect().right)"
     )
     assert len(right) == 8
     assert max(right) <= 688
@@ -118,7 +118,7 @@ def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) 
 
 def test_a_board_is_not_split_over_pages(page: Page, small_report: str) -> None:
     page.emulate_media(media="print")
-    opened(page, small_report)
+    open_page(page, small_report)
     expect(page.locator(".scroll", has=page.locator("> table.board")).first).to_have_css("break-inside", "avoid")
 
 
@@ -126,12 +126,12 @@ def test_a_figure_is_printed_on_one_page_with_its_heading(page: Page, small_repo
     """A4 is 269 mm or 1,017 CSS pixels high between its margins; of a longer figure the first panels fit."""
     page.set_viewport_size({"width": 688, "height": 1017})
     page.emulate_media(media="print")
-    opened(page, small_report)
+    open_page(page, small_report)
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     figures = page.locator(".figures > .chart")
-    breaks = figures.evaluate_all("all => all.map((one) => getComputedStyle(one).breakInside)")
+    breaks = figures.evaluate_all("all => all.map((node) => getComputedStyle(node).breakInside)")
     heights = figures.evaluate_all(
-        "all => all.map((one) => one.querySelector('.panels').getBoundingClientRect().bottom - one.getBoundingClientRect().top)"
+        "all => all.map((node) => node.querySelector('.panels').getBoundingClientRect().bottom - node.getBoundingClientRect().top)"
     )
     assert set(breaks) == {"avoid"}
     assert len(heights) > 10
@@ -146,10 +146,10 @@ def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:
     html = render_page(HtmlPage("t", "l", [Section("a", "A", board)], "f"))
     (tmp_path / "r.html").write_text(html, encoding="utf-8")
     page.set_viewport_size({"width": 1017, "height": 688})
-    opened(page, (tmp_path / "r.html").as_uri())
+    open_page(page, (tmp_path / "r.html").as_uri())
     pages = re.findall(rb"/MediaBox \[0 0 (\d+)[.\d]* (\d+)", page.pdf(prefer_css_page_size=True))
     assert pages == [(b"841", b"594")]
     page.emulate_media(media="print")
-    right = page.locator("thead th").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    right = page.locator("thead th").evaluate_all("all => all.map((node) => node.getBoundingClientRect().right)")
     assert len(right) == 16
     assert max(right) <= 1017

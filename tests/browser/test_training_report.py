@@ -1,4 +1,4 @@
-"""The training report in a browser: sentences, loss, a risk, a status, a stage, masks, a worst case."""
+"""Training reports in a browser: sentences, loss, a risk, a status, a stage, masks, a worst case."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from tests.baseline.report.records import (
     rfs_record,
     stage_record,
 )
-from tests.browser.conftest import accessibility_problems
+from tests.browser.conftest import find_accessibility_problems
 from tests.conftest import head_json
 
-# Charts are drawn as they come into view; here, all that no closed fold hides.
+# Charts are drawn as they come into view; this draws all that no closed fold hides.
 DRAWN = "() => window.page && (window.page.drawAll(), true)"
 # Chromium's width of A4 in CSS pixels, less two margins of 14 mm.
 PAPER_PX = 688
 
 
-def segmentation() -> str:
+def make_segmentation() -> str:
     values = {"gtvp_dsc_mean": {"value": 0.7, "ci95_low": 0.6, "ci95_high": 0.8}}
     centres = {name: {"cases": 20, "aggregates": {"gtvp_dsc_mean": {"value": 0.7}}} for name in ("CHUM", "CHUP")}
     report = {"cases": {"used": 40}, "provenance": {"edition": "hecktor2025"}, "aggregates": values, "centres": centres}
     return format_segmentation(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, 0)
 
 
-def heads() -> list[Section]:
+def make_heads() -> list[Section]:
     weights = [(f"gtvn_lesion_feature_{n}", 0.5 - n / 10) for n in range(12)]
     shipped = head_record(head_json(*weights))
     stage = make_targets(load_edition("hecktor2026"))[0]
@@ -62,7 +62,7 @@ def heads() -> list[Section]:
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with a picture in a folder beside it."""
+    """Write a report with a picture in another folder."""
     folder = tmp_path_factory.mktemp("training-report")
     (folder / "index_files").mkdir()
     pytest.importorskip("PIL.Image").new("RGB", (30, 10)).save(folder / "index_files" / "P0.jpg")
@@ -71,8 +71,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sections = [
         Section("summary", "Summary", render_list(["At a new centre expect a C-index of 0.5."], "words")),
         Section("training", "Training", format_training({"Epochs": "3 of 50 steps"}, {"unet": [log, log]})),
-        *heads(),
-        Section("segmentation", "Segmentation", segmentation()),
+        *make_heads(),
+        Section("segmentation", "Segmentation", make_segmentation()),
         Section("worst", "Worst cases", worst),
     ]
     html = render_page(HtmlPage("Training report", "60 patients", sections, "Seed 0"))
@@ -80,15 +80,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "index.html"
 
 
-def opened(page: Page, report: Path) -> Page:
+def open_report(page: Page, report: Path) -> Page:
     page.goto(report.as_uri())
     page.wait_for_function(DRAWN)
     return page
 
 
 def test_all_charts_are_drawn(page: Page, report: Path) -> None:
-    """The loss, and one each of the risk, the status and the stage. No visible text speaks of teams."""
-    opened(page, report)
+    """Drawn are the loss and one chart each of risk, status and stage. No visible text mentions teams."""
+    open_report(page, report)
     assert len(charts_of(report.read_text(encoding="utf-8"))) == 4
     expect(page.locator("section.chart .drawing > [role=img][aria-label]")).to_have_count(4)
     assert "team" not in page.locator("body").inner_text().lower()
@@ -104,9 +104,9 @@ def test_the_picture_of_a_selected_patient_is_loaded(page: Page, report: Path) -
 @pytest.mark.parametrize(("scheme", "only"), [("light", ""), ("dark", "color-contrast")])
 def test_the_page_is_accessible(browser: Browser, report: Path, scheme: Any, only: str) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
-    page = opened(context.new_page(), report)
+    page = open_report(context.new_page(), report)
     page.locator("section.chart summary").first.click()
-    problems = accessibility_problems(page, only)
+    problems = find_accessibility_problems(page, only)
     context.close()
     assert problems == []
 
@@ -114,14 +114,14 @@ def test_the_page_is_accessible(browser: Browser, report: Path, scheme: Any, onl
 @pytest.mark.parametrize("width", [1280, 360])
 def test_the_page_does_not_scroll_sideways(page: Page, report: Path, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    opened(page, report)
+    open_report(page, report)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_tables_fit_on_paper(page: Page, report: Path) -> None:
     page.emulate_media(media="print")
     page.set_viewport_size({"width": PAPER_PX, "height": 900})
-    opened(page, report)
-    widths = page.locator("table").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    open_report(page, report)
+    widths = page.locator("table").evaluate_all("all => all.map((node) => node.getBoundingClientRect().right)")
     assert len(widths) == 9
     assert max(widths) <= PAPER_PX

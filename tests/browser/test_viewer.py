@@ -1,4 +1,4 @@
-"""The viewer in a browser: NiiVue draws, layers switch, lesions are found, and nothing is asked of another host."""
+"""Viewer in a browser: NiiVue draws, layers switch, lesions are found, and no other host is contacted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from reporting.viewer.cohort import ViewerCohort
 from reporting.viewer.server import export_viewer, serve_viewer
-from tests.browser.conftest import accessibility_problems
+from tests.browser.conftest import find_accessibility_problems
 from tests.browser.simulated_cohort import (
     ALPHA,
     ALPHA_FALSE,
@@ -25,7 +25,7 @@ from tests.browser.simulated_cohort import (
     NODE,
     PRIMARY,
     WITHOUT_PET,
-    middle,
+    find_middle,
     write_cohort,
 )
 
@@ -45,11 +45,11 @@ def address(cohort: ViewerCohort) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def exported(cohort: ViewerCohort, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a file with CASE-1 alone."""
+def exported_viewer(cohort: ViewerCohort, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Export CASE-1 to a file and return its address."""
     listed = [entry for entry in cohort.listing["cases"] if entry["case"] == FIRST]
-    one = replace(cohort, cases={FIRST: cohort.cases[FIRST]}, listing={**cohort.listing, "cases": listed})
-    return export_viewer(tmp_path_factory.mktemp("exported") / "viewer.html", one).as_uri()
+    part = replace(cohort, cases={FIRST: cohort.cases[FIRST]}, listing={**cohort.listing, "cases": listed})
+    return export_viewer(tmp_path_factory.mktemp("exported") / "viewer.html", part).as_uri()
 
 
 def wait_for_case(page: Page, case: str) -> None:
@@ -57,57 +57,57 @@ def wait_for_case(page: Page, case: str) -> None:
     expect(page.locator("#message")).to_be_empty()
 
 
-def images(page: Page) -> np.ndarray:
-    """The images as they are on the screen, of shape (height, width, 3)."""
+def read_images(page: Page) -> np.ndarray:
+    """Return the images on the screen, of shape (height, width, 3)."""
     picture = page.locator("#images").screenshot(timeout=OPEN_MS)
     return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
 
 
-def coloured(pixels: np.ndarray) -> int:
-    """Number of pixels with the colour of the reference's outline, up to its smoothing."""
+def count_outline_pixels(pixels: np.ndarray) -> int:
+    """Count the pixels with the colour of the reference's outline, up to its smoothing."""
     return int((np.abs(pixels - REFERENCE_COLOUR).max(axis=-1) <= 40).sum())
 
 
-def readout(page: Page) -> tuple[list[float], str]:
-    """The crosshair in mm (right, front, head), and the values there."""
+def read_position(page: Page) -> tuple[list[float], str]:
+    """Return the crosshair in mm (right, front, head), and the values there."""
     text = page.locator("#readout").inner_text().replace("\N{MINUS SIGN}", "-")
-    found = re.match(r"R (\S+)\s+A (\S+)\s+S (\S+) mm\s+(.*)", text)
-    assert found is not None, text
-    return [float(part) for part in found.groups()[:3]], " ".join(found[4].split())
+    match = re.match(r"R (\S+)\s+A (\S+)\s+S (\S+) mm\s+(.*)", text)
+    assert match is not None, text
+    return [float(part) for part in match.groups()[:3]], " ".join(match[4].split())
 
 
 @pytest.mark.parametrize("place", ["server", "file"])
-def test_images_layers_and_lesions(page: Page, address: str, exported: str, place: str) -> None:
-    """The primary's box has its middle at voxel 22.5, 27.5, 23.5 of 3 mm from -88.5, -88.5, -73.5 LPS: R 21, A 6, S -3.
+def test_images_layers_and_lesions(page: Page, address: str, exported_viewer: str, place: str) -> None:
+    """Box of the primary: its middle is voxel 22.5, 27.5, 23.5 of 3 mm from -88.5, -88.5, -73.5 LPS: R 21, A 6, S -3.
 
-    That of the node is 37.5, 32, 13.5: R -24, A -7.5, S -33. CT 40 HU, PET 8 in the primary and 1 elsewhere.
+    The node's middle is 37.5, 32, 13.5: R -24, A -7.5, S -33. CT 40 HU, PET 8 in the primary and 1 elsewhere.
     """
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    start = address if place == "server" else exported
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
+    start = address if place == "server" else exported_viewer
     page.goto(f"{start}#case={FIRST}")
     wait_for_case(page, FIRST)
-    assert readout(page) == ([21.0, 6.0, -3.0], f"HU 40 SUV 8.00 reference GTVp {ALPHA} GTVp {BETA} GTVp")
-    with_outline = images(page)
+    assert read_position(page) == ([21.0, 6.0, -3.0], f"HU 40 SUV 8.00 reference GTVp {ALPHA} GTVp {BETA} GTVp")
+    with_outline = read_images(page)
     assert len(np.unique(with_outline.reshape(-1, 3), axis=0)) > 50
-    assert coloured(with_outline) > 100
+    assert count_outline_pixels(with_outline) > 100
     page.keyboard.press("0")
-    assert coloured(images(page)) == 0
+    assert count_outline_pixels(read_images(page)) == 0
     page.locator("#masks").get_by_label("reference").check()
-    assert coloured(images(page)) == coloured(with_outline)
+    assert count_outline_pixels(read_images(page)) == count_outline_pixels(with_outline)
     page.locator("#lesions button", has_text="GTVn").first.click()
-    position, values = readout(page)
+    position, values = read_position(page)
     assert (position, values) == ([-24.0, -7.5, -33.0], "HU 40 SUV 1.00 reference GTVn")
-    assert middle(NODE) == pytest.approx(position)
+    assert find_middle(NODE) == pytest.approx(position)
     page.locator("#lesions button", has_text="false positive").click()
-    assert readout(page)[0] == pytest.approx(middle(ALPHA_FALSE), abs=0.06)
-    assert [url for url in asked if not url.startswith((start, "data:", "blob:"))] == []
+    assert read_position(page)[0] == pytest.approx(find_middle(ALPHA_FALSE), abs=0.06)
+    assert [url for url in urls if not url.startswith((start, "data:", "blob:"))] == []
 
 
-def test_windows_and_views_change_the_images(page: Page, exported: str) -> None:
-    page.goto(exported)
+def test_windows_and_views_change_the_images(page: Page, exported_viewer: str) -> None:
+    page.goto(exported_viewer)
     wait_for_case(page, FIRST)
-    before = images(page)
+    before = read_images(page)
     for change in (
         # Water lies in the middle of the soft tissue and the brain window.
         lambda: (page.keyboard.press("w"), page.keyboard.press("w")),
@@ -116,15 +116,15 @@ def test_windows_and_views_change_the_images(page: Page, exported: str) -> None:
         lambda: page.locator("#view").select_option("Axial"),
     ):
         change()
-        after = images(page)
+        after = read_images(page)
         assert (after.shape != before.shape) or np.abs(after - before).max() > 20
         before = after
     page.locator("#images").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("PageUp")
     # The screen's right is the patient's left; from the primary's middle, between voxels, to a voxel's centre.
-    x, y, z = readout(page)[0]
-    right, front, head = middle(PRIMARY)
+    x, y, z = read_position(page)[0]
+    right, front, head = find_middle(PRIMARY)
     assert -4.6 <= x - right <= -1.4
     assert abs(y - front) <= 1.6
     assert 1.4 <= z - head <= 4.6
@@ -133,7 +133,7 @@ def test_windows_and_views_change_the_images(page: Page, exported: str) -> None:
 def test_the_list_sorts_filters_and_moves(page: Page, address: str) -> None:
     """GTVp DSC of alpha: 0.5, 0.8, none, 0.1; means of both teams 0.7, 0.5, 0.8 and 0.2; one case has no value.
 
-    The 0.8 is of 0.6 and of a team that rightly marks nothing, which counts as 1.
+    In the mean of 0.8 are 0.6 and a team that rightly marks nothing, which counts as 1.
     """
     page.goto(f"{address}#case={FIRST}")
     wait_for_case(page, FIRST)
@@ -154,7 +154,7 @@ def test_the_list_sorts_filters_and_moves(page: Page, address: str) -> None:
 
 
 def test_a_case_that_cannot_be_shown_says_so_and_the_next_opens(browser: Browser, address: str) -> None:
-    """A dialog that a name opens would fail the test, as nobody closes it. Without a PET the CT is shown."""
+    """Any dialog that a name opens would fail the test, because it stays open. Without a PET the CT is shown."""
     page = browser.new_page()
     page.goto(f"{address}#case={BROKEN}")
     message = page.locator("#message")
@@ -167,20 +167,20 @@ def test_a_case_that_cannot_be_shown_says_so_and_the_next_opens(browser: Browser
     wait_for_case(page, WITHOUT_PET)
     expect(page.locator("#pet-tools")).to_be_hidden()
     expect(page.locator("#notes")).to_contain_text(f"PET: {WITHOUT_PET}__PT.nii.gz")
-    assert "SUV" not in readout(page)[1]
+    assert "SUV" not in read_position(page)[1]
     page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_and_is_accessible(page: Page, exported: str, scheme: str) -> None:
+def test_the_page_fits_and_is_accessible(page: Page, exported_viewer: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(exported)
+    page.goto(exported_viewer)
     wait_for_case(page, FIRST)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     expect(page.locator("#answers")).to_contain_text("812 days, relapse")
     expect(page.locator("#clinical")).to_contain_text("61 years")
-    assert accessibility_problems(page) == []
+    assert find_accessibility_problems(page) == []
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
-    assert accessibility_problems(page) == []
+    assert find_accessibility_problems(page) == []

@@ -1,4 +1,4 @@
-"""A container engine, toy images that misbehave, and the project's own images, each made once."""
+"""A container engine, toy images that misbehave, and the project's own images, each built once."""
 
 import csv
 import fcntl
@@ -32,7 +32,7 @@ ENTRYPOINT ["python3", "/toy.py"]
 
 @pytest.fixture(scope="session")
 def engine() -> ContainerEngine:
-    """The engine that answers. Without one the tests are skipped, in CI (HECKTOR_REQUIRE_ENGINE) they fail."""
+    """Return the engine that answers; without one skip the tests, or fail them in CI (HECKTOR_REQUIRE_ENGINE)."""
     try:
         return find_engine(os.environ.get("HECKTOR_ENGINE"))
     except EngineError as problem:
@@ -42,7 +42,7 @@ def engine() -> ContainerEngine:
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
+def hold_build_lock() -> Iterator[None]:
     """Keep parallel test processes from building the same image at once."""
     (ROOT / "build").mkdir(exist_ok=True)
     with (ROOT / "build" / "images.lock").open("w") as lock:
@@ -52,7 +52,7 @@ def one_at_a_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def base_image(engine: ContainerEngine) -> str:
-    """An image with Python: the one named, the local one, or a public one."""
+    """Return an image with Python: the one in BASE_IMAGE, a local one, or a public one."""
     local = os.environ.get("HECKTOR_BASE_IMAGE", "hecktor-base:bookworm")
     if "BASE_IMAGE" in os.environ:
         return os.environ["BASE_IMAGE"]
@@ -69,11 +69,11 @@ def build_toy(
     user: str = "USER toy",
     label: str = "",
 ) -> str:
-    """Build an image around a toy program; the old builder will do and every client has it."""
+    """Build an image around a toy program with the old builder, which every client has."""
     shutil.copy(TOYS / program, folder / program)
     text = TOY_DOCKERFILE.format(base=base, program=program, user=user, label=label)
     (folder / "Dockerfile").write_text(text)
-    with one_at_a_time():
+    with hold_build_lock():
         done = subprocess.run(
             [engine.client, "build", "--quiet", "--tag", name, str(folder)],
             check=False,
@@ -87,20 +87,20 @@ def build_toy(
 
 @pytest.fixture(scope="session")
 def toy_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The toy algorithm with a user of its own."""
+    """Build the toy algorithm with its own user."""
     return build_toy(engine, tmp_path_factory.mktemp("toy"), base_image, "hecktor-test-toy:latest", "toy_algorithm.py")
 
 
 @pytest.fixture(scope="session")
 def root_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The toy algorithm as root."""
+    """Build the toy algorithm as root."""
     folder = tmp_path_factory.mktemp("root")
     return build_toy(engine, folder, base_image, "hecktor-test-root:latest", "toy_algorithm.py", user="")
 
 
 @pytest.fixture(scope="session")
 def invoke_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The toy algorithm as a server."""
+    """Build the toy algorithm as a server."""
     folder, label = tmp_path_factory.mktemp("invoke"), "LABEL org.grand-challenge.api-method=invoke"
     label += "\nENV TOY_SERVES=1"
     return build_toy(engine, folder, base_image, "hecktor-test-invoke:latest", "toy_algorithm.py", label=label)
@@ -108,7 +108,7 @@ def invoke_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pyt
 
 @pytest.fixture(scope="session")
 def toy_evaluation_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The toy evaluation."""
+    """Build the toy evaluation."""
     folder = tmp_path_factory.mktemp("evaluation")
     return build_toy(engine, folder, base_image, "hecktor-test-evaluation:latest", "toy_evaluation.py")
 
@@ -121,22 +121,22 @@ def build(*arguments: str) -> None:
 
 @pytest.fixture(scope="session")
 def images(engine: ContainerEngine) -> ContainerEngine:
-    """The engine, with the project's images built from this tree."""
-    with one_at_a_time():
+    """Build the project's images from this tree and return the engine."""
+    with hold_build_lock():
         build("all")
     return engine
 
 
 @pytest.fixture(scope="session")
 def server_images(images: ContainerEngine) -> ContainerEngine:
-    """The engine, with the algorithm and the evaluation of HECKTOR 2026 as servers beside the others."""
-    with one_at_a_time():
+    """Build algorithm and evaluation of HECKTOR 2026 as servers, too, and return the engine."""
+    with hold_build_lock():
         build("2026", "evaluation-2026", "--api-method", "invoke")
     return images
 
 
 def make_phantoms(folder: Path, edition: str) -> Path:
-    """Two coarse head-and-neck phantoms of an edition in the platform's layout."""
+    """Make two coarse head-and-neck phantoms of an edition in the platform's layout."""
     centres = tuple(centre.code for centre in CENTRES)
     options = CohortOptions(5, centres, "platform", "head_and_neck", ct_coarsening=4, edition=edition)
     assert len(list(make_cohort(options, 2, folder, jobs=1))) == 2
@@ -145,13 +145,13 @@ def make_phantoms(folder: Path, edition: str) -> Path:
 
 @pytest.fixture(scope="session")
 def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two phantoms of HECKTOR 2025."""
+    """Make two phantoms of HECKTOR 2025."""
     return make_phantoms(tmp_path_factory.mktemp("phantoms"), "hecktor2025")
 
 
 @pytest.fixture(scope="session")
 def phantoms_2026(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two phantoms of HECKTOR 2026, with different stages and relapses, so that every metric is defined."""
+    """Make two phantoms of HECKTOR 2026, with different stages and relapses, so that every metric is defined."""
     folder = make_phantoms(tmp_path_factory.mktemp("phantoms-2026"), "hecktor2026")
     (table,) = (folder / "ground_truth").glob("*.csv")
     with table.open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""The bill of materials of an image names what is in it, and a second build makes the same image."""
+"""Bills of materials name the packages of an image, and a second build makes the same image."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from rehearsal.runners.containers import ContainerEngine
-from tests.containers.conftest import build, one_at_a_time
-from tests.containers.test_images import ONE_OF_EACH, ROOT, inside
+from tests.containers.conftest import build, hold_build_lock
+from tests.containers.test_images import ONE_OF_EACH, ROOT, run_inside
 
 pytestmark = pytest.mark.container
 
@@ -19,8 +19,8 @@ LIST_FOLDERS = "ls -d /opt/venv/lib/python3*/site-packages/*.dist-info"
 LIST_DEBIAN = "dpkg-query --show --showformat '${Status} ${Package} ${Version}\\n' | sed -n 's/^.* installed //p'"
 
 
-def save(name: str, output: Path) -> tuple[bytes, str]:
-    """The archive of an image and its bill of materials."""
+def save_image(name: str, output: Path) -> tuple[bytes, str]:
+    """Return the archive of an image and its bill of materials."""
     command = [ROOT / "scripts" / "save", f"{name}:latest", "--output", output, "--level", "1"]
     subprocess.run(command, check=True, capture_output=True)
     (archive,), (bill,) = output.glob("*.tar.gz"), output.glob("*.cdx.json")
@@ -29,7 +29,7 @@ def save(name: str, output: Path) -> tuple[bytes, str]:
 
 
 def check_bill(engine: ContainerEngine, name: str, text: str, locks: tuple[str, ...]) -> None:
-    """The bill holds exactly the packages in the image, each with its licence and a checksum of the locks."""
+    """Check that the bill has exactly the packages in the image, with licences and checksums of the locks."""
     bill = json.loads(text)
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
     assert bill["metadata"]["component"]["name"] == f"{name}:latest"
@@ -37,9 +37,9 @@ def check_bill(engine: ContainerEngine, name: str, text: str, locks: tuple[str, 
     assert len({component["bom-ref"] for component in components}) == len(components)
     python = [component for component in components if component["purl"].startswith("pkg:pypi/")]
     folders = [
-        Path(line).name.removesuffix(".dist-info") for line in inside(engine, name, LIST_FOLDERS, "/bin/sh").split()
+        Path(line).name.removesuffix(".dist-info") for line in run_inside(engine, name, LIST_FOLDERS, "/bin/sh").split()
     ]
-    in_image = {(canonicalize_name(found), version) for found, _, version in (one.rpartition("-") for one in folders)}
+    in_image = {(canonicalize_name(name), version) for name, _, version in (path.rpartition("-") for path in folders)}
     assert {(component["name"], component["version"]) for component in python} == in_image
     allowed = "".join((ROOT / "requirements" / f"{lock}.lock").read_text() for lock in locks)
     for component in python:
@@ -52,11 +52,11 @@ def check_bill(engine: ContainerEngine, name: str, text: str, locks: tuple[str, 
         for component in components
         if component["purl"].startswith("pkg:deb/debian/")
     }
-    assert debian == {tuple(line.split()) for line in inside(engine, name, LIST_DEBIAN, "/bin/sh").splitlines()}
+    assert debian == {tuple(line.split()) for line in run_inside(engine, name, LIST_DEBIAN, "/bin/sh").splitlines()}
 
 
 def test_the_bill_of_an_algorithm_is_what_its_image_contains(images: ContainerEngine) -> None:
-    """Printed by the image itself, since to save it takes longer."""
+    """Print the bill in the image itself, because saving the image takes longer."""
     algorithm = ONE_OF_EACH[0]
     program = (ROOT / "docker" / "bill-of-materials").read_text()
     run = ["run", "--rm", "--network=none", "--entrypoint", "python3", algorithm, "-c", program, f"{algorithm}:latest"]
@@ -66,14 +66,14 @@ def test_the_bill_of_an_algorithm_is_what_its_image_contains(images: ContainerEn
 @pytest.mark.skipif("HECKTOR_RUN_REBUILD" not in os.environ, reason="builds without the cache: HECKTOR_RUN_REBUILD=1")
 @pytest.mark.slow
 def test_a_build_without_cache_gives_the_same_archive(images: ContainerEngine, tmp_path: Path) -> None:
-    """Byte for byte, and so the same checksum, by which the platform knows an image; the bill, too."""
+    """Archives are equal to the byte, and so are the bills; the platform knows an image by its checksum."""
     evaluation = ONE_OF_EACH[1]
     revision = ("--revision", "test")  # a commit during the test changes the default
-    with one_at_a_time():
+    with hold_build_lock():
         build(evaluation.removeprefix("hecktor-"), *revision)
-        archive, bill = save(evaluation, tmp_path / "first")
+        archive, bill = save_image(evaluation, tmp_path / "first")
         build(evaluation.removeprefix("hecktor-"), *revision, "--no-cache")
-        again = save(evaluation, tmp_path / "second")
+        again = save_image(evaluation, tmp_path / "second")
     assert again[1] == bill
     assert again[0] == archive
     check_bill(images, evaluation, bill, ("evaluation",))

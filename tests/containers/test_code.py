@@ -1,4 +1,4 @@
-"""Entrants' code in an image of its own layers: its requirements beside the image's packages, which stay as they are."""
+"""User code in its own layers of an image, with its requirements; the image's packages stay unchanged."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from rehearsal.runners.containers import ContainerEngine
-from tests.containers.conftest import ROOT, build, one_at_a_time
-from tests.containers.test_images import inside
-from tests.containers.test_requirements import wheel
+from tests.containers.conftest import ROOT, build, hold_build_lock
+from tests.containers.test_images import run_inside
+from tests.containers.test_requirements import write_wheel
 
 
 def write_code(folder: Path, requirements: str) -> Path:
     folder.mkdir()
-    (folder / "__init__.py").write_text('"""Code of an entrant."""\n\nNAME = "mine"\n')
+    (folder / "__init__.py").write_text('"""User code."""\n\nNAME = "mine"\n')
     (folder / "requirements.txt").write_text(requirements)
     return folder
 
@@ -47,9 +47,9 @@ def test_requirements_that_the_image_has_install_nothing(tmp_path: Path) -> None
     assert not list((tmp_path / "prefix").iterdir())
 
 
-def test_packages_are_found_whatever_the_version_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below the name that the image has in its path."""
-    wheel(tmp_path, "answer = 1")
+def test_packages_are_found_with_any_version_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages are below the folder that the image has in its path."""
+    write_wheel(tmp_path, "answer = 1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     write_code(tmp_path / "my_model", "tiny\n")
@@ -72,7 +72,7 @@ def test_unusable_code_ends_the_build_at_once(arguments: list[str], message: str
     (tmp_path / "other").mkdir()
     for name in ("my-model", "model", "other/model"):
         write_code(tmp_path / name, "")
-    # A copy without the declared images' build context.
+    # Copy the script without the build context of the images.
     for name in ("scripts", "contract"):
         shutil.copytree(ROOT / name, tmp_path / "project" / name)
     script = tmp_path / "project" / "scripts" / "build"
@@ -81,20 +81,20 @@ def test_unusable_code_ends_the_build_at_once(arguments: list[str], message: str
 
 
 @pytest.mark.container
-def test_code_has_a_layer_of_its_own(images: ContainerEngine, tmp_path: Path) -> None:
-    """The code can be imported as the image's user, and its image has the layers of the image without it first."""
+def test_code_has_its_own_layer(images: ContainerEngine, tmp_path: Path) -> None:
+    """User code can be imported as the image's user, and the layers of the image without it come first."""
     code = write_code(tmp_path / "my_model", "numpy>=2\n")
     (code / ".git").mkdir()
     (code / ".git" / "config").write_text("secret")
-    with one_at_a_time():
+    with hold_build_lock():
         build("segmentation", "--code", str(code))
     with_code, without = "hecktor-segmentation:my_model", "hecktor-segmentation:latest"
     script = (
         "from contract.code import find_installed_code; print(find_installed_code().find('my_model:NAME', 'network'))"
     )
-    assert inside(images, with_code, script).strip() == "mine"
-    listed = inside(images, with_code, "import os; print(sorted(os.listdir('/opt/code/my_model')))").strip()
-    assert listed == "['__init__.py', 'requirements.txt']"
+    assert run_inside(images, with_code, script).strip() == "mine"
+    file_names = run_inside(images, with_code, "import os; print(sorted(os.listdir('/opt/code/my_model')))").strip()
+    assert file_names == "['__init__.py', 'requirements.txt']"
     layers = [
         images.run("image", "inspect", "--format", '{{join .RootFS.Layers ","}}', name).strip().split(",")
         for name in (without, with_code)

@@ -1,4 +1,4 @@
-"""The evaluation image as a server: what a submission, a fault and the end of the process look like from outside."""
+"""Evaluation images as servers: a submission, a fault and the end of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contract.predictions import make_job_entry, make_socket_entry
 from rehearsal.jobs.evaluation import run_evaluation
 from rehearsal.platform.images import find_upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner
-from tests.containers.conftest import build, one_at_a_time
+from tests.containers.conftest import build, hold_build_lock
 
 pytestmark = pytest.mark.container
 
@@ -23,14 +23,14 @@ IMAGE = "hecktor-evaluation-hpv:invoke"
 
 @pytest.fixture(scope="module")
 def evaluation(engine: ContainerEngine) -> ContainerRunner:
-    with one_at_a_time():
+    with hold_build_lock():
         build("evaluation-hpv", "--api-method", "invoke")
     return ContainerRunner(engine, IMAGE)
 
 
 @pytest.fixture
 def phase(tmp_path: Path) -> Path:
-    """Two patients who are answered as positive; the second one is negative."""
+    """Write the answers for two patients, both positive; the second patient is negative."""
     (answer,) = HPV.answers
     jobs = []
     for number, case in enumerate(("P1", "P2"), start=1):

@@ -1,4 +1,4 @@
-"""HNTS-MRG 2024 from phantoms to a score in images: a network of MR against the null algorithm."""
+"""HNTS-MRG 2024 from phantoms to a score in images: a network of MR and the null algorithm."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.visits import EDITION, make_visits
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 TASK = "mid-rt"
-# What 300 steps of a small network on small patches can learn.
+# 300 steps of a small network on small patches.
 PLAN = "--epochs 4 --iterations 75 --learning-rate 0.01 --trainer nnUNetTrainerNoDA"
 NETWORK = "--base-features 8 --most-features 16 --memory-gb 0.005"
 
 
-def trained(release: Path, root: Path) -> Path:
-    """The package of two networks of the task, of two folds; the channels come from the edition."""
+def train_package(release: Path, root: Path) -> Path:
+    """Train two networks of the task, one for each of two folds, and export them; the channels come from the edition."""
     work, package = ["--work", str(root / "work"), "--jobs", "1"], root / "package"
     prepare = ["prepare", "--edition", EDITION, "--release", str(release), "--folds", "2", *work]
     prepare += ["--spacing-mm", "4", "4", "4"]
@@ -45,17 +45,17 @@ def trained(release: Path, root: Path) -> Path:
 
 
 def score(cases: Path, output: Path, package: Path) -> float:
-    """The mean of the aggregated DSC of GTVp and GTVn after a rehearsal in the images of the task."""
+    """Return the mean of the aggregated DSC of GTVp and GTVn after a rehearsal in the images of the task."""
     command = ["--edition", EDITION, "--task", TASK, "--cases", str(cases), "--output", str(output)]
     command += ["--ground-truth", str(cases / f"ground_truth_{TASK}"), "--model", str(package)]
     command += ["--algorithm-image", f"hecktor-{TASK}", "--evaluation-image", f"hecktor-evaluation-{TASK}"]
     assert rehearse(command) == 0
-    found: float = read_json(output / "metrics.json")["aggregates"]["dsc_agg_mean"]["value"]
-    return found
+    value: float = read_json(output / "metrics.json")["aggregates"]["dsc_agg_mean"]["value"]
+    return value
 
 
-def score_of_the_null_algorithm(cases: Path, masks: Path) -> float | None:
-    """The same of the registered earlier masks, which the null algorithm answers (tests/editions/test_hntsmrg2024.py)."""
+def score_null_algorithm(cases: Path, masks: Path) -> float | None:
+    """Score the registered earlier masks, the null algorithm's answers (tests/editions/test_hntsmrg2024.py)."""
     masks.mkdir()
     for case in cases.glob("*/input"):
         earlier = find_single_image(case / "images" / "registered-pre-rt-head-neck-segmentation")
@@ -67,13 +67,13 @@ def score_of_the_null_algorithm(cases: Path, masks: Path) -> float | None:
 def test_a_network_of_mr_beats_the_null_algorithm(images: ContainerEngine, tmp_path: Path) -> None:
     """Trained on ten phantoms for 300 steps, the network answers six others.
 
-    So short a training does not always win. Measured against the registered earlier masks: 0.668 against 0.560 on these
-    phantoms (seed 104) and 0.569 against 0.502 on those of seed 106, but 0.522 against 0.622 on those of seed 103 and
-    0.457 against 0.570 on those of seed 105. A margin of 0.05 leaves room for other machines.
+    Such a short training does not always win. Measured against the registered earlier masks: 0.668 against 0.560 on
+    these phantoms (seed 104) and 0.569 against 0.502 with seed 106, but 0.522 against 0.622 with seed 103 and 0.457
+    against 0.570 with seed 105. A margin of 0.05 leaves room for other machines.
     """
-    package = trained(make_visits(tmp_path / "release", count=10, layout="release"), tmp_path)
+    package = train_package(make_visits(tmp_path / "release", count=10, layout="release"), tmp_path)
     cases = make_visits(tmp_path / "cases", count=6, seed=104)
-    null = score_of_the_null_algorithm(cases, tmp_path / "masks")
+    null = score_null_algorithm(cases, tmp_path / "masks")
     assert null is not None
     assert score(cases, tmp_path / "network", package) > null + 0.05
     (answers,) = read_json(tmp_path / "network" / "rehearsal.json")["answers"]

@@ -1,4 +1,4 @@
-"""The project's own images: what the platform asks of them, and the whole way through them."""
+"""Images of the project: the platform's requirements, and rehearsals in the images."""
 
 import json
 import subprocess
@@ -9,9 +9,9 @@ import pytest
 
 from contract.archives import pack
 from contract.editions import Algorithm, list_editions, load_edition
-from contract.editions.inputs import CT, EHR, PET
-from contract.images.volumes import read_header, read_volume, write_volume
-from contract.io.files import read_json, write_json
+from contract.editions.inputs import CT
+from contract.images.volumes import read_header
+from contract.io.files import read_json
 from contract.packages import read_identity
 from rehearsal.jobs.execution import Rehearsal
 from rehearsal.pipeline import rehearse
@@ -19,33 +19,31 @@ from rehearsal.platform.images import find_upload_problems
 from rehearsal.records import RehearsalResult
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import GIB, Limits
-from tests.containers.conftest import build, one_at_a_time
+from tests.containers.conftest import build, hold_build_lock
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 
 pytestmark = pytest.mark.container
 
 ROOT = Path(__file__).parents[2]
-SCANS = ROOT.parent / "shared" / "data" / "sts_petct"
-SOCKETS = load_edition().inputs
 SEGMENTATION = load_edition().find_algorithm("segmentation")
 COMBINED = load_edition("hecktor2026").find_algorithm()
 EDITIONS = [edition for edition in map(load_edition, list_editions()) if edition.algorithms_of is None]
 ALGORITHMS = [task for edition in EDITIONS for task in edition.algorithms]
 NAMES = [*(task.image for task in ALGORITHMS), *(task.evaluation_image for task in ALGORITHMS)]
-# The images of a kind differ only in the last layer, which checks the edition, and in their variables, so the layers below
-# are tested on one of each.
+# Images of a kind differ only in the last layer, which checks the edition, and in their variables. So the layers below
+# are tested on one image of each kind.
 ONE_OF_EACH = [COMBINED.image, COMBINED.evaluation_image]
 
 
-def inside(engine: ContainerEngine, image: str, script: str, program: str = "python") -> str:
-    """What a script prints inside an image, without network and on a root file system that cannot be written."""
+def run_inside(engine: ContainerEngine, image: str, script: str, program: str = "python") -> str:
+    """Return the output of a script inside an image, without network and on a read-only root file system."""
     run = ["run", "--rm", "--network=none", "--read-only", "--entrypoint", program, image, "-c", script]
     return engine.run(*run)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_platform_accepts_the_image(images: ContainerEngine, name):
-    """By what the image says of itself, for each image: nothing runs."""
+    """Check the metadata of each image without running it."""
     facts = images.read_image_facts(f"{name}:latest")
     assert find_upload_problems(facts) == []
     assert facts.user == "hecktor"
@@ -60,8 +58,8 @@ def test_the_platform_accepts_the_image(images: ContainerEngine, name):
         assert config["Labels"][f"org.opencontainers.image.{key}"]
 
 
-def test_images_of_a_kind_differ_in_the_last_layer_alone(images: ContainerEngine):
-    """So what one image of each kind shows holds for all of them."""
+def test_images_of_a_kind_differ_only_in_the_last_layer(images: ContainerEngine):
+    """Therefore a test of one image of each kind holds for all of them."""
     layers = {
         name: json.loads(images.run("image", "inspect", "--format", "{{json .RootFS.Layers}}", f"{name}:latest"))
         for name in NAMES
@@ -73,7 +71,7 @@ def test_images_of_a_kind_differ_in_the_last_layer_alone(images: ContainerEngine
 
 
 def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine):
-    """The label says invoke, and the image of the other API method keeps its name and its label."""
+    """Labels say invoke, and the image of the other API method keeps its name and its label."""
     for name in ONE_OF_EACH:
         facts = server_images.read_image_facts(f"{name}:invoke")
         assert find_upload_problems(facts) == []
@@ -85,24 +83,26 @@ def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine):
 def test_a_required_model_answers_or_nothing(
     images: ContainerEngine, phantoms_2026: Path, combined_package: Path, tmp_path: Path
 ):
-    """Built with `--require-model`: a refusal without a model, the uploaded one's answers with it, from an archive."""
-    with one_at_a_time():
+    """Built with `--require-model`, an image refuses to run without a model and answers with the uploaded one, from an
+    archive.
+    """
+    with hold_build_lock():
         build("2026", "--require-model")
-    one = (patients(phantoms_2026)[0],)
-    refused = rehearsed(images, COMBINED, phantoms_2026, tmp_path / "without", only=one, tag="require-model")
+    only = (list_patients(phantoms_2026)[0],)
+    refused = rehearse_images(images, COMBINED, phantoms_2026, tmp_path / "without", only=only, tag="require-model")
     assert "error: model package: none in /opt/ml/model, expected the uploaded package" in refused.failures[0]
     pack(combined_package, tmp_path / "model.tar.gz")
-    given = {"tag": "require-model", "model": tmp_path / "model.tar.gz"}
-    result = rehearsed(images, COMBINED, phantoms_2026, tmp_path / "with", only=one, **given)
+    options = {"tag": "require-model", "model": tmp_path / "model.tar.gz"}
+    result = rehearse_images(images, COMBINED, phantoms_2026, tmp_path / "with", only=only, **options)
     assert result.succeeded, (result.failures, result.problems)
     package = read_json(tmp_path / "with" / "rehearsal.json")["package"]
     assert package == {**read_identity(combined_package).model_dump(), "given": True, "recorded": 1}
 
 
 def test_two_revisions_of_an_image_have_the_same_layers_and_different_identities(images: ContainerEngine):
-    """The platform knows an image by the checksum of its archive, which holds the labels."""
+    """Images are known to the platform by the checksum of their archive, which holds the labels."""
     name, identities, layers = f"{COMBINED.evaluation_image}:latest", set(), set()
-    with one_at_a_time():
+    with hold_build_lock():
         for revision in (["--revision", "first try"], ["--revision", "second try"], []):
             build(COMBINED.evaluation_image.removeprefix("hecktor-"), *revision)
             identities.add(images.run("image", "inspect", "--format", "{{.Id}}", name))
@@ -114,14 +114,14 @@ def test_two_revisions_of_an_image_have_the_same_layers_and_different_identities
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_nothing_is_baked_where_the_platform_mounts(images: ContainerEngine, name):
     """/opt/ml, /input and /output do not exist in the image, and /tmp is empty."""
-    assert inside(images, name, "ls -A /tmp; ls -d /opt/ml /input /output 2>/dev/null || true", "/bin/sh") == ""
+    assert run_inside(images, name, "ls -A /tmp; ls -d /opt/ml /input /output 2>/dev/null || true", "/bin/sh") == ""
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_an_image_holds_its_licence_and_no_file_with_its_owners_rights(images: ContainerEngine, name):
-    assert "Apache License" in inside(images, name, "cat /opt/app/LICENSE", "/bin/sh")
-    assert "NVIDIA's libraries" in inside(images, name, "cat /opt/app/NOTICE", "/bin/sh")
-    assert inside(images, name, "find / -xdev -perm /6000 -type f 2>/dev/null || true", "/bin/sh") == ""
+    assert "Apache License" in run_inside(images, name, "cat /opt/app/LICENSE", "/bin/sh")
+    assert "NVIDIA's libraries" in run_inside(images, name, "cat /opt/app/NOTICE", "/bin/sh")
+    assert run_inside(images, name, "find / -xdev -perm /6000 -type f 2>/dev/null || true", "/bin/sh") == ""
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -132,12 +132,12 @@ def test_packages_come_without_their_tests_and_with_byte_code_that_no_time_inval
         "print(len([*venv.glob('python3*/site-packages/**/tests')]), "
         "{path.read_bytes()[4:8] for root in (venv, pathlib.Path('/opt/app')) for path in root.rglob('*.pyc')})"
     )
-    assert inside(images, name, script).strip() == f"0 {{{bytes([1, 0, 0, 0])!r}}}"
+    assert run_inside(images, name, script).strip() == f"0 {{{bytes([1, 0, 0, 0])!r}}}"
 
 
 def test_the_evaluation_has_no_torch(images: ContainerEngine):
     script = "import importlib.util as u, evaluation.cli; print([n for n in ('torch', 'monai', 'nnunetv2') if u.find_spec(n)])"
-    assert inside(images, "hecktor-evaluation-rfs", script).strip() == "[]"
+    assert run_inside(images, "hecktor-evaluation-rfs", script).strip() == "[]"
 
 
 def test_the_evaluation_ranks_teams(images: ContainerEngine, tmp_path: Path):
@@ -157,7 +157,7 @@ def test_the_evaluation_ranks_teams(images: ContainerEngine, tmp_path: Path):
 
 def test_the_algorithm_knows_its_version_and_home(images: ContainerEngine):
     script = "import importlib.metadata as m, os; print(m.version('hecktor'), os.getuid(), os.path.expanduser('~'))"
-    version, uid, home = inside(images, COMBINED.image, script).split()
+    version, uid, home = run_inside(images, COMBINED.image, script).split()
     assert version != "unknown"
     assert (uid, home) == ("1000", "/home/hecktor")
 
@@ -166,7 +166,7 @@ def test_the_algorithm_knows_its_version_and_home(images: ContainerEngine):
 ONE_PASS = ("--passes", "1")
 
 
-def rehearsed(
+def rehearse_images(
     engine: ContainerEngine,
     task: Algorithm,
     cohort: Path,
@@ -194,32 +194,34 @@ def rehearsed(
     )
 
 
-def patients(cohort: Path) -> list[str]:
+def list_patients(cohort: Path) -> list[str]:
     return sorted(path.parent.name for path in cohort.glob("*/input"))
 
 
 @pytest.mark.slow
 def test_masks_of_a_phantom_are_scored(images: ContainerEngine, phantoms: Path, tmp_path: Path):
-    (one, _) = patients(phantoms)
-    result = rehearsed(images, SEGMENTATION, phantoms, tmp_path, scored=True, only=(one,), arguments=ONE_PASS)
+    first, _ = list_patients(phantoms)
+    result = rehearse_images(images, SEGMENTATION, phantoms, tmp_path, scored=True, only=(first,), arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures, result.problems)
     assert all(0 <= value <= 1 for value in result.ranked.values())
     assert result.ranked["aggregates.gtvp_dsc_mean.value"] > 0
 
 
 @pytest.mark.slow
-def test_four_answers_of_2026_are_scored_and_those_of_a_server_are_the_same(
+def test_four_answers_of_2026_are_scored_and_are_the_same_from_a_server(
     server_images: ContainerEngine, phantoms_2026: Path, tmp_path: Path
 ):
-    """Two phantoms by a container each and by one server; the images differ in their label alone."""
+    """Rehearse two phantoms in a container each and by one server; the images differ only in their label."""
     executed, served = tmp_path / "executed", tmp_path / "served"
-    result = rehearsed(server_images, COMBINED, phantoms_2026, executed, scored=True, arguments=ONE_PASS)
+    result = rehearse_images(server_images, COMBINED, phantoms_2026, executed, scored=True, arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures, result.problems)
-    check_four_answers(executed / "predictions", phantoms_2026, patients(phantoms_2026))
+    check_four_answers(executed / "predictions", phantoms_2026, list_patients(phantoms_2026))
     aggregates = json.loads((executed / "metrics.json").read_text())["aggregates"]
     assert 0.5 < aggregates["dsc_mean"]["value"] <= 1
     assert aggregates["c_index"]["value"] in (0.0, 0.5, 1.0)  # of one pair of patients
-    result = rehearsed(server_images, COMBINED, phantoms_2026, served, scored=True, tag="invoke", arguments=ONE_PASS)
+    result = rehearse_images(
+        server_images, COMBINED, phantoms_2026, served, scored=True, tag="invoke", arguments=ONE_PASS
+    )
     assert result.succeeded, (result.refusals, result.failures, result.problems)
     assert result.evaluation_api_method == "invoke"
     assert json.loads((served / "metrics.json").read_text())["aggregates"] == aggregates
@@ -232,7 +234,7 @@ def test_four_answers_of_2026_are_scored_and_those_of_a_server_are_the_same(
 
 
 def check_four_answers(predictions: Path, cohort: Path, answered: Sequence[str]) -> None:
-    """A mask on the CT's grid, T1 to T4, N0 to N3 and a positive number of days for each patient `answered`."""
+    """Check the mask's grid, T1 to T4, N0 to N3 and a positive number of days for each patient `answered`."""
     for patient in answered:
         answers = {name: read_json(predictions / name / f"{patient}.json") for name in ("t_stage", "n_stage", "rfs")}
         assert answers["t_stage"] in ("T1", "T2", "T3", "T4")
@@ -243,35 +245,8 @@ def check_four_answers(predictions: Path, cohort: Path, answered: Sequence[str])
         assert mask.geometry.find_differences(read_header(ct).geometry) == []
 
 
-@pytest.fixture(scope="session")
-def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The two real patients in the platform's layout."""
-    if not SCANS.is_dir():
-        pytest.skip(f"no real scans: {SCANS} is absent")
-    root = tmp_path_factory.mktemp("scans")
-    for patient in sorted(SCANS.iterdir()):
-        folder = root / patient.name / "input"
-        for socket, name in ((SOCKETS[CT], "CT_image"), (SOCKETS[PET], "PET_image")):
-            write_volume(socket.path_under(folder) / "scan.mha", read_volume(patient / f"{name}.nii.gz"))
-        write_json(SOCKETS[EHR].path_under(folder), {"Age": 60, "Gender": 1})
-    return root
-
-
-@pytest.mark.slow
-@pytest.mark.shared
-def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path: Path):
-    """Masks on the CT grid."""
-    result = rehearsed(images, SEGMENTATION, scans, tmp_path, arguments=ONE_PASS)
-    assert result.succeeded, (result.refusals, result.failures)
-    answers = sorted((tmp_path / "predictions").iterdir())
-    assert [path.stem for path in answers] == ["STS_001", "STS_035"]
-    for path in answers:
-        ct = SOCKETS[CT].path_under(scans / path.stem / "input") / "scan.mha"
-        assert read_header(path).geometry.find_differences(read_header(ct).geometry) == []
-
-
 def test_the_script_saves(images: ContainerEngine, toy_image: str, tmp_path: Path):
-    """It says the size and writes the archive; an absent image is an error."""
+    """Saving prints the size and writes the archive; an absent image is an error."""
     missing = subprocess.run([ROOT / "scripts" / "save", "no-such"], check=False, capture_output=True, text=True)
     assert missing.returncode == 1
     assert missing.stderr.strip().splitlines()[-1] == "error: no image hecktor-no-such:latest: run scripts/build"

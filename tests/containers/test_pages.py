@@ -1,6 +1,6 @@
-"""README and the guide as a reader pastes them: each block in a new shell, from a fresh clone, in their order.
+"""Run the blocks of README and guide as a reader pastes them: in new shells, from a fresh clone, in their order.
 
-Left out are blocks that need the reader's own data or a card, and the block that runs the tests. Setting up, building
+Blocks that need the reader's own data or a card are omitted, and the block that runs the tests. Setting up, building
 images and the guide's trial training take an hour on two cores, longer than CI has, so these tests run on request.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.runners.containers import ContainerEngine
-from tests.pages import ROOT, shell_blocks
+from tests.pages import ROOT, list_shell_blocks
 
 pytestmark = [
     pytest.mark.container,
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.timeout(3 * 3600),
     pytest.mark.skipif("HECKTOR_RUN_PAGES" not in os.environ, reason="takes an hour: set HECKTOR_RUN_PAGES=1"),
 ]
-# What each page leaves behind.
+# Files that the blocks of a page write.
 WRITTEN = {
     "README.md": [
         "out/answer/images/tumor-lymph-node-segmentation/output.mha",
@@ -44,11 +44,11 @@ WRITTEN = {
 def test_each_block_runs_as_pasted(engine: ContainerEngine, page: str, tmp_path: Path) -> None:
     clone = tmp_path / "hecktor"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-    left_out = ("PYTHONPATH", "VIRTUAL_ENV", "CASE")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    omitted = ("PYTHONPATH", "VIRTUAL_ENV", "CASE")
+    environment = {name: value for name, value in os.environ.items() if name not in omitted}
     # Without an environment of this tree.
     environment["PATH"] = ":".join(part for part in environment["PATH"].split(":") if ".venv" not in part)
-    blocks = [one for one in shell_blocks(page) if not (one.needs_own_data or one.needs_gpu or one.runs_tests)]
+    blocks = [b for b in list_shell_blocks(page) if not (b.needs_own_data or b.needs_gpu or b.runs_tests)]
     assert blocks
     for block in blocks:
         command = ["bash", "-e", "-o", "pipefail", "-c", block.text]

@@ -1,4 +1,4 @@
-"""The evaluation image of this tree as a phase has it: built, saved, checked, loaded back and tried."""
+"""Evaluation image of this tree in a phase: built, saved, checked, loaded and tried."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 @pytest.mark.usefixtures("engine")
 def test_an_evaluation_image_scores_a_perfect_and_an_empty_submission(tmp_path: Path) -> None:
-    """The first class for all is right for the negative patient and wrong for both positive ones: (1 + 0) / 2."""
+    """Always answering the first class is right for the negative patient and wrong for both positive ones: (1 + 0) / 2."""
     truth, output = tmp_path / "hpv.csv", tmp_path / "phase"
     truth.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\nC-3,1\n")
     images = ImageBuilder(find_builder_engine(None), SOURCE, None, level=1)
@@ -25,7 +25,7 @@ def test_an_evaluation_image_scores_a_perfect_and_an_empty_submission(tmp_path: 
     tries = make_phase(PhaseOptions(load_edition(), profile, profile.task("hpv"), truth, output), images, print)
     assert (output / "hecktor-evaluation-hpv.tar.gz").stat().st_size > 1e8
     results = {name: read_json(output / "rehearsal" / name / "metrics.json") for name in tries}
-    values = {name: one["aggregates"]["balanced_accuracy"]["value"] for name, one in results.items()}
+    values = {name: result["aggregates"]["balanced_accuracy"]["value"] for name, result in results.items()}
     assert values == {"perfect": 1.0, "empty": 0.5}
     text = (output / "README.md").read_text()
     assert "run with its own user, no network, read-only input, 8 GiB, 2 CPUs and 3600 s." in text

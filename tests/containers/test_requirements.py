@@ -1,4 +1,4 @@
-"""The images contain the tested versions, and no package that conflicts with a CPU build of torch."""
+"""Images contain the tested versions, and no package that conflicts with a CPU build of torch."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements"
 SETS = sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
 AGREE = "No broken requirements found."
-LEFT_OUT = """\
+OMITTED = """\
 dynamic-network-architectures 0.4.4 requires timm, which is not installed.
 nnunetv2 2.8.1 requires blosc2, which is not installed.
 batchgenerators 0.25.5 requires unittest2, which is not installed."""
@@ -29,33 +29,35 @@ NEWER_CUDNN = (
 )
 
 
-def requirements(text: str) -> list[Requirement]:
+def parse_requirements(text: str) -> list[Requirement]:
     return [Requirement(line.rstrip("\\ ")) for line in text.splitlines() if re.match(r"[A-Za-z]", line)]
 
 
-def pins(name: str) -> dict[str, str]:
-    return {pin.name: str(pin.specifier).removeprefix("==") for pin in requirements((REQUIREMENTS / name).read_text())}
+def read_pins(name: str) -> dict[str, str]:
+    return {
+        pin.name: str(pin.specifier).removeprefix("==") for pin in parse_requirements((REQUIREMENTS / name).read_text())
+    }
 
 
-def exact(pin: Requirement) -> tuple[str, str, str]:
+def format_pin(pin: Requirement) -> tuple[str, str, str]:
     return canonicalize_name(pin.name), str(pin.specifier), str(pin.marker)
 
 
 def test_images_contain_the_tested_versions():
-    """The algorithm image and `.venv` install one file; `.venv-evaluation` installs that of the evaluation image."""
-    tested = pins("algorithm.txt") | pins("dev.txt")
-    assert not set(pins("algorithm.txt")) & set(pins("dev.txt"))
-    assert pins("evaluation.txt").items() <= tested.items()
-    assert pins("evaluation-test.txt").items() <= tested.items()
-    assert not set(pins("evaluation.txt")) & set(pins("evaluation-test.txt"))
+    """Algorithm image and `.venv` install one file; `.venv-evaluation` installs the evaluation image's file."""
+    tested = read_pins("algorithm.txt") | read_pins("dev.txt")
+    assert not set(read_pins("algorithm.txt")) & set(read_pins("dev.txt"))
+    assert read_pins("evaluation.txt").items() <= tested.items()
+    assert read_pins("evaluation-test.txt").items() <= tested.items()
+    assert not set(read_pins("evaluation.txt")) & set(read_pins("evaluation-test.txt"))
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_lock_holds_checksums_of_each_pin_and_nothing_else(name: str) -> None:
     lock = (REQUIREMENTS / f"{name}.lock").read_text()
-    written = requirements((REQUIREMENTS / f"{name}.txt").read_text())
+    written = parse_requirements((REQUIREMENTS / f"{name}.txt").read_text())
     assert all(re.fullmatch(r"==[^,*]+", str(pin.specifier)) for pin in written)
-    assert sorted(map(exact, requirements(lock))) == sorted(map(exact, written))
+    assert sorted(map(format_pin, parse_requirements(lock))) == sorted(map(format_pin, written))
     _, *entries = re.split(r"^(?=[a-z])", lock, flags=re.MULTILINE)
     for entry in entries:
         pin, *hashes = entry.rstrip().split(" \\\n    --hash=sha256:")
@@ -64,8 +66,10 @@ def test_a_lock_holds_checksums_of_each_pin_and_nothing_else(name: str) -> None:
         assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in hashes), pin
 
 
-def test_every_lock_but_that_of_the_cpu_build_is_written_by_the_script() -> None:
-    """PyTorch's own index, which alone holds the CPU build for Linux, was not in reach; the file says so itself."""
+def test_locks_are_written_by_the_script() -> None:
+    """Only the lock of torch's CPU build for Linux may be written by hand, because PyTorch's own index was not
+    reachable.
+    """
     assert sorted(path.stem for path in REQUIREMENTS.glob("*.lock")) == SETS
     heads = {name: (REQUIREMENTS / f"{name}.lock").read_text().split("\n", 2)[:2] for name in SETS}
     by_hand = {name for name, (_, command) in heads.items() if command != f"#    scripts/lock {name}"}
@@ -74,8 +78,10 @@ def test_every_lock_but_that_of_the_cpu_build_is_written_by_the_script() -> None
         assert heads[name][0].startswith("# Not written by scripts/lock: ")
 
 
-def test_packages_come_from_locks_alone() -> None:
-    """Other installs: the project itself, the release's own wheels (`--no-deps --no-index`), what entrants' code requires."""
+def test_packages_come_only_from_locks() -> None:
+    """Other installs: the project itself, the release's own wheels (`--no-deps --no-index`), the requirements of user
+    code.
+    """
     files = [path for folder in (".ci", "docker", "scripts") for path in (ROOT / folder).iterdir()]
     lines = [line.strip() for path in files for line in path.read_text().splitlines()]
     installs = [line for line in lines if re.search(r"\bpip3?\b.* install ", line) and not line.startswith("#")]
@@ -90,8 +96,8 @@ def test_packages_come_from_locks_alone() -> None:
     assert all(".lock" in call or "LOCKS" in call for call in calls), calls
 
 
-def wheel(folder: Path, text: str) -> str:
-    """Write the wheel tiny 1.0, whose one module holds `text`; its sha256."""
+def write_wheel(folder: Path, text: str) -> str:
+    """Write the wheel tiny 1.0, whose one module holds `text`; return its sha256."""
     files = {
         "tiny.py": text,
         "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
@@ -103,12 +109,12 @@ def wheel(folder: Path, text: str) -> str:
     path = folder / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name, body in files.items():
-            archive.writestr(zipfile.ZipInfo(name), body)  # always of 1980
+            archive.writestr(zipfile.ZipInfo(name), body)  # with the date of 1980
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_a_file_that_is_not_in_the_lock_is_refused(tmp_path: Path) -> None:
-    """A wheel as it was locked is installed; one of the same name with another byte is not, nor one without checksum."""
+    """Install a wheel as it was locked; refuse one of the same name with another byte, and one without a checksum."""
     locks = tmp_path / "locks"
     locks.mkdir()
     environment = os.environ | {
@@ -122,30 +128,27 @@ def test_a_file_that_is_not_in_the_lock_is_refused(tmp_path: Path) -> None:
         command = [ROOT / "docker" / "pip-install", sys.executable, locks / "tiny.lock"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    lock = f"tiny==1.0 \\\n    --hash=sha256:{wheel(tmp_path, 'answer = 1')}\n"
-    wheel(tmp_path, "answer = 2")
+    lock = f"tiny==1.0 \\\n    --hash=sha256:{write_wheel(tmp_path, 'answer = 1')}\n"
+    write_wheel(tmp_path, "answer = 2")
     refused = install(lock)
     assert refused.returncode == 1
     assert "DO NOT MATCH THE HASHES" in refused.stderr
     assert install("tiny==1.0\n").returncode == 1
     assert not (tmp_path / "to").exists()
-    wheel(tmp_path, "answer = 1")
+    write_wheel(tmp_path, "answer = 1")
     assert install(lock).returncode == 0
     assert (tmp_path / "to" / "tiny.py").read_text() == "answer = 1"
 
 
 @pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt", "dev.txt"])
 def test_packages_that_must_not_be_pinned(name):
-    assert not {"torch", "torchvision", "timm"} & set(pins(name))
-
-
-def test_the_evaluation_contains_no_network():
-    assert not {"nnunetv2", "monai", "safetensors"} & set(pins("evaluation.txt"))
+    assert not {"torch", "torchvision", "timm"} & set(read_pins(name))
+    assert not {"nnunetv2", "monai", "safetensors"} & set(read_pins("evaluation.txt"))
 
 
 def test_the_evaluation_image_draws_nothing() -> None:
     """Evaluating and ranking import no matplotlib, which its requirements leave out; the tests' add it for reports."""
-    assert "matplotlib" not in pins("evaluation.txt")
+    assert "matplotlib" not in read_pins("evaluation.txt")
     program = (
         "import sys; sys.modules['matplotlib'] = sys.modules['PIL'] = None\n"
         "import evaluation.__main__, evaluation.pipeline, evaluation.rows\n"
@@ -155,11 +158,11 @@ def test_the_evaluation_image_draws_nothing() -> None:
 
 
 def test_the_images_contain_nothing_of_dicom() -> None:
-    """Cases come to the images as .mha; `convert` and its extra `dicom` are for users' machines."""
+    """Images get cases as .mha; `convert` and its extra `dicom` are for users' machines."""
     dicom = {"pydicom", "python-gdcm"}
-    assert dicom <= set(pins("dev.txt"))
+    assert dicom <= set(read_pins("dev.txt"))
     for name in ("algorithm", "evaluation"):
-        assert not dicom & set(pins(f"{name}.txt"))
+        assert not dicom & set(read_pins(f"{name}.txt"))
         assert "convert" not in (ROOT / "docker" / f"{name}.Dockerfile").read_text()
 
 
@@ -173,8 +176,8 @@ def read_licence(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["algorithm", "evaluation", "torch-cpu", "build"])
 def test_no_package_of_an_image_is_gpl(name: str) -> None:
-    """Nor LGPL; the metadata of `.venv`, which has the versions of the images."""
-    licences = {package: read_licence(package) for package in pins(f"{name}.txt")}
+    """LGPL is excluded, too; `.venv`, whose metadata is read, has the versions of the images."""
+    licences = {package: read_licence(package) for package in read_pins(f"{name}.txt")}
     assert licences
     assert not {package: licence for package, licence in licences.items() if re.search("GPL|GNU", licence)}
     assert "LGPL" in read_licence("connected-components-3d")
@@ -209,7 +212,7 @@ find_unet("ResidualEncoderUNet")
 for name in ("resample_data_or_seg_to_shape", "resample_torch_fornnunet"):
     resample = find_resampling({"resampling_fn_data": name}, "data")
     assert resample(np.zeros((1, 4, 4, 4), np.float32), (6, 6, 6), (2.0,) * 3, (1.0,) * 3).shape == (1, 6, 6, 6)
-# What these modules and docs/own-model.md name, but import late.
+# Modules that are imported late, or that docs/own-model.md names.
 import pandas, skimage.measure, sklearn.ensemble
 from monai.losses.dice import DiceFocalLoss
 from monai.networks.nets import UNet
@@ -219,29 +222,33 @@ SegResNet(spatial_dims=3, in_channels=2, out_channels=3, init_filters=8)
 
 
 def test_inference_imports_nothing_that_the_image_lacks() -> None:
-    """Only the packages of the image can be imported: every module of the algorithm, and what modules import late."""
-    shipped = {canonicalize_name(name) for file in ("algorithm", "build", "torch-cpu") for name in pins(f"{file}.txt")}
-    absent = {canonicalize_name(name) for name in pins("dev.txt")} - shipped
+    """Import every module of the algorithm, and the modules that are imported late, with only the packages of the
+    image.
+    """
+    shipped = {
+        canonicalize_name(name) for file in ("algorithm", "build", "torch-cpu") for name in read_pins(f"{file}.txt")
+    }
+    absent = {canonicalize_name(name) for name in read_pins("dev.txt")} - shipped
     subprocess.run([sys.executable, "-W", "ignore", "-c", INFERENCE, *absent], check=True, cwd=ROOT)
 
 
 def test_gpl_decoders_of_dicom_are_not_installed() -> None:
     """pylibjpeg-libjpeg is GPL; python-gdcm decodes the same syntaxes."""
-    assert not {"pylibjpeg", "pylibjpeg-libjpeg"} & set(pins("dev.txt"))
+    assert not {"pylibjpeg", "pylibjpeg-libjpeg"} & set(read_pins("dev.txt"))
 
 
 def test_every_package_accepts_the_cuda_build_of_torch():
-    """The same as `pip check` in the CUDA image: MONAI demands 2.8 or newer, nnU-Net excludes 2.9."""
-    version = pins("torch-cuda.txt")["torch"]
-    demands = [Requirement(line) for name in pins("algorithm.txt") for line in metadata.requires(name) or ()]
+    """MONAI demands 2.8 or newer, nnU-Net excludes 2.9; `pip check` in the CUDA image checks the same."""
+    version = read_pins("torch-cuda.txt")["torch"]
+    demands = [Requirement(line) for name in read_pins("algorithm.txt") for line in metadata.requires(name) or ()]
     torch = [demand for demand in demands if demand.name == "torch" and demand.marker is None]
     assert len(torch) >= 3
     assert all(demand.specifier.contains(version) for demand in torch), torch
 
 
 def test_cudnn_computes_convolutions_in_half_precision():
-    """From 9.15 on torch uses it for them. The build asserts the same of what was installed."""
-    version = pins("torch-cuda.txt")["nvidia-cudnn-cu12"]
+    """From 9.15 on torch uses cuDNN for them. The build asserts the same of the installed version."""
+    version = read_pins("torch-cuda.txt")["nvidia-cudnn-cu12"]
     assert tuple(map(int, version.split(".")[:2])) >= (9, 15)
     assert f"you have nvidia-cudnn-cu12 {version}." in NEWER_CUDNN
     assert ">= (9, 15)" in (ROOT / "docker" / "algorithm.Dockerfile").read_text()
@@ -251,10 +258,10 @@ def test_cudnn_computes_convolutions_in_half_precision():
     ("report", "status"),
     [
         (AGREE, 0),
-        (LEFT_OUT, 0),
+        (OMITTED, 0),
         (NEWER_CUDNN, 0),
         (NEWER_CUDNN.replace("9.19.0.56", "9.14.0.64"), 1),
-        (f"{LEFT_OUT}\nmonai 1.6.1 has requirement torch>=2.8.0, but you have torch 2.7.1.", 1),
+        (f"{OMITTED}\nmonai 1.6.1 has requirement torch>=2.8.0, but you have torch 2.7.1.", 1),
         ("nnunetv2 2.8.1 requires pandas, which is not installed.", 1),
         ("", 1),
     ],

@@ -1,4 +1,4 @@
-"""An archive that the platform would refuse. An archive that it takes: `test_examples`."""
+"""Archives that the platform would refuse; `test_examples` has an archive that it accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ pytestmark = pytest.mark.container
 
 
 def test_an_image_as_root_is_refused(engine: ContainerEngine, root_image: str, tmp_path: Path) -> None:
-    """Saved like any other, and refused as soon as it is loaded."""
     built = ImageBuilder(find_builder_engine(None), SOURCE, "cpu", level=1)
     archive = tmp_path / "root.tar"
     engine.run("save", "--output", str(archive), root_image)

@@ -1,4 +1,4 @@
-"""What differs in a container: user, mounts, network, limits, signals. All other behaviour: `tests/rehearsal`."""
+"""Containers: user, mounts, network, limits, signals; `tests/rehearsal` tests all other behaviour."""
 
 import json
 import shutil
@@ -6,16 +6,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from contract.archives import pack
 from contract.editions import load_edition
-from contract.editions.inputs import CT, EHR, PET
 from contract.errors import EngineError
-from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, write_volume
-from contract.io.files import write_json
 from rehearsal.cli import main as rehearse_command
 from rehearsal.jobs.execution import Rehearsal
 from rehearsal.pipeline import rehearse
@@ -24,6 +19,7 @@ from rehearsal.records import RehearsalResult
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import Limits
 from tests.containers.conftest import build_toy
+from tests.rehearsal.conftest import write_case
 
 pytestmark = pytest.mark.container
 
@@ -32,12 +28,8 @@ MIB = 1024**2
 
 @pytest.fixture
 def cohort(tmp_path: Path) -> Path:
-    root, geometry = tmp_path / "cohort", Geometry((5, 4, 3), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))
-    sockets = load_edition().inputs
-    for socket in (sockets[CT], sockets[PET]):
-        volume = Volume(np.zeros(geometry.array_shape, np.int16), geometry)
-        write_volume(socket.path_under(root / "A-1" / "input") / "scan.mha", volume, compress=False)
-    write_json(sockets[EHR].path_under(root / "A-1" / "input"), {"Age": 60})
+    root = tmp_path / "cohort"
+    write_case(root, "A-1")
     (root / "ground_truth").mkdir()
     (root / "ground_truth" / "A-1.mha").touch()
     return root
@@ -89,7 +81,7 @@ def test_rehearsal_and_evaluation_in_containers(rehearse_image, toy_image, toy_e
 
 
 def check_surroundings(report: dict) -> None:
-    """The image's user and home, half of 256 MiB as shared memory, no platform's variables, no network, closed input."""
+    """Check the image's user and home, half of 256 MiB as shared memory, variables, no network, and a read-only input."""
     assert (report["uid"], report["home"]) == (1000, "/home/toy")
     assert report["shm_bytes"] == 128 * MIB
     assert report["variables"] == []
@@ -110,7 +102,7 @@ def test_a_container_is_confined(rehearse_image, toy_image, tmp_path: Path):
 
 
 def test_a_server_is_confined_and_answers_all_cases(rehearse_image, invoke_image, tmp_path: Path):
-    """One container under the same limits as a container a case; the label decides."""
+    """One container has the same limits as a container for each case; the label decides."""
     result = rehearse_image(invoke_image, "confined", cases=2)
     assert result.succeeded, (result.refusals, result.failures)
     assert result.api_method == "invoke"
@@ -122,13 +114,13 @@ def test_a_server_is_confined_and_answers_all_cases(rehearse_image, invoke_image
 
 
 def test_the_package_that_answers_is_the_given_one(rehearse_image, toy_image, tmp_path: Path):
-    """An archive is unpacked where the image's user reads it."""
+    """Archives are unpacked where the image's user can read them."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "manifest.json").write_text('{"name": "mine"}')
     pack(tmp_path / "model", tmp_path / "model.tar.gz")
     arguments = ("--four-answers", "--recorded", "{}")
-    given = {"task": None, "edition": "hecktor2026", "model": tmp_path / "model.tar.gz"}
-    result = rehearse_image(toy_image, **given, arguments=arguments)
+    options = {"task": None, "edition": "hecktor2026", "model": tmp_path / "model.tar.gz"}
+    result = rehearse_image(toy_image, **options, arguments=arguments)
     assert result.succeeded, (result.failures, result.problems)
     assert (result.package.name, result.package.recorded) == ("mine", 1)
 
@@ -149,7 +141,7 @@ def test_memory_beyond_the_limit_kills(rehearse_image, toy_image):
 
 @pytest.mark.parametrize("behave", ["fill", "fill-elsewhere"])
 def test_a_container_that_fills_the_disk_is_killed(rehearse_image, toy_image, behave: str):
-    """80 MB where 50 MB are allowed, in /output and /tmp or in its own home."""
+    """Write 80 MB where 50 MB are allowed, in /output and /tmp or in the user's home."""
     result = rehearse_image(toy_image, behave, disk_bytes=50_000_000)
     (failure,) = result.failures
     assert "disk limit exceeded: its files take 0.08" in failure
@@ -171,7 +163,7 @@ def test_a_server_that_fills_the_disk_is_killed(rehearse_image, invoke_image):
 def test_a_status_of_the_engine_may_be_the_programs_own(
     rehearse_image, toy_image, invoke_image, tmp_path: Path, status: int
 ):
-    """Each case fails by itself and rehearsal.json is written, by `exec` as by `invoke`."""
+    """Cases fail separately and rehearsal.json is written, by `exec` as by `invoke`."""
     result = rehearse_image(toy_image, f"status-{status}", cases=2)
     assert [case.exit_code for case in result.cases] == [status, status]
     assert f"exit status {status}; " in result.failures[0]
@@ -184,7 +176,7 @@ def test_a_status_of_the_engine_may_be_the_programs_own(
 
 @pytest.mark.parametrize("label", ["exec", "invoke"])
 def test_a_card_that_is_not_there_is_named(engine, toy_image, invoke_image, cohort: Path, tmp_path: Path, label: str):
-    """The name as it was typed, the engine's own cause, and what to install."""
+    """Messages have the name as it was typed, the engine's own cause, and what to install."""
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a card")
     image = toy_image if label == "exec" else invoke_image
@@ -217,7 +209,7 @@ def test_after_a_memory_kill_no_further_case_is_answered(rehearse_image, invoke_
 
 
 def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):
-    """SIGTERM after 4 s, by when the toy ignores it, SIGKILL 5 s later, and the container is removed."""
+    """SIGTERM comes after 4 s, when the toy ignores it, SIGKILL 5 s later, and the container is removed."""
     result = rehearse_image(toy_image, "ignore-sigterm", time_limit_s=4)
     (failure,) = result.failures
     assert "still running after 4 s" in failure
@@ -227,22 +219,22 @@ def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):
 
 
 def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
-    def present() -> set[str]:
+    def list_containers() -> set[str]:
         return set(engine.run("ps", "--all", "--quiet", "--filter", "name=hecktor-rehearsal-").split())
 
-    before = present()
+    before = list_containers()
     result = rehearse_image(invoke_image, "sleep", time_limit_s=2)
     (failure,) = result.failures
     assert "still running after 2 s" in failure
-    # Tests that run beside this one have containers too, but theirs end.
-    left, until = present() - before, time.monotonic() + 60
-    while left & present() and time.monotonic() < until:
+    # Parallel tests have containers too, but they end.
+    own, until = list_containers() - before, time.monotonic() + 60
+    while own & list_containers() and time.monotonic() < until:
         time.sleep(1)
-    assert not left & present()
+    assert not own & list_containers()
 
 
 def test_wheels_of_a_layer_are_warnings(engine, rehearse_image, base_image, tmp_path: Path):
-    """No variable and no command names a version, as after `pip install -r requirements.txt`."""
+    """Neither variables nor commands name a version, as after `pip install -r requirements.txt`."""
     (tmp_path / "toy").mkdir()
     folders = (
         "/opt/venv/lib/python3.11/site-packages/torch-2.9.1+cu130.dist-info /opt/b/nvidia_cublas-13.1.0.3.dist-info"
@@ -253,9 +245,8 @@ def test_wheels_of_a_layer_are_warnings(engine, rehearse_image, base_image, tmp_
         engine, tmp_path / "toy", base_image, "hecktor-test-wheels:latest", "toy_algorithm.py", label=label
     )
     warnings = rehearse_image(image, task="rfs").warnings
-    assert [
-        line.split(": ")[1].split(", ")[0] for line in warnings if "expected CUDA 12" in line or "nnU-Net" in line
-    ] == ["PyTorch 2.9.1", "CUDA cu130"]
+    lines = [line for line in warnings if "expected CUDA 12" in line or "nnU-Net" in line]
+    assert [line.split(": ")[1].split(", ")[0] for line in lines] == ["PyTorch 2.9.1", "CUDA cu130"]
 
 
 def test_a_missing_image_is_an_error(engine: ContainerEngine):

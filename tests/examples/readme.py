@@ -1,4 +1,4 @@
-"""Commands of an example's README, run in a folder of the test."""
+"""Run the commands of an example's README in a folder of the test."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ EXAMPLES = ROOT / "examples"
 MOST_COMMANDS = 6
 
 
-def commands(example: str) -> list[list[str]]:
-    """The commands of the README's first code block, in parts; at most six."""
+def read_commands(example: str) -> list[list[str]]:
+    """Return the commands of the README's first code block, in parts; at most six."""
     block = (EXAMPLES / example / "README.md").read_text(encoding="utf-8").split("```")[1]
     lines = block.replace("\\\n", " ").strip().splitlines()
     assert 0 < len(lines) <= MOST_COMMANDS
     return [shlex.split(line) for line in lines]
 
 
-def run(command: list[str], output: Path, **replaced: str) -> None:
+def run(command: list[str], output: Path, **replacements: str) -> None:
     """Run a command of `hecktor` or `python`, with `out/own` replaced by `output`, and further texts by name."""
     parts = [part.replace("out/own", str(output)).replace("$PWD", str(ROOT)) for part in command[1:]]
-    # From the project's folder; a program of --command runs in a folder of its own.
+    # Paths start at the project's folder; a program of --command runs in its own folder.
     parts = [str(ROOT / part) if part.startswith("examples/") else part for part in parts]
-    for name, value in replaced.items():
+    for name, value in replacements.items():
         parts = [part.replace(name, value) for part in parts]
     if command[0] == "python":
         subprocess.run([sys.executable, *parts], check=True)

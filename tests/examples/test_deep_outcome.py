@@ -20,20 +20,20 @@ from contract.code import Code
 from contract.io.files import read_json
 from tests.baseline.conftest import once_prepared, prepared
 from tests.conftest import CaseFolder
-from tests.examples.readme import EXAMPLES, commands, run
+from tests.examples.readme import EXAMPLES, read_commands, run
 
 __all__ = ["once_prepared", "prepared"]
 FOLDER = EXAMPLES / "deep_outcome"
 
 
-def found(name: str) -> Any:
+def find_code(name: str) -> Any:
     return Code.from_folders([FOLDER]).find(f"deep_outcome:{name}", "features")
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The module's names, which the test may change: two channels, one epoch, cubes of 16 voxels of 8 mm."""
-    features = found("Features")
+def small_network(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the module's names, which the test may change: two channels, one epoch, cubes of 16 voxels of 8 mm."""
+    features = find_code("Features")
     names: dict[str, Any] = features.fit.__globals__
     for name, value in (("WIDTH", 2), ("EPOCHS", 1), ("BATCH", 4), ("LOSS", "cox"), ("JOINT", True)):
         monkeypatch.setitem(names, name, value)
@@ -43,15 +43,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_cox_loss_of_three_patients() -> None:
-    """Events on days 1 and 2, censoring on day 3, hazard ratios 2, 1 and 4.
+    """Events are on days 1 and 2, the censoring on day 3, hazard ratios are 2, 1 and 4.
 
-    The first event has all at risk: 2 of 7; the second the last two: 1 of 5. The loss is the mean of log 3.5 and log 5.
+    At event 1 all are at risk: 2 of 7; at event 2 the last two: 1 of 5. The loss is the mean of log 3.5 and log 5.
     Without an event it is 0.
     """
     scores, days = torch.tensor([math.log(2), 0.0, math.log(4)]), torch.tensor([1.0, 2.0, 3.0])
-    value = found("cox_loss")(scores, days, torch.tensor([True, True, False]))
+    value = find_code("cox_loss")(scores, days, torch.tensor([True, True, False]))
     assert float(value) == pytest.approx((math.log(3.5) + math.log(5)) / 2)
-    assert float(found("cox_loss")(scores, days, torch.zeros(3, dtype=torch.bool))) == 0
+    assert float(find_code("cox_loss")(scores, days, torch.zeros(3, dtype=torch.bool))) == 0
 
 
 def test_cox_loss_of_tied_events() -> None:
@@ -60,7 +60,7 @@ def test_cox_loss_of_tied_events() -> None:
     By Breslow both events have all three at risk: shares 1/8 and 3/8.
     """
     scores = torch.tensor([0.0, math.log(3), math.log(4)])
-    value = found("cox_loss")(scores, torch.full((3,), 5.0), torch.tensor([True, True, False]))
+    value = find_code("cox_loss")(scores, torch.full((3,), 5.0), torch.tensor([True, True, False]))
     assert float(value) == pytest.approx((math.log(8) + math.log(8 / 3)) / 2)
 
 
@@ -71,13 +71,13 @@ def test_class_loss_is_balanced() -> None:
     the mean of log(4/3) and log 2.
     """
     logits, positive = torch.tensor([math.log(3)] * 3 + [0.0]), torch.tensor([1.0, 1.0, 1.0, 0.0])
-    value = found("class_loss")(logits, positive, 0.75)
+    value = find_code("class_loss")(logits, positive, 0.75)
     assert float(value) == pytest.approx((math.log(4 / 3) + math.log(2)) / 2)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_mtlr_loss_is_that_of_all_sequences(seed: int) -> None:
-    """A sequence says for each end whether the event was before; once it was, it stays so. Its weight is the product of
+def test_mtlr_loss_is_an_enumeration_of_all_sequences(seed: int) -> None:
+    """Sequences say for each end whether the event was before; once it was, it stays so. Their weight is the product of
     exp(output) over the ends where it was. The likelihood of a patient is the share of the sequences that fit.
     """
     rng = np.random.default_rng(seed)
@@ -85,15 +85,15 @@ def test_mtlr_loss_is_that_of_all_sequences(seed: int) -> None:
     days, events = rng.integers(1, 11, 12).astype(float), rng.random(12) < 0.5
     logs = []
     for row, day, event in zip(outputs, days, events, strict=True):
-        fits, every = 0.0, 0.0
+        fits, total = 0.0, 0.0
         for first in range(4):  # the first end after the event
             weight = math.exp(sum(row[first:]))
-            every += weight
+            total += weight
             lower, upper = [0.0, *ends, math.inf][first : first + 2]
             fits += weight if (lower < day <= upper if event else upper > day) else 0.0
-        logs.append(math.log(fits / every))
-    tensors = (torch.tensor(one, dtype=torch.float32) for one in (outputs, days))
-    value = found("mtlr_loss")(*tensors, torch.tensor(events), torch.tensor(ends, dtype=torch.float32))
+        logs.append(math.log(fits / total))
+    outputs_tensor, days_tensor, ends_tensor = (torch.from_numpy(array).float() for array in (outputs, days, ends))
+    value = find_code("mtlr_loss")(outputs_tensor, days_tensor, torch.tensor(events), ends_tensor)
     assert float(value) == pytest.approx(-np.mean(logs), rel=1e-5)
 
 
@@ -101,42 +101,46 @@ def test_event_free_days_of_equal_intervals() -> None:
     """Up to day 10, up to 30 and later have a third each: the survival falls to 2/3 and 1/3, and the area below it is
     10 x 5/6 + 20 x 1/2. A certain event before day 10 leaves 10 / 2.
     """
-    days = found("event_free_days")(torch.tensor([[0.0, 0.0], [40.0, 0.0]]), torch.tensor([10.0, 30.0]))
+    days = find_code("event_free_days")(torch.tensor([[0.0, 0.0], [40.0, 0.0]]), torch.tensor([10.0, 30.0]))
     assert days.tolist() == pytest.approx([10 * 5 / 6 + 10, 5.0])
 
 
 def test_interval_ends_are_quantiles_of_event_times() -> None:
-    """Of two events, on days 100 and 400, a third and two thirds of the way: 200 and 300."""
-    assert found("compute_interval_ends")([100.0, 400.0]) == pytest.approx([200.0, 300.0])
+    """Between two events, on days 100 and 400, the ends are at a third and two thirds: 200 and 300."""
+    assert find_code("compute_interval_ends")([100.0, 400.0]) == pytest.approx([200.0, 300.0])
     with pytest.raises(ValueError, match="no training patient with an event after day 0"):
-        found("compute_interval_ends")([0.0])
+        find_code("compute_interval_ends")([0.0])
 
 
 def test_missing_clinical_values_take_the_training_median() -> None:
-    """Of 60, missing, 70 and 50 the median is 60: the mean 60, the standard deviation that of 60, 60, 70, 50."""
-    network = found("Network")(1, (), 2, joint=True).eval()
+    """With 60, missing, 70 and 50 the median is 60: the values 60, 60, 70, 50 give the mean 60 and the standard
+    deviation.
+    """
+    network = find_code("Network")(1, (), 2, joint=True).eval()
     network.learn_scale("clinical", torch.tensor([[60.0], [math.nan], [70.0], [50.0]]))
     assert float(network.get_buffer("clinical_mean")) == 60
     assert float(network.get_buffer("clinical_sd")) == pytest.approx(math.sqrt(50))
     stages = network.encode(torch.rand(2, 4, 32, 32, 32))
     same = [stage[:1].expand(2, -1, -1, -1, -1) for stage in stages]
-    one, other = network.predict(same, torch.tensor([[math.nan], [60.0]]))
-    torch.testing.assert_close(one, other)
+    with_missing, with_median = network.predict(same, torch.tensor([[math.nan], [60.0]]))
+    torch.testing.assert_close(with_missing, with_median)
 
 
 @pytest.mark.parametrize("loss", ["cox", "mtlr"])
 @pytest.mark.parametrize("joint", [True, False])
-def test_a_fit_writes_what_it_measures_with(small: dict[str, Any], tmp_path: Path, loss: str, joint: bool) -> None:
-    """Answers to the training patients have mean 0 and SD 1, of a joint training from CT and PET alone. Some outcomes
-    are missing.
+def test_a_fit_writes_what_it_measures_with(
+    small_network: dict[str, Any], tmp_path: Path, loss: str, joint: bool
+) -> None:
+    """Answers to the training patients have mean 0 and SD 1; after a joint training they come only from CT and PET.
+    Some outcomes are missing.
     """
-    small["LOSS"], small["JOINT"] = loss, joint
+    small_network["LOSS"], small_network["JOINT"] = loss, joint
     cubes = np.random.default_rng(0).random((6, 4, 18, 18, 18)).astype(np.float16)
     ids = list("abcdef")
     clinical = pd.DataFrame({"age_years": [60.0, np.nan, 70.0, 50.0, 65.0, 55.0]}, ids)
     days, events = [100.0, 400.0, 500.0, 50.0, np.nan, 300.0], [1.0, 1.0, 0.0, 0.0, np.nan, 1.0]
     outcomes = pd.DataFrame({"rfs_days": days, "rfs_event": events, "hpv": [0.0, 1.0, np.nan, 0.0, 1.0, 1.0]}, ids)
-    features = small["Features"]
+    features = small_network["Features"]
     features.fit(tmp_path, "cpu", PatientCubes(cubes, np.arange(6)), clinical, outcomes, 0)
     fitted = features(tmp_path, "cpu")
     inner = cubes[:, :, 1:17, 1:17, 1:17].astype(np.float32)
@@ -152,8 +156,8 @@ def test_a_fit_writes_what_it_measures_with(small: dict[str, Any], tmp_path: Pat
 
 
 def test_the_segmentation_trains_the_encoder_and_not_the_answers() -> None:
-    """A joint loss reaches the first convolution through the decoder, whose masks have the cube's size."""
-    network = found("Network")(1, (), 2, joint=True)
+    """Joint training reaches the first convolution through the decoder, whose masks have the cube's size."""
+    network = find_code("Network")(1, (), 2, joint=True)
     logits = network.segment(network.encode(torch.rand(2, 4, 20, 20, 20)), 20)
     assert logits.shape == (2, 2, 20, 20, 20)
     logits.square().mean().backward()
@@ -161,9 +165,9 @@ def test_the_segmentation_trains_the_encoder_and_not_the_answers() -> None:
     assert network.last.weight.grad is None
 
 
-def test_the_network_learns_a_tumour_that_tells_the_outcome(small: dict[str, Any], tmp_path: Path) -> None:
+def test_the_network_learns_a_tumour_that_tells_the_outcome(small_network: dict[str, Any], tmp_path: Path) -> None:
     """Half of 24 patients, with HPV and early events, have uptake; after thirty epochs both answers tell them apart."""
-    small["EPOCHS"], small["BATCH"] = 30, 12
+    small_network["EPOCHS"], small_network["BATCH"] = 30, 12
     marked = np.arange(24) % 2 == 0
     cubes = np.random.default_rng(1).normal(0, 0.1, (24, 4, 18, 18, 18)).astype(np.float16)
     cubes[marked, 1, 5:13, 5:13, 5:13] += 2
@@ -173,7 +177,7 @@ def test_the_network_learns_a_tumour_that_tells_the_outcome(small: dict[str, Any
     clinical = pd.DataFrame({"age_years": 60.0}, ids)
     days = np.where(marked, 100.0, 1000.0) + np.arange(24)
     outcomes = pd.DataFrame({"rfs_days": days, "rfs_event": 1.0, "hpv": marked.astype(float)}, ids)
-    features = small["Features"]
+    features = small_network["Features"]
     features.fit(tmp_path, "cpu", PatientCubes(cubes, np.arange(24)), clinical, outcomes, 0)
     fitted = features(tmp_path, "cpu")
     inner = cubes[:, :, 1:17, 1:17, 1:17].astype(np.float32)
@@ -183,15 +187,15 @@ def test_the_network_learns_a_tumour_that_tells_the_outcome(small: dict[str, Any
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme(
-    small: dict[str, Any],
+    small_network: dict[str, Any],
     prepared: tuple[WorkFolders, Path],
     tiny_package: Path,
     tmp_path: Path,
     case_folder: CaseFolder,
 ) -> None:
-    """Heads on the answers of both folds' networks, and a package that measures them in a case."""
+    """Fit heads on the answers of both folds' networks, and a package that measures them in a case."""
     work, masks = prepared
-    heads, _, export, _ = commands("deep_outcome")
+    heads, _, export, _ = read_commands("deep_outcome")
     run([*heads, "--masks", str(masks), "--jobs", "1", "--device", "cpu"], tmp_path, WORK=str(work.root))
     rows = read_json(work.root / "features" / "deep_outcome" / "features.json")["features"]
     assert {name for row in rows.values() for name in row} == {"deep_outcome:rfs", "deep_outcome:hpv"}

@@ -16,21 +16,19 @@ from monai.transforms import ScaleIntensityRange
 from monai.utils import set_determinism
 from safetensors.torch import load_file, save_file
 
-from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import argmax
-from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes
 from algorithm.network.preprocessing import normalise
-from algorithm.network.tiles import NetworkImage, compute_gaussian, list_passes
+from algorithm.network.tiles import compute_gaussian, list_passes
 from baseline.cli import main as train
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.io.files import read_json
 from hecktor.cli import main
+from tests.algorithm.network.conftest import predict_logits
 from tests.baseline.conftest import empty_release
-from tests.examples.readme import EXAMPLES, commands, run
+from tests.examples.readme import EXAMPLES, read_commands, run
 
 CPU = torch.device("cpu")
 FOLDER = EXAMPLES / "monai_unet"
@@ -43,7 +41,7 @@ def code() -> Code:
 
 @pytest.fixture(scope="module")
 def package(code: Code, tmp_path_factory: pytest.TempPathFactory) -> ModelPackage:
-    """A package of a network with random weights, whose masks are full of small parts."""
+    """Pack a network with random weights, whose masks are full of small parts."""
     root = tmp_path_factory.mktemp("monai")
     torch.manual_seed(7)
     network = code.find("monai_unet:build_unet", "network")()
@@ -54,20 +52,12 @@ def package(code: Code, tmp_path_factory: pytest.TempPathFactory) -> ModelPackag
     return load_package(root / "package", code)
 
 
-def logits_of(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return (
-        Passes(NetworkImage.from_channels(data), list_passes(package), Networks(package), Deadline(600), CPU)
-        .make_all()
-        .logits
-    )
-
-
-def network_of(code: Code, package: ModelPackage) -> torch.nn.Module:
+def load_network(code: Code, package: ModelPackage) -> torch.nn.Module:
     network: torch.nn.Module = code.find("monai_unet:Network", "network")(package.fold_files[0], "cpu").network
     return network
 
 
-def test_channels_are_those_of_monais_transforms(code: Code, package: ModelPackage) -> None:
+def test_channels_are_the_same_as_from_monais_transforms(code: Code, package: ModelPackage) -> None:
     rng = np.random.default_rng(3)
     ct = rng.uniform(-1100, 900, (5, 6, 7)).astype(np.float32)
     pet = rng.uniform(0, 40, (5, 6, 7)).astype(np.float32)
@@ -79,21 +69,21 @@ def test_channels_are_those_of_monais_transforms(code: Code, package: ModelPacka
     np.testing.assert_allclose(normalise((ct, pet), package), np.stack(expected), atol=1e-6)
 
 
-def test_masks_are_those_of_monais_sliding_window(code: Code, package: ModelPackage) -> None:
-    """On one patch, and on 72 voxels, where MONAI's tiles stand at 0 and 24 as ours. MONAI is given nnU-Net's Gaussian,
-    whose centre is half a voxel from that of its own; float32's rounding remains.
+def test_masks_are_the_same_as_from_monais_sliding_window(code: Code, package: ModelPackage) -> None:
+    """Compare on one patch, and on 72 voxels, where MONAI's tiles also begin at 0 and 24. MONAI gets nnU-Net's
+    Gaussian, since the centre of its own is half a voxel away; float32's rounding remains.
     """
     gaussian = compute_gaussian(
         (48, 48, 48), sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=CPU
     )
-    rng, network = np.random.default_rng(4), network_of(code, package)
+    rng, network = np.random.default_rng(4), load_network(code, package)
     for size in ((48, 48, 48), (72, 48, 72)):
         data = rng.random((2, *size), dtype=np.float32)
         with torch.inference_mode():
             inferred = sliding_window_inference(
                 torch.from_numpy(data)[None], (48, 48, 48), 1, network, 0.5, roi_weight_map=gaussian
             )
-        expected, logits = inferred[0].numpy(), logits_of(package, data)
+        expected, logits = inferred[0].numpy(), predict_logits(package, data, list_passes(package))
         np.testing.assert_allclose(logits, expected, atol=2e-5)
         assert len(np.unique(expected.argmax(0))) > 1
         highest = np.sort(expected, axis=0)
@@ -104,7 +94,7 @@ def test_masks_are_those_of_monais_sliding_window(code: Code, package: ModelPack
 
 @pytest.fixture
 def run_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Run `train.py` in this process, then forget what it changed there."""
+    """Run `train.py` in this process, then restore what it changed there."""
     modules, seeds = set(sys.modules), (np.random.get_state(), torch.get_rng_state())  # noqa: NPY002
     monkeypatch.setattr(sys, "path", sys.path[:])
 
@@ -122,10 +112,10 @@ def run_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-def test_trained_on_prepared_phantoms_and_answering_a_case(
+def test_training_on_phantoms_and_answering_a_case(
     tmp_path: Path, run_training: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One epoch by `train.py` changes the weights; packed, they answer a case by a mask on its CT's grid."""
+    """One epoch of `train.py` changes the weights; packed, they answer a case by a mask on its CT's grid."""
     release = empty_release(tmp_path)
     for name in ("CHUM-000", "HMR-001"):
         release.add(name)
@@ -147,20 +137,22 @@ def test_trained_on_prepared_phantoms_and_answering_a_case(
 
 
 def check_readme(root: Path, *, images: bool) -> None:
-    """The README's six commands, with one process, one epoch and one phantom of three, `--model-only` without images:
-    the forest competed for the risk and is in the package if it has skill, the files to upload are there, and the networks
+    """Run the README's six commands with one process, one epoch and one phantom of three, without images with `--model-
+    only`.
+
+    The forest competed for the risk and is in the package if it has skill, the files to upload exist, and the networks
     answered the phantom of each task in its time limit.
     """
-    phantoms, *others, training, package, train_all, submission = commands("monai_unet")
+    phantoms, *prepare, training, package, train_all, submission = read_commands("monai_unet")
     submission = [*submission, "--phantom", "head_and_neck"]
     if not images:
         start = submission.index("--images")
         submission[start : start + 2] = ["--model-only"]
     else:
         submission += ["--level", "1"]
-    for command in (phantoms, *others, train_all):
+    for command in (phantoms, *prepare, train_all):
         command += ["--jobs", "1"]
-    for command in (phantoms, *others, [*training[:-1], "1"], package, train_all, submission):
+    for command in (phantoms, *prepare, [*training[:-1], "1"], package, train_all, submission):
         run(command, root)
     manifest = read_json(root / "package" / "manifest.json")
     (validation,) = (root / "training").rglob("cross_validation.json")

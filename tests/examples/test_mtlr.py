@@ -1,4 +1,6 @@
-"""`examples/mtlr`: probabilities and slope by hand and by differences, effects that change in time, and the stored head."""
+"""`examples/mtlr`: probabilities and slope by hand and by differences, effects that change in time, and the stored
+head.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +29,22 @@ compute_loss = CODE.find("mtlr:compute_loss", "head")
 
 
 def test_one_end_is_a_logistic_regression() -> None:
-    """An event before the only end has the odds exp(2 x + 1): at x = 0.5 they are e squared."""
+    """Events before the only end have the odds exp(2 x + 1): at x = 0.5 they are e squared."""
     logs = log_probabilities(np.array([[0.5, 1.0]]), np.array([[2.0, 1.0]]))
     np.testing.assert_allclose(np.exp(logs), [[np.e**2 / (1 + np.e**2), 1 / (1 + np.e**2)]])
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_probabilities_are_those_of_all_sequences(seed: int) -> None:
-    """A sequence says for each end whether the event was before; once it was, it stays so. Its weight is the product of
+def test_probabilities_are_an_enumeration_of_all_sequences(seed: int) -> None:
+    """Sequences say for each end whether the event was before; once it was, it stays so. Their weight is the product of
     exp(regressor) over the ends where it was.
     """
     rng = np.random.default_rng(seed)
     values, weights = rng.normal(size=(1, 3)), rng.normal(size=(4, 3))
-    sequences = [one for one in itertools.product((0, 1), repeat=4) if list(one) == sorted(one)]
-    sequences.sort(key=lambda one: -sum(one))  # an event in the first interval makes all of them true
-    each = np.exp([sum(np.array(one) * (weights @ values[0])) for one in sequences])
-    np.testing.assert_allclose(np.exp(log_probabilities(values, weights))[0], each / each.sum())
+    sequences = [sequence for sequence in itertools.product((0, 1), repeat=4) if list(sequence) == sorted(sequence)]
+    sequences.sort(key=lambda sequence: -sum(sequence))  # an event in the first interval makes all of them true
+    products = np.exp([sum(np.array(sequence) * (weights @ values[0])) for sequence in sequences])
+    np.testing.assert_allclose(np.exp(log_probabilities(values, weights))[0], products / products.sum())
 
 
 def test_possible_intervals() -> None:
@@ -52,7 +54,7 @@ def test_possible_intervals() -> None:
     assert find_possible_intervals(np.array([10.0, 20.0]), days, event).astype(int).tolist() == expected
 
 
-def test_the_slope_is_that_of_differences() -> None:
+def test_the_slope_agrees_with_differences() -> None:
     rng = np.random.default_rng(1)
     values = np.hstack([rng.normal(size=(20, 2)), np.ones((20, 1))])
     interval, event = rng.integers(0, 4, 20)[:, None], rng.random(20)[:, None] < 0.5
@@ -78,7 +80,7 @@ def test_without_features_the_intervals_have_their_frequencies() -> None:
 
 def test_an_effect_may_change_in_time(tmp_path: Path) -> None:
     """Patients with the feature have their events at 100 to 200 or not before 900, the others at 300 to 600: survival
-    curves cross, as no Cox model's do. Stored and read the head predicts the same, for one patient alone, too.
+    curves cross, as in no Cox model. After storing and reading, the head predicts the same, also for one patient.
     """
     rng = np.random.default_rng(2)
     marked = np.repeat([0.0, 1.0], 150)
@@ -98,23 +100,23 @@ def test_an_effect_may_change_in_time(tmp_path: Path) -> None:
 
 
 def test_a_log_linear_hazard_is_ranked() -> None:
-    """Of 300 patients with a hazard of exp(1.5 a), a third censored, the C-index of new ones nears that of a itself."""
+    """With a hazard of exp(1.5 a) of 300 patients, a third censored, the C-index of new ones is close to the C-index of a."""
     rng = np.random.default_rng(3)
 
-    def drawn() -> tuple[pd.DataFrame, pd.DataFrame]:
+    def draw_cohort() -> tuple[pd.DataFrame, pd.DataFrame]:
         features = pd.DataFrame(rng.normal(size=(300, 3)), columns=list("abc"))
         days, censored = rng.exponential(1000 * np.exp(-1.5 * features["a"])), rng.exponential(2500, 300)
         return features, pd.DataFrame({"days": np.minimum(days, censored), "event": days <= censored})
 
     head = Head(None)
-    head.fit(*drawn(), rng)
-    features, outcomes = drawn()
+    head.fit(*draw_cohort(), rng)
+    features, outcomes = draw_cohort()
     best = concordance_index(outcomes["days"], -features["a"], outcomes["event"])
     assert concordance_index(outcomes["days"], -head.predict(features), outcomes["event"]) > best - 0.03
 
 
 def test_it_takes_part_as_a_candidate() -> None:
-    """By the hook of heads, whose cross-validation fits it."""
+    """Cross-validation of the heads fits it."""
     target = with_custom_heads(RFS_DAYS, heads_in(EXAMPLES / "mtlr"))
     assert [family.name for family in target.families][-1] == "mtlr:Head"
     fitted = fit_target(with_families(RFS_DAYS, target.families[-1:]), symmetric(40), np.random.default_rng(0))

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from contract.io.files import read_json
-from tests.examples.readme import commands, run
+from tests.examples.readme import read_commands, run
 
-PHANTOMS, *_ = commands("own_container")
-# A metric in which the program's answers to the three phantoms are not all wrong.
+PHANTOMS, *_ = read_commands("own_container")
+# For these metrics the program's answers to the three phantoms are not all wrong.
 METRICS = {"segmentation": "gtvn_dsc_agg", "rfs": "c_index", "hpv": "balanced_accuracy"}
 
 
-def commands_of(task: str) -> list[list[str]]:
-    """The README's commands after the phantoms, with the task in place of `rfs`; its folders are `out/own/TASK/...`."""
-    changed = [[part.replace("rfs", task) for part in command] for command in commands("own_container")[1:]]
+def read_task_commands(task: str) -> list[list[str]]:
+    """Return the README's commands after the phantoms, with the task for `rfs`; its folders are `out/own/TASK/...`."""
+    changed = [[part.replace("rfs", task) for part in command] for command in read_commands("own_container")[1:]]
     return [
         [part.replace("own/teams", f"own/{task}").replace("own/board", f"own/board-{task}") for part in command]
         for command in changed
@@ -25,7 +25,7 @@ def commands_of(task: str) -> list[list[str]]:
 
 
 def check_board(root: Path, task: str) -> None:
-    """Two teams with the same metrics, which both are first."""
+    """Check that both teams have the same metrics and the first rank."""
     process, image = (read_json(root / task / team / "metrics.json")["aggregates"] for team in ("process", "image"))
     assert process == image
     assert 0 < process[METRICS[task]]["value"] <= 1
@@ -35,7 +35,7 @@ def check_board(root: Path, task: str) -> None:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that stands for `out/own`, with its phantoms."""
+    """Make a folder, used for `out/own`, with its phantoms."""
     folder = tmp_path_factory.mktemp("own")
     run(PHANTOMS, folder)
     return folder
@@ -45,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("task", METRICS)
 def test_the_program_is_rehearsed_scored_and_ranked(root: Path, task: str) -> None:
     """Without an engine the image's results are a copy of the process's."""
-    by_command, _build, _by_image, rank, _save = commands_of(task)
+    by_command, _build, _by_image, rank, _save = read_task_commands(task)
     run(by_command, root)
     shutil.copytree(root / task / "process", root / task / "image")
     run(rank, root)

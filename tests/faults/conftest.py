@@ -30,36 +30,37 @@ FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
 # Both ways to answer a case, as words after `python -m`.
 ENTRIES = {"algorithm": ("algorithm",), "hecktor": ("hecktor", "predict")}
+Runs = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Result of a run: exit status (negative: a signal), stderr and files below the output folder.
+    """Result of a run: exit status (negative: a signal), stderr, and files below the output folder.
 
     `seconds` is the time from the signal, or else from the start, to the end of the process.
     """
 
     status: int
-    said: str
+    stderr: str
     files: list[str]
     seconds: float
 
     @property
-    def last(self) -> str:
-        """Last line of stderr, which the platform shows to the submitter."""
-        return next((line for line in reversed(self.said.splitlines()) if line.strip()), "")
+    def last_line(self) -> str:
+        """Return the last line of stderr, which the platform shows to the submitter."""
+        return next((line for line in reversed(self.stderr.splitlines()) if line.strip()), "")
 
 
-def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds: float) -> Ended:
-    """The result of a process that ended, checked: a whole answer, or an error and no file.
+def check_promise(case: Any, task: Algorithm, status: int, stderr: str, seconds: float) -> Ended:
+    """Check what a process left: all answers, or an error and no file; return how it ended.
 
-    One that was killed while it wrote may leave incomplete files beside the folders of the answers.
+    A process that was killed while it wrote may leave incomplete files next to the answers' folders.
     """
     if status == -signal.SIGKILL:
         for path in case.output.glob(".partial-*"):
             path.unlink()
     files = sorted(path.relative_to(case.output).as_posix() for path in case.output.rglob("*") if path.is_file())
-    ended = Ended(status, said, files, seconds)
+    ended = Ended(status, stderr, files, seconds)
     if ended.status == 0 or ended.files:
         checked = check_outputs(case.output, task, case.ct.geometry)
         assert checked.warnings == (), ended
@@ -70,7 +71,7 @@ def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds:
 
 
 def check_value(answer: AnswerSpec, value: Any, ended: Ended) -> None:
-    """The value has its answer's type, is one of its classes, and a time is above 0."""
+    """Check that a value has its answer's type, and is a class of the answer or a time above 0."""
     if answer.kind == "mask":
         assert value is None, ended
     elif answer.kind == "class":
@@ -82,7 +83,7 @@ def check_value(answer: AnswerSpec, value: Any, ended: Ended) -> None:
 
 
 def case_arguments(case: Any, package: Path, task: Algorithm, *options: str) -> list[str]:
-    """Command line that answers `case` on the CPU; the PET threshold takes no package."""
+    """Return the command line that answers `case` on the CPU; the PET threshold takes no package."""
     edition = EDITION_2026 if task in EDITION_2026.algorithms else EDITION
     folders = {"--input": case.input, "--output": case.output}
     if "threshold" not in options:
@@ -93,11 +94,11 @@ def case_arguments(case: Any, package: Path, task: Algorithm, *options: str) -> 
 
 @dataclass
 class Run:
-    """A run of one case: `whole`, or `at_pause`, `send` and `end`.
+    """A run of one case: `complete`, or `start_and_pause`, `send` and `end`.
 
-    `faults` are arguments of `faulty.py`, `limits` and `log` those of `forks.py`, `before` is a command prefix,
-    `settings` are arguments of `Popen`. A run with neither of the last two is forked off a process that has imported the
-    libraries.
+    `faults` are arguments of `faulty.py`, `limits` and `log` are arguments of `forks.py`, `before` is a command prefix,
+    `settings` are arguments of `Popen`. A run without a prefix and settings is forked off a process that has imported
+    the libraries.
     """
 
     forks: Forks
@@ -128,7 +129,7 @@ class Run:
         self.process = subprocess.Popen(reset_signals(command), text=True, **settings)
         return self
 
-    def at_pause(self) -> Run:
+    def start_and_pause(self) -> Run:
         """Start and wait for the first pause."""
         return self.begin().pause()
 
@@ -148,32 +149,32 @@ class Run:
     def end(self) -> Ended:
         """Wait for the end of the process and check its output."""
         try:
-            _, said = self.process.communicate(timeout=LONGEST_S)
+            _, stderr = self.process.communicate(timeout=LONGEST_S)
         finally:
             self.process.kill()
         seconds = time.monotonic() - self.begun
-        return held_to_promise(self.case, self.task, self.process.returncode, said or "", seconds)
+        return check_promise(self.case, self.task, self.process.returncode, stderr or "", seconds)
 
-    def whole(self) -> Ended:
+    def complete(self) -> Ended:
         return self.begin().end()
 
 
 @pytest.fixture
 def card() -> Iterator[FakeCard]:
-    """A card on a machine without one."""
-    with fake_card() as one:
-        yield one
+    """Replace torch's functions by a simulated card."""
+    with fake_card() as card:
+        yield card
 
 
 @pytest.fixture
 def entry() -> str:
-    """The entry point that a test runs, unless its parameters name one."""
+    """Return the entry point of the test; the test's parameters may name another one."""
     return "algorithm"
 
 
 @pytest.fixture
 def run(forks: Forks, case_folder: Any, tiny_package: Path, combined_package: Path, entry: str) -> Callable[..., Run]:
-    """A run over the small sound case with a tiny package: `run(task, *faults, **other fields of Run)`."""
+    """Make runs over the small case with a tiny package: `run(task, *faults, **other fields of Run)`."""
     case_folder.write()
 
     def make(task: Algorithm, *faults: str, package: Path | None = None, **more: Any) -> Run:
@@ -185,13 +186,13 @@ def run(forks: Forks, case_folder: Any, tiny_package: Path, combined_package: Pa
 
 @pytest.fixture(scope="session")
 def namespace() -> Callable[..., list[str]]:
-    """A command prefix that runs a shell script in its own mount namespace; `"$@"` in it is the command that follows."""
+    """Return a command prefix for a shell script in its own mount namespace; `"$@"` in it is the command that follows."""
     for command in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
         probe = [*command, "sh", "-c", "mount -t tmpfs -o size=64k tmpfs /mnt"]
         if shutil.which("unshare") and subprocess.run(probe, capture_output=True, check=False).returncode == 0:
-            return functools.partial(_in_namespace, command)
+            return functools.partial(build_namespace_command, command)
     pytest.skip("mounting is not permitted, not even in a mount namespace")
 
 
-def _in_namespace(unshare: list[str], script: str, *options: str) -> list[str]:
+def build_namespace_command(unshare: list[str], script: str, *options: str) -> list[str]:
     return [*unshare, *options, "sh", "-c", f"set -e\n{script}", "sh"]

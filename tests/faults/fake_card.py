@@ -40,14 +40,14 @@ class FakeCard:
         self._copies.append((target, source.clone()))
 
     def complete_copies(self) -> None:
-        """Complete the copies, in the order in which they were started."""
+        """Complete the copies in the order of their start."""
         self.answer()
         for target, values in self._copies:
             target.numpy()[...] = values.numpy()
         self._copies.clear()
 
     def take(self, tensor: torch.Tensor) -> None:
-        """Called for each tensor that is brought to the card."""
+        """Count an image that is brought to the card, and let the card fail."""
         self.answer()
         if tensor.ndim == 5 and tensor.is_floating_point() and not isinstance(tensor, nn.Parameter):
             self.images += 1
@@ -107,11 +107,11 @@ class FakeEvent:
 
 
 def is_card(value: Any) -> bool:
-    """True for a CUDA device, or its name."""
+    """Return whether the value is a CUDA device or its name."""
     return str(value).startswith("cuda") if isinstance(value, str | torch.device) else False
 
 
-def on_cpu(value: Any) -> Any:
+def replace_card(value: Any) -> Any:
     return torch.device("cpu") if is_card(value) else value
 
 
@@ -119,13 +119,13 @@ def on_cpu(value: Any) -> Any:
 def fake_card() -> Iterator[FakeCard]:
     """Let torch report one card with 16 GiB until the block ends."""
     card, state = FakeCard(), torch.get_rng_state()
-    move, empty_like, zeros, load = torch.Tensor.to, torch.empty_like, torch.zeros, torch.load
+    move, empty_like, zeros, load_tensors = torch.Tensor.to, torch.empty_like, torch.zeros, torch.load
     copy, cpu, empty = torch.Tensor.copy_, torch.Tensor.cpu, torch.empty
 
-    def to(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    def move_tensor(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         if any(map(is_card, (*args, *options.values()))):
             card.take(tensor)
-        return move(tensor, *map(on_cpu, args), **tree_map(on_cpu, options))
+        return move(tensor, *map(replace_card, args), **tree_map(replace_card, options))
 
     def copy_from_card(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         if not non_blocking:
@@ -137,14 +137,14 @@ def fake_card() -> Iterator[FakeCard]:
         card.answer()
         return cpu(tensor)
 
-    def pinned(*sizes: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+    def make_empty(*sizes: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
         card.answer_for(options.get("device"))
-        return empty(*sizes, **tree_map(on_cpu, options))
+        return empty(*sizes, **tree_map(replace_card, options))
 
-    def like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    def make_empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
         if is_card(options.get("device")):
             card.take(tensor)
-        return empty_like(tensor, **tree_map(on_cpu, options))
+        return empty_like(tensor, **tree_map(replace_card, options))
 
     answers: dict[str, Any] = {
         "is_available": True,
@@ -173,13 +173,13 @@ def fake_card() -> Iterator[FakeCard]:
         patch.setattr(torch.cuda, "set_per_process_memory_fraction", card.limit)
         patch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda *_: card.share)
         patch.setattr(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
-        patch.setattr(torch.Tensor, "to", to)
+        patch.setattr(torch.Tensor, "to", move_tensor)
         patch.setattr(torch.Tensor, "copy_", copy_from_card)
         patch.setattr(torch.Tensor, "cpu", leave_card)
-        patch.setattr(torch, "empty", pinned)
+        patch.setattr(torch, "empty", make_empty)
         patch.setattr(torch.cuda, "Event", lambda: FakeEvent(card))
         patch.setattr(torch.cuda, "current_stream", lambda *_: None)
-        patch.setattr(torch, "empty_like", like)
-        patch.setattr(torch, "zeros", lambda *args, **options: zeros(*args, **tree_map(on_cpu, options)))
-        patch.setattr(torch, "load", lambda path, **options: load(path, **tree_map(on_cpu, options)))
+        patch.setattr(torch, "empty_like", make_empty_like)
+        patch.setattr(torch, "zeros", lambda *args, **options: zeros(*args, **tree_map(replace_card, options)))
+        patch.setattr(torch, "load", lambda path, **options: load_tensors(path, **tree_map(replace_card, options)))
         yield card

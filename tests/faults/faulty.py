@@ -8,7 +8,7 @@ parameter:
 
     pause   print `paused`, sleep for the given seconds, continue
     raise   raise one of PROBLEMS
-    run     evaluate a Python expression (`arguments` are those of the call), continue
+    run     evaluate a Python expression (`arguments` are the call's arguments), continue
     after   evaluate a Python expression before the call returns
     return  return the value of a Python expression instead of calling
 """
@@ -47,7 +47,7 @@ PROBLEMS: dict[str, Callable[[], BaseException]] = {
 
 
 def three_backends() -> tuple[Any, ...]:
-    """The backends of a GPU, all on the CPU."""
+    """Return the backends of a GPU, all on the CPU."""
     import torch
 
     from algorithm.network.tiles import Backend
@@ -78,9 +78,9 @@ def inject(fault: str) -> None:
     def faulty(*arguments: Any, **options: Any) -> Any:
         struck = int(call) in (0, next(calls))
         if struck and what != "after":
-            found = strike(what, more, arguments)
+            value = strike(what, more, arguments)
             if what == "return":
-                return found
+                return value
         result = real(*arguments, **options)
         if struck and what == "after":
             strike(what, more, arguments)
@@ -88,7 +88,7 @@ def inject(fault: str) -> None:
 
     setattr(owner, name, faulty)
     if getattr(real, "__module__", None) != module:
-        return  # imported by name itself: the fault is this module's alone
+        return  # imported by name itself: only this module gets the fault
     for key, importer in list(sys.modules.items()):
         if key.partition(".")[0] in OUR_OWN and vars(importer).get(name) is real:
             setattr(importer, name, faulty)

@@ -32,7 +32,7 @@ class Forked:
         self.returncode: int | None = None
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it said; all of stderr fits its pipe."""
+        """Return stdout and stderr; all of stderr fits its pipe."""
         said = [self._rest(stream) for stream in (self.stdout, self.stderr)]
         self.returncode = int(self.program.readline())
         return said[0], said[1]
@@ -48,7 +48,7 @@ class Forked:
         os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Only if it has not been waited for."""
+        """Kill the process unless its end was waited for."""
         if self.returncode is None:
             os.kill(self.pid, signal.SIGKILL)
             self.communicate()

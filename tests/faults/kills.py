@@ -1,4 +1,4 @@
-"""Kill commands at random moments and check what they leave: a program, of which `test_kills.py` runs a short form.
+"""Kill commands at random moments and check what they leave; `test_kills.py` runs a short form of this program.
 
     .venv/bin/python -m tests.faults.kills --kills 200 --seed 1 --work DIR [--only COMMAND...]
 
@@ -10,7 +10,7 @@ moment; the exit status is 1 if there was a problem:
 
     damaged     a file that is neither the file of the killed run nor of the run before, and cannot be read
     mixed       files of both runs in one folder
-    repeat      the command fails when it is repeated, or its files differ from those of a run that was not killed
+    repeat      the command fails when it is repeated, or its files differ from the files of a run that was not killed
     orphan      a process that outlives the command by more than ORPHAN_S seconds
     traceback   SIGTERM ended the command with a traceback
 
@@ -193,8 +193,8 @@ class Kill:
         number: Number of the kill.
         command: Name of the command.
         kind: `SIGKILL`, `SIGTERM` or `memory`.
-        fraction: Moment as a fraction of the time of a whole run, or of the time in which networks train; for `memory`
-            the limit, from the smallest (0) to the largest (1).
+        fraction: Moment as a fraction of the time of a whole run, or of the time of the networks' training; for
+            `memory` the limit, from the smallest (0) to the largest (1).
         moment: Part of the run; `-` for `memory`.
         over_earlier: Whether the folder held the result of another run.
         status: Exit status of the killed process; None before the kill.
@@ -228,7 +228,7 @@ def plan_kill(seed: int, number: int, commands: Sequence[str]) -> Kill:
 
 @dataclass(frozen=True)
 class Reference:
-    """A whole run: its files by path, its seconds, and the part in which networks train."""
+    """A whole run: its files by path, its seconds, and when the networks' training begins and ends."""
 
     files: dict[str, str]
     seconds: float
@@ -346,7 +346,7 @@ class Harness:
         return self.work / "runs" / command.name
 
     def check_files(self, command: Command, output: Path, reference: Reference, earlier: Reference | None) -> list[str]:
-        """Return what is wrong with the visible files of a killed run."""
+        """Return the problems of the visible files of a killed run."""
         problems = []
         old_files = {} if earlier is None else earlier.files
         origins = set()
@@ -368,7 +368,7 @@ class Harness:
         return problems
 
     def repeat(self, kill: Kill, command: Command) -> None:
-        """Run a killed command again and compare its files with those of a whole run; complete a training."""
+        """Run a killed command again and compare its files with the reference; complete a training."""
         reference, output = self.find_reference(command, self.new, "new"), self.find_output(command)
         if command.name == TRAIN:
             self.training_kills = []
@@ -487,7 +487,7 @@ def end_orphans(run_id: str) -> tuple[str, ...]:
 
 def find_processes(run_id: str) -> dict[int, str]:
     """Find the command lines of the processes that have the run's variable."""
-    found = {}
+    processes = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
@@ -495,8 +495,8 @@ def find_processes(run_id: str) -> dict[int, str]:
                     words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                     state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
                     if state != "Z":
-                        found[int(folder.name)] = words[:160]
-    return found
+                        processes[int(folder.name)] = words[:160]
+    return processes
 
 
 def format_table(kills: Iterable[Kill]) -> str:

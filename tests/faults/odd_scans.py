@@ -34,16 +34,16 @@ class OddScan:
     mask: Volume
 
     @classmethod
-    def of(cls, rendered: Rendered) -> OddScan:
+    def from_rendered(cls, rendered: Rendered) -> OddScan:
         return cls(rendered.ct, rendered.pet, rendered.mask)
 
-    def rendered(self) -> Rendered:
+    def as_rendered(self) -> Rendered:
         return Rendered(self.ct, self.pet, self.mask, None, None)
 
 
 @cache
-def phantom(coarsening: int = 1) -> PhantomCase:
-    """The patient, scanned from above the head to the hips."""
+def make_phantom(coarsening: int = 1) -> PhantomCase:
+    """Make a patient who is scanned from above the head to the hips."""
     case = make_case(SEED, INDEX, CENTRES, "whole_body")
     protocol = coarsen_protocol(case.protocol, coarsening)
     low, high = case.frame.height_mm(BLADDER_BOTTOM) - 30, case.frame.height_mm(BRAIN_TOP) + 30
@@ -59,22 +59,22 @@ def _slices(grid: Geometry, low: float, high: float, thickness: float) -> Geomet
 
 
 @cache
-def whole_body(coarsening: int = 1) -> OddScan:
-    """From above the head to the hips."""
-    return OddScan.of(render(phantom(coarsening)))
+def render_whole_body(coarsening: int = 1) -> OddScan:
+    """Render the patient from above the head to the hips."""
+    return OddScan.from_rendered(render(make_phantom(coarsening)))
 
 
 def height_mm(anatomical: float) -> float:
-    """Patient z of an anatomical height."""
-    return phantom().frame.height_mm(anatomical)
+    """Return the patient's z of an anatomical height."""
+    return make_phantom().frame.height_mm(anatomical)
 
 
-def between(scan: OddScan, low_mm: float, high_mm: float) -> OddScan:
-    """The slices whose centres lie between two heights."""
-    return OddScan(*(_between(volume, low_mm, high_mm) for volume in (scan.ct, scan.pet, scan.mask)))
+def crop_heights(scan: OddScan, low_mm: float, high_mm: float) -> OddScan:
+    """Crop a scan to the slices whose centres lie between two heights."""
+    return OddScan(*(_crop_heights(volume, low_mm, high_mm) for volume in (scan.ct, scan.pet, scan.mask)))
 
 
-def _between(volume: Volume, low_mm: float, high_mm: float) -> Volume:
+def _crop_heights(volume: Volume, low_mm: float, high_mm: float) -> Volume:
     grid = volume.geometry
     z = grid.origin_mm[2] + grid.spacing_mm[2] * np.arange(grid.size[2])
     inside = np.flatnonzero((z >= low_mm) & (z <= high_mm))
@@ -83,24 +83,24 @@ def _between(volume: Volume, low_mm: float, high_mm: float) -> Volume:
     return Volume(volume.array[first : first + count].copy(), part)
 
 
-def prone(scan: OddScan, *, labelled: bool) -> OddScan:
-    """Turned face down, with another table below; the headers say prone if `labelled`, otherwise supine."""
-    turned = rearranged.prone(scan.rendered(), np.random.default_rng(1 if labelled else 0))
-    return OddScan.of(turned)
+def turn_prone(scan: OddScan, *, labelled: bool) -> OddScan:
+    """Turn the patient face down, with another table; the headers say prone if `labelled`, otherwise supine."""
+    turned = rearranged.turn_prone(scan.as_rendered(), np.random.default_rng(1 if labelled else 0))
+    return OddScan.from_rendered(turned)
 
 
-def oblique(scan: OddScan, degrees: float = 20.0) -> OddScan:
-    """Both images on grids tilted about the x axis."""
-    return OddScan.of(rearranged.oblique(scan.rendered(), tilt(degrees), with_pet=True))
+def tilt_grids(scan: OddScan, degrees: float = 20.0) -> OddScan:
+    """Render both images on grids that are tilted about the x axis."""
+    return OddScan.from_rendered(rearranged.tilt(scan.as_rendered(), make_rotation(degrees), with_pet=True))
 
 
-def tilt(degrees: float) -> np.ndarray:
-    """Rotation about the x axis."""
+def make_rotation(degrees: float) -> np.ndarray:
+    """Return a rotation about the x axis."""
     return Rotation.from_euler("x", degrees, degrees=True).as_matrix()
 
 
-def thick_slices(scan: OddScan, slices: int) -> OddScan:
-    """CT and mask with the mean, or the upper one, of so many slices each; the PET stays."""
+def thicken_slices(scan: OddScan, slices: int) -> OddScan:
+    """Average so many slices of the CT and take the upper one of the mask; the PET stays."""
     depth = scan.ct.geometry.size[2] // slices * slices
     columns, rows, _ = scan.ct.geometry.size
     across, along, thickness = scan.ct.geometry.spacing_mm
@@ -112,31 +112,29 @@ def thick_slices(scan: OddScan, slices: int) -> OddScan:
     return OddScan(Volume(ct, grid), scan.pet, Volume(mask, grid))
 
 
-def stored_sagittally(scan: OddScan) -> OddScan:
-    """Axes stored in the order (y, z, x)."""
-    stored = (
-        rearranged.reordered(volume, (1, 2, 0), (False, False, False)) for volume in (scan.ct, scan.pet, scan.mask)
-    )
+def store_sagittally(scan: OddScan) -> OddScan:
+    """Store the axes in the order (y, z, x)."""
+    stored = (rearranged.reorder(volume, (1, 2, 0), (False, False, False)) for volume in (scan.ct, scan.pet, scan.mask))
     return OddScan(*stored)
 
 
-def with_pet(scan: OddScan, change: Callable[[np.ndarray], np.ndarray]) -> OddScan:
-    """The PET's values changed."""
+def change_pet(scan: OddScan, change: Callable[[np.ndarray], np.ndarray]) -> OddScan:
+    """Change the PET's values."""
     return replace(scan, pet=Volume(change(scan.pet.array), scan.pet.geometry))
 
 
-def with_ct(scan: OddScan, change: Callable[[np.ndarray], np.ndarray]) -> OddScan:
-    """The CT's values changed."""
+def change_ct(scan: OddScan, change: Callable[[np.ndarray], np.ndarray]) -> OddScan:
+    """Change the CT's values."""
     return replace(scan, ct=Volume(change(scan.ct.array), scan.ct.geometry))
 
 
-def pet_until(scan: OddScan, high_mm: float) -> OddScan:
-    """A PET that ends below a height."""
-    return replace(scan, pet=_between(scan.pet, -np.inf, high_mm))
+def end_pet(scan: OddScan, high_mm: float) -> OddScan:
+    """Cut the PET off above a height."""
+    return replace(scan, pet=_crop_heights(scan.pet, -np.inf, high_mm))
 
 
-def padded(scan: OddScan, hu: int) -> OddScan:
-    """Padding outside the circular field of view, and ten slices of it above and below."""
+def pad_ct(scan: OddScan, hu: int) -> OddScan:
+    """Pad the CT outside its circular field of view and by ten slices above and below."""
     depth, rows, columns = scan.ct.array.shape
     y, x = np.ogrid[:rows, :columns]
     outside = (x - (columns - 1) / 2) ** 2 + (y - (rows - 1) / 2) ** 2 > (min(rows, columns) / 2) ** 2
@@ -149,46 +147,46 @@ def padded(scan: OddScan, hu: int) -> OddScan:
     return OddScan(ct, scan.pet, Volume(np.pad(scan.mask.array, ends), grid))
 
 
-def odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
-    """Each unusual scan by its name, made when it is called.
+def list_odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
+    """List functions that make unusual scans, by name.
 
     A coarse CT has pixels larger by `coarsening`; from a factor of 4, slices of 4 mm.
     """
 
     def body() -> OddScan:
-        return whole_body(coarsening)
+        return render_whole_body(coarsening)
 
     def neck() -> OddScan:
-        return between(body(), height_mm(SHOULDERS), np.inf)
+        return crop_heights(body(), height_mm(SHOULDERS), np.inf)
 
     brain_mm = height_mm(BRAIN_BOTTOM)
     cropped = {
         "whole body": body,
         "head and neck": neck,
-        "abdomen": lambda: between(body(), height_mm(BLADDER_BOTTOM), height_mm(LIVER_TOP)),
-        "cut at the mandible": lambda: between(neck(), -np.inf, height_mm(TEETH)),
-        "cut at the skull base": lambda: between(neck(), -np.inf, brain_mm),
-        "20 mm of brain": lambda: between(neck(), -np.inf, brain_mm + 20),
-        "PET ends at the chin": lambda: pet_until(neck(), height_mm(CHIN)),
-        "PET ends at the lungs": lambda: pet_until(neck(), height_mm(LUNG_APEX)),
+        "abdomen": lambda: crop_heights(body(), height_mm(BLADDER_BOTTOM), height_mm(LIVER_TOP)),
+        "cut at the mandible": lambda: crop_heights(neck(), -np.inf, height_mm(TEETH)),
+        "cut at the skull base": lambda: crop_heights(neck(), -np.inf, brain_mm),
+        "20 mm of brain": lambda: crop_heights(neck(), -np.inf, brain_mm + 20),
+        "PET ends at the chin": lambda: end_pet(neck(), height_mm(CHIN)),
+        "PET ends at the lungs": lambda: end_pet(neck(), height_mm(LUNG_APEX)),
     }
     placed = {
-        "prone, header says prone": lambda: prone(neck(), labelled=True),
-        "prone, header says supine": lambda: prone(neck(), labelled=False),
-        "oblique by 20 degrees": lambda: oblique(neck(), 20),
-        "slices of 12 mm": lambda: thick_slices(neck(), round(12 / neck().ct.geometry.spacing_mm[2])),
-        "stored sagittally": lambda: stored_sagittally(neck()),
+        "prone, header says prone": lambda: turn_prone(neck(), labelled=True),
+        "prone, header says supine": lambda: turn_prone(neck(), labelled=False),
+        "oblique by 20 degrees": lambda: tilt_grids(neck(), 20),
+        "slices of 12 mm": lambda: thicken_slices(neck(), round(12 / neck().ct.geometry.spacing_mm[2])),
+        "stored sagittally": lambda: store_sagittally(neck()),
     }
     scaled = {
-        "PET in Bq/ml": lambda: with_pet(neck(), lambda suv: suv * BQ_PER_ML),
-        "PET in kBq/ml": lambda: with_pet(neck(), lambda suv: suv * BQ_PER_ML / 1000),
-        "PET in Bq/ml, 16 bits": lambda: with_pet(neck(), _as_int16),
-        "PET zero": lambda: with_pet(neck(), np.zeros_like),
-        "CT padded with -2000 HU": lambda: padded(neck(), -2000),
-        "CT padded with -3024 HU": lambda: padded(neck(), -3024),
-        "CT from -1000 to 1000 HU": lambda: with_ct(neck(), lambda hu: np.clip(hu, -1000, 1000)),
-        "CT from -160 to 240 HU": lambda: with_ct(neck(), lambda hu: np.clip(hu, -160, 240)),
-        "CT without intercept": lambda: with_ct(neck(), lambda hu: np.maximum(hu + 1024, 0).astype(np.uint16)),
+        "PET in Bq/ml": lambda: change_pet(neck(), lambda suv: suv * BQ_PER_ML),
+        "PET in kBq/ml": lambda: change_pet(neck(), lambda suv: suv * BQ_PER_ML / 1000),
+        "PET in Bq/ml, 16 bits": lambda: change_pet(neck(), _as_int16),
+        "PET zero": lambda: change_pet(neck(), np.zeros_like),
+        "CT padded with -2000 HU": lambda: pad_ct(neck(), -2000),
+        "CT padded with -3024 HU": lambda: pad_ct(neck(), -3024),
+        "CT from -1000 to 1000 HU": lambda: change_ct(neck(), lambda hu: np.clip(hu, -1000, 1000)),
+        "CT from -160 to 240 HU": lambda: change_ct(neck(), lambda hu: np.clip(hu, -160, 240)),
+        "CT without intercept": lambda: change_ct(neck(), lambda hu: np.maximum(hu + 1024, 0).astype(np.uint16)),
     }
     return cropped | placed | scaled
 

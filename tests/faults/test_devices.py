@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from contract.editions import Algorithm
 from contract.io.files import read_json
-from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
+from tests.algorithm.edition import COMBINED, RFS
+from tests.faults.conftest import Runs
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.
 CARD: Final = "return algorithm.network.passes:backends 1 three_backends()"
 TILE: Final = "algorithm.network.tiles:_tile_logits"
-NEXT: Final = "going on with cpu"
-Runs = Callable[..., Any]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "faults", "lines", "passes"),
-    [
-        pytest.param(
-            HPV,
-            [f"raise {TILE} {call} lost" for call in (3, 4, 5)],
-            [(NEXT, 2), ("*** FALLBACK *** no pass of the network (cpu", 1)],
-            "no pass, by PET threshold",
-            id="all lost",
-        ),
-        pytest.param(
-            SEGMENTATION,
-            [f"raise {TILE} {call} out-of-memory" for call in (11, 12, 13)],
-            [(NEXT, 2), ("left out: cpu", 1)],
-            "1 of 4 passes",
-            id="all out of memory in a later pass",
-        ),
-        pytest.param(
-            HPV,
-            [f"raise {TILE} 11 bug"],
-            [("*** EARLY END *** ZeroDivisionError: the best answer so far", 1), ("Traceback", 1)],
-            "1 of 4 passes",
-            id="a bug in a later pass",
-        ),
-    ],
-)
-def test_there_is_an_answer_all_the_same(
-    run: Runs, task: Algorithm, faults: list[str], lines: list[tuple[str, int]], passes: str
-) -> None:
-    ended = run(task, CARD, *faults).whole()
-    assert ended.status == 0, ended.said
-    assert f"{task.name} answered by package tiny: " in ended.said
-    assert passes in ended.said
-    for text, count in lines:
-        assert ended.said.count(text) == count, ended.said
 
 
 ALL: Final = ["segmentation", "t_stage", "rfs"]
@@ -82,17 +41,17 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
 def test_four_answers_are_written_all_the_same(
     run: Runs, tmp_path: Path, faults: list[str], fallbacks: list[str]
 ) -> None:
-    """N0 goes with a mask without GTVn; in masks of the tiny network and of the threshold its fallback may be wanted."""
+    """N0 needs a mask without GTVn, so the fallback of the N stage depends on the masks of the tiny network."""
     record = tmp_path / "record.json"
-    ended = run(COMBINED, CARD, *faults, options=["--record", str(record)]).whole()
-    assert ended.status == 0, ended.said
-    assert "combined answered by package tiny: " in ended.said
+    ended = run(COMBINED, CARD, *faults, options=["--record", str(record)]).complete()
+    assert ended.status == 0, ended.stderr
+    assert "combined answered by package tiny: " in ended.stderr
     assert [name for name in read_json(record)["fallbacks"] if name != "n_stage"] == fallbacks
 
 
 @pytest.mark.parametrize("at", ["algorithm.pipeline:find_region", "algorithm.answers:measure"])
 def test_a_bug_that_leaves_no_answer(run: Runs, at: str) -> None:
-    """Before the region is known, and where every answer would go through it."""
-    ended = run(RFS, f"raise {at} 0 bug").whole()
+    """Fail before the region is known, and where every answer is measured."""
+    ended = run(RFS, f"raise {at} 0 bug").complete()
     assert (ended.status, ended.files) == (1, [])
-    assert ended.last == "ZeroDivisionError: a bug"
+    assert ended.last_line == "ZeroDivisionError: a bug"

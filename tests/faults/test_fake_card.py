@@ -41,7 +41,8 @@ class Outcome:
 
 
 @pytest.fixture
-def predicted(case_folder: Any, tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def predict_on(case_folder: Any, tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run `hecktor predict` on a device over the small case."""
     case_folder.write()
     root: Path = case_folder.root
 
@@ -58,51 +59,44 @@ def predicted(case_folder: Any, tiny_package: Path, capfd: pytest.CaptureFixture
     return run
 
 
-def test_a_card_that_works(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
-    found = predicted("cuda")
-    assert (found.record["device"], found.record["passes_done"]) == (ON_CARD, 4), found.log
-    assert found.record["gpu_peak_memory_mib"] == 5 * 1024
-    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+def test_a_card_that_works(card: FakeCard, predict_on: Callable[..., Outcome]) -> None:
+    outcome = predict_on("cuda")
+    assert (outcome.record["device"], outcome.record["passes_done"]) == (ON_CARD, 4), outcome.log
+    assert outcome.record["gpu_peak_memory_mib"] == 5 * 1024
+    np.testing.assert_array_equal(outcome.mask, predict_on("cpu").mask)
 
 
 # The grid of the case has 8 tiles, and the package two folds with one mirror axis: four passes, 32 images.
 
 
-def test_a_full_card_leaves_its_sums_to_the_ram(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
-    """The third tile does not fit: the pass begins anew with its sums in RAM, and the other three stay there."""
+def test_a_full_card_leaves_its_sums_to_the_ram(card: FakeCard, predict_on: Callable[..., Outcome]) -> None:
+    """Tile 3 does not fit: the pass begins again with its sums in RAM, and the other three passes stay there."""
     card.full_at(3)
-    found = predicted("cuda")
-    assert (found.record["device"], found.record["passes_done"]) == (SPARED, 4)
+    outcome = predict_on("cuda")
+    assert (outcome.record["device"], outcome.record["passes_done"]) == (SPARED, 4)
     assert card.images == 3 + 4 * 8
-    assert f"{ON_CARD}: failed (CUDA out of memory. Tried to allocate 2.00 GiB" in found.log
-    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+    assert f"{ON_CARD}: failed (CUDA out of memory. Tried to allocate 2.00 GiB" in outcome.log
+    np.testing.assert_array_equal(outcome.mask, predict_on("cpu").mask)
 
 
-def test_a_card_that_stays_full_leaves_the_case_to_the_cpu(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
-    """The first tile fits neither way; the card is not asked again."""
+def test_a_card_that_stays_full_leaves_the_case_to_the_cpu(card: FakeCard, predict_on: Callable[..., Outcome]) -> None:
+    """Tile 1 fits neither way, and the card is not used again."""
     card.full_at(1, 2)
-    found = predicted("cuda")
-    assert found.record["device"].startswith("cpu (")
-    assert (found.record["passes_done"], card.images) == (4, 2)
-    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+    outcome = predict_on("cuda")
+    assert outcome.record["device"].startswith("cpu (")
+    assert (outcome.record["passes_done"], card.images) == (4, 2)
+    np.testing.assert_array_equal(outcome.mask, predict_on("cpu").mask)
 
 
-def test_a_card_that_is_lost_in_the_third_pass(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+def test_a_card_that_is_lost_in_the_third_pass(card: FakeCard, predict_on: Callable[..., Outcome]) -> None:
     """Two passes are kept, and the CPU makes the other two."""
     card.lost_at(2 * 8 + 4)
-    found = predicted("cuda")
-    assert found.record["device"].startswith("cpu (")
-    assert (found.record["passes_done"], card.images) == (4, 2 * 8 + 4)
-    assert found.log.count("unspecified launch failure") >= 2
-    assert "Traceback" not in found.log
-    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
-
-
-def test_a_card_that_is_lost_before_the_first_image(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
-    card.lost = True
-    found = predicted("cuda")
-    assert (found.record["passes_done"], card.images) == (4, 0)
-    assert "the network cannot be loaded (CUDA error: unspecified launch failure); going on with the CPU" in found.log
+    outcome = predict_on("cuda")
+    assert outcome.record["device"].startswith("cpu (")
+    assert (outcome.record["passes_done"], card.images) == (4, 2 * 8 + 4)
+    assert outcome.log.count("unspecified launch failure") >= 2
+    assert "Traceback" not in outcome.log
+    np.testing.assert_array_equal(outcome.mask, predict_on("cpu").mask)
 
 
 def test_a_card_that_is_lost_while_the_package_loads_is_not_used_again(card: FakeCard, tiny_package: Path) -> None:
@@ -122,8 +116,8 @@ def test_out_of_fold_masks_use_the_card_as_inference_does(
     tiny_package: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Deterministic algorithms while the passes run, and all of the card's memory; a card that is lost in the second
-    pass leaves the same masks.
+    """Passes use deterministic algorithms and all of the card's memory; a card that is lost in the second pass leaves
+    the same masks.
     """
     cases, work = cohort
     seen: list[tuple[bool, bool]] = []

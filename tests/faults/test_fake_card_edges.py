@@ -1,4 +1,6 @@
-"""What a card says, what is freed when it fails, its settings around a case, and what the run record says of it."""
+"""Messages of a full card, memory that is freed when a card fails, settings around a case, and notices of the run
+record.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
 from algorithm.network.tiles import NetworkImage, Pass, list_mirrored_passes
 from contract.errors import run_main
-from tests.conftest import but_of_toys, write_tiny_package
+from tests.conftest import drop_toy_notices, write_tiny_package
 from tests.faults.fake_card import NAME, FakeCard
 
 pytestmark = pytest.mark.usefixtures("root_logger")
@@ -50,7 +52,7 @@ NOT_SUPPORTED = RuntimeError(
 
 @pytest.fixture
 def record(case_folder: Any, tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
-    """The run record of `hecktor predict` with the tiny package."""
+    """Return the run record of `hecktor predict` with the tiny package."""
     case_folder.write()
 
     def run(*options: str) -> dict[str, Any]:
@@ -58,8 +60,8 @@ def record(case_folder: Any, tiny_package: Path, capfd: pytest.CaptureFixture[st
         folders = ["--input", str(case_folder.input), "--output", str(case_folder.output)]
         status = run_main(main, [*folders, "--model", str(tiny_package), "--record", str(path), *options])
         assert status == 0, capfd.readouterr().err
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
 
     return run
 
@@ -71,10 +73,10 @@ def noise(edge: int = 16) -> np.ndarray:
 # What a full card says
 
 
-@pytest.mark.parametrize("said", FULL)
-def test_a_lack_of_memory_in_the_words_of_torch(said: str) -> None:
-    assert devices.is_device_failure(FULL[said])
-    assert devices.is_out_of_memory(FULL[said])
+@pytest.mark.parametrize("message", FULL)
+def test_a_lack_of_memory_in_the_words_of_torch(message: str) -> None:
+    assert devices.is_device_failure(FULL[message])
+    assert devices.is_out_of_memory(FULL[message])
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -89,38 +91,17 @@ def test_cudnn_without_support_lacks_memory_if_it_was_short(
     assert not devices.is_out_of_memory(NOT_SUPPORTED, devices.count_alloc_retries())
 
 
-@pytest.mark.parametrize("said", ["heuristics", "cuDNN 9, card", "runtime"])
-def test_a_full_card_leaves_the_pass_to_the_cpu(card: FakeCard, tiny_package: Path, said: str) -> None:
-    """Both ways of using the card fail at their first tile: all passes are the CPU's."""
-
-    def full(number: int) -> None:
-        if number <= 2:
-            raise FULL[said]
-
-    card.on_image = full
-    notices = Notices()
-    found = Passes(
-        NetworkImage.from_channels(noise()), list_mirrored_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
-        notices=notices,
-    ).make_all()  # fmt: skip
-    assert (found.done, found.backend[:5]) == (2, "cpu (")
-    assert [finding.what for finding in notices.findings] == [
-        f"{NAME} (float16, sums on cuda)",
-        f"{NAME} (float16, sums on cpu)",
-    ]
-
-
 # A first network that cannot answer
 
 
 @pytest.fixture
 def pair(pair_package: Path) -> ModelPackage:
-    """Folds 0 and 2 are a U-Net's, 1 and 3 SegResNet's."""
+    """Load a package whose folds 0 and 2 are a U-Net's and whose folds 1 and 3 are a SegResNet's."""
     return load_package(pair_package)
 
 
 def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The U-Net lacks memory wherever it runs: SegResNet's two passes are the answer, as if it were alone."""
+    """Memory never suffices for the U-Net, so the answer is the two passes of SegResNet."""
     real = tiles._tile_logits
 
     def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...], *, half: bool) -> torch.Tensor:
@@ -130,16 +111,18 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     image, notices = NetworkImage.from_channels(noise(24)), Notices()
-    found = Passes(image, list_mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).make_all()
-    alone = Passes(image, [Pass(1), Pass(3)], Networks(pair), Deadline(600), CPU).make_all()
-    assert (found.done, found.planned) == (2, 4)
-    np.testing.assert_array_equal(found.logits, alone.logits)
+    progress = Passes(
+        image, list_mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices
+    ).make_all()
+    expected = Passes(image, [Pass(1), Pass(3)], Networks(pair), Deadline(600), CPU).make_all()
+    assert (progress.done, progress.planned) == (2, 4)
+    np.testing.assert_array_equal(progress.logits, expected.logits)
     (finding,) = notices.findings
     assert (finding.what, finding.found[:24]) == ("network 3d_fullres", "pass 1 of 4 left out: cp")
 
 
 def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tile of the U-Net takes 60 s of the 90 s that 100 s leave, so that its eight do not fit; SegResNet's take 1 s."""
+    """Tiles of the U-Net take 60 s of the 90 s that 100 s leave, so that eight do not fit; SegResNet's take 1 s."""
     now_s = [0.0]
     real = tiles._tile_logits
 
@@ -149,10 +132,10 @@ def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkey
 
     monkeypatch.setattr(tiles, "_tile_logits", tile)
     deadline = Deadline(200, clock=lambda: now_s[0])
-    found = Passes(
+    progress = Passes(
         NetworkImage.from_channels(noise(24)), list_mirrored_passes(4, ()), Networks(pair), deadline, CPU
     ).make_all()
-    assert (found.done, found.planned) == (2, 4)
+    assert (progress.done, progress.planned) == (2, 4)
 
 
 # What recovery frees
@@ -161,7 +144,7 @@ def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkey
 def test_a_failed_device_holds_neither_network_nor_image(
     card: FakeCard, tiny_package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When its cache is emptied, and so before the next copy is made."""
+    """Both are gone when the cache is emptied, and so before the next copy is made."""
     built: list[weakref.ref[nn.Module]] = []
     held: list[tuple[int, int]] = []
     ready = Networks(load_package(tiny_package))
@@ -173,7 +156,7 @@ def test_a_failed_device_holds_neither_network_nor_image(
 
     def release(_: torch.device) -> None:
         gc.collect()
-        held.append((sum(one() is not None for one in built), run._tensor is None))
+        held.append((sum(reference() is not None for reference in built), run._tensor is None))
 
     monkeypatch.setattr(networks, "build_network", build)
     monkeypatch.setattr(networks, "_release_cache", release)
@@ -184,7 +167,7 @@ def test_a_failed_device_holds_neither_network_nor_image(
 
 
 def image_without_memory(failures: int) -> NetworkImage:
-    """An image whose first attempts lack memory."""
+    """Make an image whose first attempts lack memory."""
     attempts = itertools.count()
 
     def channels() -> np.ndarray:
@@ -196,7 +179,7 @@ def image_without_memory(failures: int) -> NetworkImage:
 
 
 def test_an_image_without_memory_turns_to_the_next_device(card: FakeCard, tiny_package: Path) -> None:
-    """Twice leaves the CPU; three times is a case without a pass, which the PET threshold answers."""
+    """After two failures the CPU computes; after three no pass is left, and the PET threshold answers."""
     ready = Networks(load_package(tiny_package))
     assert Passes(image_without_memory(2), [Pass(0)], ready, Deadline(600), CARD).make_all().backend.startswith("cpu (")
     with pytest.raises(NoPassFitsError):
@@ -210,8 +193,8 @@ def test_an_image_without_memory_turns_to_the_next_device(card: FakeCard, tiny_p
 def test_all_networks_stay_on_the_card_or_one_at_a_time(
     card: FakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_for: int, loaded: int
 ) -> None:
-    """Five folds, twice. With room for three the fourth one does not fit: it is loaded again, and so is each network
-    of the passes that follow.
+    """Five folds run twice. With room for three, the fourth does not fit: it is loaded again, and so is each network of
+    the passes that follow.
     """
     ready = Networks(load_package(write_tiny_package(tmp_path / "five", ("3d_fullres",) * 5)))
     alive: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -228,8 +211,8 @@ def test_all_networks_stay_on_the_card_or_one_at_a_time(
     real = networks.load_weights
     monkeypatch.setattr(networks, "load_weights", load)
     image = NetworkImage.from_channels(noise())
-    found = Passes(image, list_mirrored_passes(5, (2,)), ready, Deadline(600), CARD).make_all()
-    assert (found.done, found.backend) == (10, f"{NAME} (float16, sums on {'cuda' if room_for == 5 else 'cpu'})")
+    progress = Passes(image, list_mirrored_passes(5, (2,)), ready, Deadline(600), CARD).make_all()
+    assert (progress.done, progress.backend) == (10, f"{NAME} (float16, sums on {'cuda' if room_for == 5 else 'cpu'})")
     assert len(loads) == loaded
 
 
@@ -239,7 +222,7 @@ def test_all_networks_stay_on_the_card_or_one_at_a_time(
 def test_settings_of_a_case_end_with_it(
     card: FakeCard, record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """14 of 16 GiB and reproducible algorithms in the command, whatever was set before."""
+    """In the command a case gets 14 of 16 GiB and reproducible algorithms; the earlier settings come back."""
     cudnn, seen = torch.backends.cudnn, list[tuple[float, bool, bool]]()
     card.on_image = lambda _: seen.append((card.share, cudnn.benchmark, cudnn.deterministic))
     monkeypatch.setattr(cudnn, "benchmark", True)
@@ -254,13 +237,13 @@ def test_settings_of_a_case_end_with_it(
 
 def test_a_notebook_has_all_of_the_card(card: FakeCard, case_folder: Any, tiny_package: Path) -> None:
     case_folder.write()
-    found = Predictor(tiny_package, device="cuda").predict(case_folder.input)
-    assert found.record.passes_done == 4
+    prediction = Predictor(tiny_package, device="cuda").predict(case_folder.input)
+    assert prediction.record.passes_done == 4
     assert card.least_share == 1
 
 
 def test_overlapping_cases_restore_once(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case that ended early may still compute when the next one begins."""
+    """Cases overlap if a case that ended early still computes when the next one begins."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     first, second = (devices.as_inference(CARD, limited=True) for _ in range(2))
     first.__enter__()
@@ -291,8 +274,8 @@ def test_bfloat16_is_for_cpus_that_multiply_it(
 
 def test_a_network_in_float32_is_recorded_as_such(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: True)
-    ways = [str(one) for one in tiles.backends(CARD, 0, half=False)]
-    assert ways == [f"{NAME} (float32, sums on cuda)", f"{NAME} (float32, sums on cpu)", "cpu (float32)"]
+    names = [str(backend) for backend in tiles.backends(CARD, 0, half=False)]
+    assert names == [f"{NAME} (float32, sums on cuda)", f"{NAME} (float32, sums on cpu)", "cpu (float32)"]
     assert str(tiles.backends(CPU, 0)[0]) == "cpu (bfloat16)"
 
 
@@ -300,25 +283,9 @@ def test_a_network_in_float32_is_recorded_as_such(card: FakeCard, monkeypatch: p
 
 
 def test_auto_without_a_card_says_so(record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an image that was built for a card, and only where nobody asked for the CPU."""
+    """Only an image that was built for a card gives the notice, and only if the CPU was not asked for."""
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert but_of_toys(record("--task", "1", "--device", "cpu")["notices"]) == []
-    (notice,) = but_of_toys(record("--task", "1", "--device", "auto")["notices"])
+    assert drop_toy_notices(record("--task", "1", "--device", "cpu")["notices"]) == []
+    (notice,) = drop_toy_notices(record("--task", "1", "--device", "auto")["notices"])
     assert (notice["what"], notice["action"]) == ("device auto", "the CPU computes")
-
-
-def test_rfs_by_the_pet_threshold_is_a_fallback(
-    case_folder: Any, tiny_package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A network without memory: its head answers from the mask of the threshold."""
-
-    def full(*_: Any, **__: Any) -> torch.Tensor:
-        raise MemoryError
-
-    monkeypatch.setattr(tiles, "_tile_logits", full)
-    case_folder.write()
-    record = Predictor(tiny_package, task="rfs", device="cpu").predict(case_folder.input).record
-    assert record.segmented_by == "PET threshold"
-    assert record.fallbacks == ("rfs",)
-    assert dict(record.fallback_by) == {"rfs": "PET threshold"}

@@ -1,4 +1,4 @@
-"""A full and a lost card through whole runs of `hecktor train fold`, faked on the CPU, with real worker processes."""
+"""Runs of `hecktor train fold` with a full and a lost card, simulated on the CPU, with real worker processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EPOCHS = 3
 
 @pytest.fixture
 def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
-    """The planned directory with the files of `prepare` and `plan`, and no checkpoint."""
+    """Return the planned folder with the files of `prepare` and `plan`, and without a checkpoint."""
     image = Path("image")
     write_cases(planned, [ReleaseCase(name, "A", image, image, image, Patient()) for name in PATIENTS])
     write_json(planned.prepare_json, {"options": {"release": "r"}})
@@ -43,9 +43,9 @@ def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
 
 @pytest.fixture
 def train(work: WorkFolders, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str]]]:
-    """Exit status and lines of stderr of `hecktor train fold --device cuda`, for fold 0 with two workers.
+    """Run `hecktor train fold --device cuda` for fold 0 with two workers; return exit status and lines of stderr.
 
-    However the training ends, its worker processes have ended too.
+    Check that the worker processes have ended.
     """
 
     def run(*options: str) -> tuple[int, list[str]]:
@@ -58,34 +58,32 @@ def train(work: WorkFolders, capfd: pytest.CaptureFixture[str]) -> Callable[...,
     return run
 
 
-def weights(work: WorkFolders) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = torch.load(work.final(0), weights_only=False)["network_weights"]
-    return found
+def load_final_weights(work: WorkFolders) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = torch.load(work.final(0), weights_only=False)["network_weights"]
+    return weights
 
 
 @pytest.mark.slow
 def test_the_seed_reproduces_a_training_with_workers(
     card: FakeCard, work: WorkFolders, train: Callable[..., tuple[int, list[str]]]
 ) -> None:
-    """Two whole trainings with two augmentation processes: the same weights, bit by bit."""
+    """Two trainings with two augmentation processes give the same weights, bit by bit."""
     status, lines = train()
     assert status == 0, lines
-    first = weights(work)
+    first = load_final_weights(work)
     assert card.images >= 2 * EPOCHS
     work.final(0).unlink()
     assert train("--deterministic")[0] == 0
     assert torch.backends.cudnn.deterministic
     assert not torch.backends.cudnn.benchmark
-    assert all(torch.equal(first[name], tensor) for name, tensor in weights(work).items())
+    assert all(torch.equal(first[name], tensor) for name, tensor in load_final_weights(work).items())
 
 
 @pytest.mark.slow
 def test_a_network_is_compiled_only_if_asked(
     card: FakeCard, work: WorkFolders, train: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A whole training through `torch.compile`, whose graphs the CPU runs one operation at a time. Checkpoints hold
-    the network's own names.
-    """
+    """With `torch.compile` the CPU runs the graphs one operation at a time. Checkpoints hold the network's own names."""
     compiled: list[str] = []
     compile_network = torch.compile
 
@@ -98,7 +96,7 @@ def test_a_network_is_compiled_only_if_asked(
     assert status == 0, lines
     assert compiled == ["PlainConvUNet", "MemoryEfficientSoftDiceLoss"]  # nnU-Net compiles its Dice too
     assert not any("WARNING" in line for line in lines)
-    assert not any(name.startswith("_orig_mod") for name in weights(work))
+    assert not any(name.startswith("_orig_mod") for name in load_final_weights(work))
     assert os.environ["nnUNet_compile"] == "t"  # noqa: SIM112
     assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (True, False)
     assert card.images >= 2 * EPOCHS
@@ -108,9 +106,9 @@ def test_a_network_is_compiled_only_if_asked(
 def test_a_full_card_ends_a_training_in_one_line(
     card: FakeCard, work: WorkFolders, train: Callable[..., tuple[int, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch brings one image for training and one for validation. The third does not
-    fit, and the checkpoint of the first epoch stays; nor does that fit when the training resumes. With more room, on a
-    slow card, the training ends.
+    """Epochs bring one image for training and one for validation. The third does not fit, and the checkpoint of the
+    first epoch stays; it does not fit when the training resumes either. With more room, on a slow card, the training
+    ends.
     """
     from baseline.network import trainer
 
@@ -142,7 +140,7 @@ def test_a_lost_card_ends_a_training_in_one_line(card: FakeCard, train: Callable
 
 
 def full_process(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
-    """A process of a shared training whose second card is full; the first waits for it."""
+    """Run a process of a shared training whose second card is full; the first waits for it."""
     set_environment(work, augmentation_workers=0)
     from baseline.network.trainer import HecktorTrainer
 
@@ -168,7 +166,7 @@ def test_one_full_card_of_two_ends_a_training_in_one_line(work: WorkFolders, mon
 def test_a_busy_card_of_several_ends_a_training_in_one_line(
     work: WorkFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process has the card for itself; the process of this training says so to its parent."""
+    """If another process uses the card exclusively, the process of this training tells its parent."""
 
     def busy(_: int) -> None:
         raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be")
@@ -186,7 +184,7 @@ def test_a_busy_card_of_several_ends_a_training_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("problem", "found"),
+    ("problem", "message"),
     [
         (
             RuntimeError("DefaultCPUAllocator: not enough memory. Buy new RAM!"),
@@ -195,9 +193,9 @@ def test_a_busy_card_of_several_ends_a_training_in_one_line(
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_exhausted_memory_of_the_machine(problem: Exception, found: str) -> None:
+def test_exhausted_memory_of_the_machine(problem: Exception, message: str) -> None:
     """A free GPU would not help."""
     expected = "more free RAM, fewer --jobs, or a `plan` with a smaller --memory-gb or --batch-size"
     with pytest.raises(HecktorError) as refusal, nnunet.explain_failures("fold 0 (unet)"):
         raise problem
-    assert (refusal.value.found, refusal.value.expected) == (found, expected)
+    assert (refusal.value.found, refusal.value.expected) == (message, expected)

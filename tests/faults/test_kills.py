@@ -14,14 +14,13 @@ NAMES = sorted(list_commands())
 
 @pytest.mark.slow
 def test_kills_of_commands(tmp_path: Path) -> None:
-    """What a kill leaves is whole, of one run, and replaced by the repetition."""
+    """Files after a kill are whole, of one run, and replaced by the repetition."""
     kills = run_kills(8, 1, tmp_path, [name for name in NAMES if name != TRAIN])
     assert [kill.problems for kill in kills] == [[]] * 8
 
 
 @pytest.mark.slow
 def test_kills_while_networks_train(tmp_path: Path) -> None:
-    """The training resumes to a package that passes its checks."""
     kills = run_kills(3, 1, tmp_path, [TRAIN])
     assert [kill.problems for kill in kills] == [[]] * 3
 

@@ -18,17 +18,13 @@ from contract.errors import Finding, run_main
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from contract.io.files import read_json
-from tests.algorithm.edition import EDITION, SEGMENTATION
-from tests.algorithm.test_serve import algorithm as server
-from tests.algorithm.test_serve import call
+from tests.algorithm.edition import SEGMENTATION
 from tests.conftest import EHR, CaseFolder
-from tests.faults.conftest import case_arguments
-from tests.faults.forked import Forks
-from tests.faults.odd_scans import OddScan, odd_scans
+from tests.faults.odd_scans import OddScan, list_odd_scans
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root_logger")]
 
-SCANS = odd_scans(coarsening=8)
+SCANS = list_odd_scans(coarsening=8)
 NO_LANDMARK = "CT: neither a brain nor lungs, expected a head or neck in view, the head up (+z); the region is unsure"
 EMPTY = (
     "CT: neither a body nor uptake, expected a head or neck in view, the head up (+z); "
@@ -97,7 +93,7 @@ class Run:
     mask: Volume | None
 
 
-def write(scan: OddScan, folder: Path) -> CaseFolder:
+def write_case(scan: OddScan, folder: Path) -> CaseFolder:
     case = CaseFolder(folder)
     case.ct, case.pet = scan.ct, scan.pet
     return case.write(compress=False)
@@ -118,9 +114,8 @@ def test_every_scan_has_an_expectation() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_odd_scan(name: str, tmp_path: Path) -> None:
-    """The record names the region and what is odd."""
     scan, expected = SCANS[name](), EXPECTED[name]
-    case = write(scan, tmp_path)
+    case = write_case(scan, tmp_path)
     answer = run(case)
     assert (answer.status, answer.record is None, answer.mask is None) == (0, False, False)
     assert answer.record is not None and answer.mask is not None  # noqa: PT018 - narrows the types
@@ -129,66 +124,35 @@ def test_an_odd_scan(name: str, tmp_path: Path) -> None:
     unsure = (NO_LANDMARK,) if expected.found_by == OUTLINE else ()
     assert tuple(str(Finding(**notice)) for notice in answer.record["notices"]) == (*expected.warnings, *unsure)
     assert answer.mask.geometry.find_differences(scan.ct.geometry) == []
-    assert where(answer.mask.array, scan.mask.array) == expected.mask
+    assert locate_mask(answer.mask.array, scan.mask.array) == expected.mask
 
 
-def where(mask: np.ndarray, reference: np.ndarray) -> str:
+def locate_mask(mask: np.ndarray, reference: np.ndarray) -> str:
     if not mask.any():
         return "empty"
     return "tumour" if (mask[reference > 0] > 0).any() else "elsewhere"
 
 
-# What the tiny package's heads answer without image features: intercept 0.5, 0.1 times the volume's or the SUV's
-# training median of 1, and 0.02 times the age, 61 SD above the mean and therefore limited to 4. The volume of an empty
-# mask is 0, the risk would be 0.58.
+# Without image features the tiny package's heads add the intercept 0.5, 0.1 times the training median 1 of volume or SUV
+# and 0.02 times the age, which is 61 SD above the mean and therefore limited to 4. With a volume of 0 the risk would be
+# 0.58.
 NEUTRAL = {"segmentation": None, "rfs": 0.5 + 0.1 * 1 + 0.02 * 4, "hpv": True}
 
 
 @pytest.fixture
-def nothing(tmp_path: Path) -> CaseFolder:
-    """A CT of air and a PET of SUV 0.2."""
-    case = write(SCANS["abdomen"](), tmp_path)
+def empty_case(tmp_path: Path) -> CaseFolder:
+    """Write a case with a CT of air and a PET of SUV 0.2."""
+    case = write_case(SCANS["abdomen"](), tmp_path)
     case.ct = Volume(np.full_like(case.ct.array, -1000), case.ct.geometry)
     case.pet = Volume(np.full_like(case.pet.array, 0.2), case.pet.geometry)
     return case.write(compress=False)
 
 
-def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
-    """The answer below the case's output folder without a body or uptake, and the warning in the log."""
-    (socket,) = (answer.socket for answer in EDITION.find_algorithm(task).answers)
-    assert log.count(f"*** WARNING *** {EMPTY}") == 1
-    assert "*** FALLBACK ***" not in log
-    path = socket.path_under(case.output)
-    if NEUTRAL[task] is None:
-        mask = read_volume(path / platform.MASK_FILE_NAME)
-        assert mask.geometry.find_differences(case.ct.geometry) == []
-        assert not mask.array.any()
-    else:
-        assert json.loads(path.read_text()) == pytest.approx(NEUTRAL[task])
-
-
-def test_an_empty_scan_by_the_command_line(forks: Forks, nothing: CaseFolder, tiny_package: Path) -> None:
-    command = ["hecktor", "predict", *case_arguments(nothing, tiny_package, SEGMENTATION)]
-    process = forks.begin(nothing.root, command)
-    log = process.communicate()[1]
-    assert process.returncode == 0, log
-    assert_neutral(nothing, "segmentation", log)
-
-
-def test_an_empty_scan_by_the_server(forks: Forks, nothing: CaseFolder, tiny_package: Path) -> None:
-    with server(forks, nothing, tiny_package, "rfs") as (process, port):
-        status, reply = call(port, "POST", "/invoke")
-        process.terminate()
-        _, log = process.communicate()
-    assert (status, "pass" in reply) == (201, False)
-    assert_neutral(nothing, "rfs", log)
-
-
 @pytest.mark.parametrize("task", NEUTRAL)
-def test_an_empty_scan_in_python(nothing: CaseFolder, tiny_package: Path, task: str) -> None:
+def test_an_empty_scan_in_python(empty_case: CaseFolder, tiny_package: Path, task: str) -> None:
     predictor = Predictor(tiny_package, task=task, device="cpu")
-    scans = nothing.ct.array, nothing.ct.geometry, nothing.pet.array, nothing.pet.geometry
-    for prediction in (predictor.predict(nothing.input), predictor.predict_arrays(*scans, ehr=EHR)):
+    scans = empty_case.ct.array, empty_case.ct.geometry, empty_case.pet.array, empty_case.pet.geometry
+    for prediction in (predictor.predict(empty_case.input), predictor.predict_arrays(*scans, ehr=EHR)):
         assert [str(notice) for notice in prediction.record.notices] == [EMPTY]
         assert (prediction.record.segmented_by, prediction.record.passes_done) == (None, 0)
         if NEUTRAL[task] is None:
@@ -207,7 +171,7 @@ def test_an_empty_scan_in_python(nothing: CaseFolder, tiny_package: Path, task: 
 )
 def test_four_answers_to_an_odd_scan(name: str, warning: str, tmp_path: Path, combined_package: Path) -> None:
     """A PET of 4,000 Bq/ml per SUV comes with its factor."""
-    case = write(SCANS[name](), tmp_path)
+    case = write_case(SCANS[name](), tmp_path)
     factor = {"SUV Factor": 1 / 4000} if "Bq/ml" in name else {}
     case.ehr_path.write_text(
         json.dumps({key: EHR[key] for key in EHR if key != "M-stage"} | {"HPV Status": 1} | factor)
@@ -223,12 +187,12 @@ def test_four_answers_to_an_odd_scan(name: str, warning: str, tmp_path: Path, co
 
 @pytest.mark.slow
 def test_four_answers_to_a_ct_of_over_100_million_voxels(combined_package: Path) -> None:
-    """A whole body of 64 x 64 pixels, each of which becomes 11 x 11."""
+    """Split the pixels of a whole body of 64 x 64 pixels into 11 x 11 each."""
     scan = SCANS["whole body"]()
     ct = np.repeat(np.repeat(scan.ct.array, 11, axis=1), 11, axis=2)
     (columns, rows, slices), (across, along, thickness) = scan.ct.geometry.size, scan.ct.geometry.spacing_mm
     x, y, z = scan.ct.geometry.origin_mm
-    origin = (x - across * 10 / 22, y - along * 10 / 22, z)  # from the centre of a pixel to that of its first part
+    origin = (x - across * 10 / 22, y - along * 10 / 22, z)  # the centre of a pixel's first part
     grid = Geometry((columns * 11, rows * 11, slices), (across / 11, along / 11, thickness), origin)
     assert ct.size > 100e6
     predictor = Predictor(combined_package, edition="hecktor2026", device="cpu", passes=1)

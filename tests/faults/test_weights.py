@@ -1,4 +1,4 @@
-"""Weights that are damaged, and weights that are damaged and signed anew."""
+"""Weights that are damaged, with and without a new checksum in the manifest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,34 +19,34 @@ from algorithm.network.package import load_package
 from contract.editions import Algorithm
 from contract.errors import ModelPackageError
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026, SEGMENTATION
+from tests.faults.conftest import Runs
 
-Runs = Callable[..., Any]
 Change = Callable[[bytes], bytes]
 
 
-def flipped(bit: int) -> Change:
+def flip_bit(bit: int) -> Change:
     def change(content: bytes) -> bytes:
-        damaged = bytearray(content)
-        damaged[bit // 8 % len(damaged)] ^= 1 << bit % 8
-        return bytes(damaged)
+        damage_package = bytearray(content)
+        damage_package[bit // 8 % len(damage_package)] ^= 1 << bit % 8
+        return bytes(damage_package)
 
     return change
 
 
-def huge(content: bytes) -> bytes:
-    """All weights near the largest number of float32."""
+def enlarge(content: bytes) -> bytes:
+    """Set all weights near the largest number of float32."""
     return save({name: torch.full_like(tensor, 3e38) for name, tensor in load(content).items()})
 
 
-def truncated(content: bytes) -> bytes:
+def truncate(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
 @pytest.fixture
-def damaged(
+def damage_package(
     tiny_package: Path, combined_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> Callable[..., Path]:
-    """A copy of a task's tiny package with one weights file changed, signed anew or not."""
+    """Change a weights file in a copy of a task's tiny package, which is signed again or not."""
 
     def make(change: Change, *, signed: bool, fold: int = 0, task: Algorithm = SEGMENTATION) -> Path:
         root = tmp_path / "damaged"
@@ -62,43 +61,43 @@ def damaged(
 
 
 @pytest.mark.parametrize(
-    ("task", "change", "signed", "said"),
+    ("task", "change", "signed", "message"),
     [
-        (SEGMENTATION, flipped(100_000), False, "the file was modified"),
-        (COMBINED, truncated, False, "bytes, expected "),
-        (COMBINED, flipped(3), True, "not a safetensors file"),
-        (SEGMENTATION, truncated, True, "not a safetensors file"),
+        (SEGMENTATION, flip_bit(100_000), False, "the file was modified"),
+        (COMBINED, truncate, False, "bytes, expected "),
+        (COMBINED, flip_bit(3), True, "not a safetensors file"),
+        (SEGMENTATION, truncate, True, "not a safetensors file"),
     ],
     ids=["bit flipped", "truncated", "bit of the header flipped and signed", "truncated and signed"],
 )
 def test_damaged_weights_are_refused(
-    run: Runs, damaged: Callable[..., Path], task: Algorithm, change: Change, signed: bool, said: str
+    run: Runs, damage_package: Callable[..., Path], task: Algorithm, change: Change, signed: bool, message: str
 ) -> None:
-    """They would cost every case, even where fallbacks exist; a submission that fails at once names the reason."""
-    ended = run(task, package=damaged(change, signed=signed, task=task)).whole()
+    """They would fail every case, even with fallbacks; a submission that fails at once names the reason."""
+    ended = run(task, package=damage_package(change, signed=signed, task=task)).complete()
     assert (ended.status, ended.files) == (1, [])
-    assert ended.last.startswith("error: fold_0.safetensors: ")
-    assert said in ended.last
+    assert ended.last_line.startswith("error: fold_0.safetensors: ")
+    assert message in ended.last_line
 
 
-def test_a_later_fold_that_is_damaged_is_left_out(run: Runs, damaged: Callable[..., Path]) -> None:
-    """Signed, so that only its own pass notices: by then there is an answer."""
-    ended = run(COMBINED, package=damaged(truncated, signed=True, fold=1, task=COMBINED)).whole()
-    assert ended.status == 0, ended.said
-    assert "left out: fold_1.safetensors: not a safetensors file" in ended.said
-    assert "1 of 4 passes" in ended.last
+def test_a_later_fold_that_is_damaged_is_left_out(run: Runs, damage_package: Callable[..., Path]) -> None:
+    """Only the pass of a signed fold notices the damage; by then there is an answer."""
+    ended = run(COMBINED, package=damage_package(truncate, signed=True, fold=1, task=COMBINED)).complete()
+    assert ended.status == 0, ended.stderr
+    assert "left out: fold_1.safetensors: not a safetensors file" in ended.stderr
+    assert "1 of 4 passes" in ended.last_line
 
 
-def test_weights_that_overflow(run: Runs, damaged: Callable[..., Path]) -> None:
-    """Finite as they are, but what the network makes of them is not."""
-    ended = run(SEGMENTATION, package=damaged(huge, signed=True)).whole()
-    assert ended.status == 0, ended.said
-    assert "*** FALLBACK *** no pass of the network (the network returns NaN or infinity)" in ended.said
+def test_weights_that_overflow(run: Runs, damage_package: Callable[..., Path]) -> None:
+    """Finite weights can give infinite scores."""
+    ended = run(SEGMENTATION, package=damage_package(enlarge, signed=True)).complete()
+    assert ended.status == 0, ended.stderr
+    assert "*** FALLBACK *** no pass of the network (the network returns NaN or infinity)" in ended.stderr
 
 
 @pytest.fixture(scope="module")
-def loading(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Change], None]:
-    """Load damaged weights into the tiny network; what is not refused must be finite."""
+def load_damaged(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Change], None]:
+    """Load damaged weights into the tiny network; weights that load must be finite."""
     package = load_package(tiny_package)
     network = build_network(package)
     sound, path = package.fold_files[0].read_bytes(), tmp_path_factory.mktemp("loading") / "fold_0.safetensors"
@@ -112,12 +111,12 @@ def loading(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 
 @given(bit=st.integers(0, 12_000) | st.integers(0, 84_000))
-def test_any_flipped_bit_that_no_checksum_shows(loading: Callable[[Change], None], bit: int) -> None:
-    """It is refused, or the weights are finite numbers all the same. The header is the first 1.5 of 10 kB."""
+def test_any_flipped_bit_that_no_checksum_shows(load_damaged: Callable[[Change], None], bit: int) -> None:
+    """Flipped bits are refused, or the weights are still finite. The header is the first 1.5 of 10 kB."""
     with suppress(ModelPackageError):
-        loading(flipped(bit))
+        load_damaged(flip_bit(bit))
 
 
-def test_an_infinite_weight(loading: Callable[[Change], None]) -> None:
+def test_an_infinite_weight(load_damaged: Callable[[Change], None]) -> None:
     with pytest.raises(ModelPackageError, match=r"^fold_0\.safetensors: .* holds NaN or infinity"):
-        loading(lambda content: content[:-4] + struct.pack("<f", float("inf")))
+        load_damaged(lambda content: content[:-4] + struct.pack("<f", float("inf")))

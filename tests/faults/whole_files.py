@@ -1,4 +1,4 @@
-"""Whether a file that a killed command left is complete, by its format."""
+"""Check by its format whether a file that a killed command left is complete."""
 
 from __future__ import annotations
 

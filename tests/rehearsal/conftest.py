@@ -1,4 +1,4 @@
-"""A tiny cohort in the platform's layout, and a rehearsal of the toy programs over it."""
+"""A tiny cohort in the platform's layout, and rehearsals of the toy programs over it."""
 
 import shlex
 import sys
@@ -34,7 +34,7 @@ def write_case(cohort: Path, case: str) -> None:
 
 @pytest.fixture
 def cohort(tmp_path: Path) -> Path:
-    """Two cases, and a ground truth with a mask by name and the outcomes of each."""
+    """Write two cases, and a ground truth with a mask by name and the outcomes of each."""
     root = tmp_path / "cohort"
     for case in ("A-1", "B-2"):
         write_case(root, case)
@@ -48,16 +48,16 @@ def cohort(tmp_path: Path) -> Path:
 Rehearse = Callable[..., RehearsalResult]
 
 
-def input_entries(output: Path, job: str) -> list[dict[str, Any]]:
-    """The inputs of a job as the evaluation gets them."""
+def read_input_entries(output: Path, job: str) -> list[dict[str, Any]]:
+    """Return the inputs of a job as the evaluation gets them."""
     jobs: list[dict[str, Any]] = read_json(output / "evaluation" / "input" / "predictions.json")
-    (inputs,) = (one["inputs"] for one in jobs if one["pk"] == job)
+    (inputs,) = (entry["inputs"] for entry in jobs if entry["pk"] == job)
     return list(inputs)
 
 
 @pytest.fixture
 def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
-    """Rehearse the toy algorithm with a behaviour, and the toy evaluation with another, as plain processes."""
+    """Rehearse the toy algorithm and the toy evaluation, each with a behaviour, as processes."""
 
     def run(
         behave: str = "well",

@@ -1,4 +1,4 @@
-"""The commands that a rehearsal runs, for the default edition and another one."""
+"""Commands that a rehearsal runs, for the default edition and another one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.rehearsal.conftest import Rehearse
 FOUR_ANSWERS = str(Path(__file__).parents[1] / "editions" / "four_answers.json")
 
 
-def requested(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> Rehearsal:
-    """The rehearsal that a command line asks for; nothing runs."""
+def parse_rehearsal(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> Rehearsal:
+    """Return the rehearsal of a command line without running it."""
     rehearsals: list[Rehearsal] = []
 
     def stop(rehearsal: Rehearsal, **_: object) -> None:
@@ -49,11 +49,11 @@ def requested(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> Rehearsal:
 def test_commands_name_an_edition_other_than_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edition: list[str], algorithm: str, evaluation: str
 ) -> None:
-    """The task may be left out where the edition has only one."""
+    """Editions with one task need no --task."""
     task = [] if edition else ["--task", "3"]
     (tmp_path / "reference.csv").write_text("PatientID\n")
     options = [*task, *edition, "--cases", str(tmp_path), "--process", "--ground-truth", str(tmp_path)]
-    rehearsal = requested(monkeypatch, options)
+    rehearsal = parse_rehearsal(monkeypatch, options)
     assert rehearsal.algorithm.description.split(" ", 1)[1] == algorithm
     assert rehearsal.evaluation is not None
     assert rehearsal.evaluation.description.split(" ", 1)[1] == evaluation
@@ -61,7 +61,7 @@ def test_commands_name_an_edition_other_than_the_default(
 
 @pytest.mark.parametrize("api_method", ["exec", "invoke"])
 def test_four_answers_reach_the_evaluation(rehearse_toy: Rehearse, tmp_path: Path, api_method: str) -> None:
-    """By the paths of HECKTOR 2026, in `predictions.json` and as files by answer."""
+    """Answers have HECKTOR 2026's paths in `predictions.json`, and are files by answer."""
     result = rehearse_toy(
         task=None, edition="hecktor2026", arguments=("--four-answers",), evaluation="well", api_method=api_method
     )
@@ -96,7 +96,7 @@ def test_an_option_that_is_not_used_is_a_usage_error(
 
 
 def test_a_ground_truth_one_level_too_high_is_refused_before_cases_run(tmp_path: Path) -> None:
-    """As by `evaluate`; the masks lie in `references/ground_truth`."""
+    """`evaluate` refuses it too; the masks lie in `references/ground_truth`."""
     (tmp_path / "references" / "ground_truth").mkdir(parents=True)
     (tmp_path / "references" / "ground_truth" / "A-1.mha").touch()
     options = ["--task", "1", "--cases", str(tmp_path), "--output", str(tmp_path / "out"), "--command", "false"]
@@ -108,7 +108,7 @@ def test_a_ground_truth_one_level_too_high_is_refused_before_cases_run(tmp_path:
 def test_a_task_that_the_package_s_edition_lacks_names_the_package(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By `rehearse`, `submission` and `predict`: the package gave the edition, not the user."""
+    """For `rehearse`, `submission` and `predict` the package gave the edition, not the user."""
     package = tmp_path / "staging_package"
     package.mkdir()
     write_json(package / "manifest.json", {"name": "x", "edition": "hecktor2026"})
@@ -127,7 +127,7 @@ def test_a_task_that_the_package_s_edition_lacks_names_the_package(
 def test_files_of_a_command_are_found_from_each_cases_folder(
     cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`python my_algorithm.py` is run elsewhere than where it was typed; `-m algorithm` is no file."""
+    """`python my_algorithm.py` runs in another folder than the command; `-m algorithm` is not a file."""
     shutil.copy(Path(__file__).with_name("toy_algorithm.py"), tmp_path / "my_algorithm.py")
     monkeypatch.chdir(tmp_path)
     options = ["--task", "hpv", "--cases", str(cohort), "--output", "out"]
@@ -138,16 +138,16 @@ def test_files_of_a_command_are_found_from_each_cases_folder(
 @pytest.mark.parametrize(
     ("options", "memory_gib", "cpus"), [([], 16, None), (["--memory", "32g", "--cpus", "8"], 32, 8.0)]
 )
-def test_memory_is_that_of_the_platform_unless_more_is_given(
+def test_memory_is_the_platforms_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], memory_gib: int, cpus: float | None
 ) -> None:
-    """Half of it is shared memory, and a process may have 1 GiB less than all."""
-    limits = requested(monkeypatch, ["--task", "3", "--cases", str(tmp_path), "--process", *options]).limits
+    """Half of the memory is shared memory, and a process may have 1 GiB less than all."""
+    limits = parse_rehearsal(monkeypatch, ["--task", "3", "--cases", str(tmp_path), "--process", *options]).limits
     assert (limits.memory_bytes, limits.cpus) == (memory_gib * GIB, cpus)
     assert (limits.shared_memory_bytes, limits.data_segment_bytes) == (memory_gib * GIB // 2, (memory_gib - 1) * GIB)
 
 
-def test_a_process_with_1_gib_has_no_limit_of_its_own() -> None:
+def test_a_process_with_1_gib_is_not_limited() -> None:
     assert Limits(GIB, 600).data_segment_bytes is None
 
 

@@ -1,4 +1,4 @@
-"""The Python API of the phantoms, and its example in docs/research.md."""
+"""Python API of the phantoms, and its example in docs/research.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model package answered, and which answers are fallbacks, by the algorithm's record of each run."""
+"""Run records name the model package that answered, and the answers by fallbacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANOTHER = {"package": OTHER}
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A folder with a manifest, of which a rehearsal reads the name alone."""
+    """Write a folder with a manifest; a rehearsal reads only its name."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "manifest.json").write_text('{"name": "mine"}')
@@ -34,7 +34,7 @@ def model(tmp_path: Path) -> Path:
 SHA256 = hashlib.sha256(b'{"name": "mine"}').hexdigest()
 
 
-def recorded(record: Any) -> tuple[str, ...]:
+def record_option(record: Any) -> tuple[str, ...]:
     return ("--recorded", json.dumps(record))
 
 
@@ -42,35 +42,35 @@ def recorded(record: Any) -> tuple[str, ...]:
 def test_the_given_package_answers(
     rehearse_toy: Rehearse, model: Path, tmp_path: Path, api_method: str, packed: bool
 ) -> None:
-    """A folder, or an archive that is unpacked: its name and the sha256 of its manifest, in both records."""
-    given = model
+    """Pass a folder, or an archive that is unpacked: both records hold its name and the sha256 of its manifest."""
+    package = model
     if packed:
-        given = tmp_path / "model.tar.gz"
-        pack(model, given)
-    result = rehearse_toy(model=given, arguments=recorded({}), api_method=api_method)
+        package = tmp_path / "model.tar.gz"
+        pack(model, package)
+    result = rehearse_toy(model=package, arguments=record_option({}), api_method=api_method)
     assert result.succeeded, (result.failures, result.problems)
-    package = {"name": "mine", "manifest_sha256": SHA256, "given": True, "recorded": 2}
-    assert read_json(tmp_path / "out" / "rehearsal.json")["package"] == package
+    expected = {"name": "mine", "manifest_sha256": SHA256, "given": True, "recorded": 2}
+    assert read_json(tmp_path / "out" / "rehearsal.json")["package"] == expected
     assert not any("package" in warning for warning in result.warnings)
 
 
 @pytest.mark.parametrize(
-    ("api_method", "package", "found"),
+    ("api_method", "package", "text"),
     [("exec", OTHER, "other, manifest sha256 000000000000"), ("invoke", None, "no package")],
 )
 def test_another_package_fails_the_rehearsal(
-    rehearse_toy: Rehearse, model: Path, api_method: str, package: Any, found: str
+    rehearse_toy: Rehearse, model: Path, api_method: str, package: Any, text: str
 ) -> None:
-    """Another package, or none at all: the given one was not used."""
-    result = rehearse_toy(model=model, arguments=recorded({"package": package}), api_method=api_method)
+    """Another package, or none, shows that the option was not used."""
+    result = rehearse_toy(model=model, arguments=record_option({"package": package}), api_method=api_method)
     assert not result.succeeded
     (problem,) = result.problems
     expected = f"mine, manifest sha256 {SHA256[:12]}"
-    assert problem == f"model package: {found} in the run record of A-1, B-2, expected {expected}"
+    assert problem == f"model package: {text} in the run record of A-1, B-2, expected {expected}"
 
 
 def test_without_a_record_the_package_is_unknown(rehearse_toy: Rehearse, model: Path) -> None:
-    """Another algorithm writes no record: its answers stand, and the warning says what is not known."""
+    """Other algorithms write no record: their answers count, with a warning."""
     result = rehearse_toy(model=model)
     assert result.succeeded
     warning = "model package: no run record of A-1, B-2, so the package that answered is not known"
@@ -85,14 +85,14 @@ def test_the_model_of_another_algorithm_needs_no_manifest(rehearse_toy: Rehearse
     weights.mkdir()
     (weights / "net.bin").write_bytes(b"1")
     pack(weights, tmp_path / "weights.tar.gz")
-    for given in (weights, tmp_path / "weights.tar.gz"):
-        result = rehearse_toy(model=given)
+    for model in (weights, tmp_path / "weights.tar.gz"):
+        result = rehearse_toy(model=model)
         assert result.package is not None
-        assert str(result.package) == f"{given.name}, without a manifest.json"
+        assert str(result.package) == f"{model.name}, without a manifest.json"
 
 
 def test_an_unusable_record_is_named(rehearse_toy: Rehearse) -> None:
-    result = rehearse_toy(arguments=recorded(["a", "list"]))
+    result = rehearse_toy(arguments=record_option(["a", "list"]))
     warning = 'run-record.json: found ["a", "list"], expected an object'
     assert {f"A-1: {warning}", f"B-2: {warning}"} < set(result.warnings)
     assert result.answers[0].unrecorded == ("A-1", "B-2")
@@ -126,16 +126,16 @@ FALLBACKS = {
 def test_fallbacks_and_notices_are_counted_for_each_answer(
     rehearse_toy: Rehearse, tmp_path: Path, api_method: str
 ) -> None:
-    """T and N of both cases by a fallback; a notice concerns all answers of its case."""
-    result = rehearse_toy(**FOUR, arguments=("--four-answers", *recorded(FALLBACKS)), api_method=api_method)
+    """T and N of both cases have a fallback; a notice concerns all answers of its case."""
+    result = rehearse_toy(**FOUR, arguments=("--four-answers", *record_option(FALLBACKS)), api_method=api_method)
     assert result.succeeded
     document = read_json(tmp_path / "out" / "rehearsal.json")
     both = ["A-1", "B-2"]
-    counts = {one["answer"]: (one["answered"], one["fallbacks"]) for one in document["answers"]}
+    counts = {entry["answer"]: (entry["answered"], entry["fallbacks"]) for entry in document["answers"]}
     assert counts == {
         "segmentation": (2, []), "t_stage": (2, both), "n_stage": (2, both), "rfs": (2, []),
     }  # fmt: skip
-    assert [(one["notices"], one["unrecorded"]) for one in document["answers"]] == [(both, [])] * 4
+    assert [(entry["notices"], entry["unrecorded"]) for entry in document["answers"]] == [(both, [])] * 4
     for case in document["cases"]:
         assert {key: case["record"][key] for key in FALLBACKS} == FALLBACKS
 
@@ -153,17 +153,17 @@ def test_counts_of_some_cases() -> None:
     assert str(answer) == "rfs: 4 answered, 1 by a fallback (a), 1 with notices (b), 1 without a run record (c)"
 
 
-def test_a_program_without_run_records_is_not_said_to_have_no_fallbacks() -> None:
-    """A container of one's own writes none, so nothing is known of fallbacks and notices."""
+def test_without_run_records_fallbacks_are_unknown() -> None:
+    """User containers write no record, so fallbacks and notices are unknown."""
     (answer,) = summarise_answers(["rfs"], {"a": None, "b": None})
     assert str(answer) == "rfs: 2 answered; no run records, so fallbacks and notices are unknown"
 
 
 def test_missing_values_are_one_notice_that_counts_each() -> None:
-    """Two of three cases lack the age, one of them the treatment as well; another file has a notice of its own."""
+    """Two of three cases lack the age, one of them the treatment as well; another file has its own notice."""
     lacking = [("ehr.json", "missing Age, Treatment"), ("ehr.json", "missing Age"), ("PET", "all voxels are zero")]
     records = {
-        case: RecordedRun(notices=(Finding(what, found),)) for case, (what, found) in zip("abc", lacking, strict=True)
+        case: RecordedRun(notices=(Finding(what, text),)) for case, (what, text) in zip("abc", lacking, strict=True)
     }
     assert list(format_notices(records)) == [
         "notice in 2 of 3 cases (a, b): ehr.json: missing Age (2), Treatment (1)",
@@ -174,15 +174,15 @@ def test_missing_values_are_one_notice_that_counts_each() -> None:
 def test_the_summary_names_package_fallbacks_and_notices(
     cohort: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The console says what rehearsal.json says, and the command fails if another package answered.
+    """Console and rehearsal.json agree, and the command fails if another package answered.
 
-    The work folder that a killed rehearsal left is removed with its other results.
+    The work folder of a killed rehearsal is removed with its other results.
     """
     left = tmp_path / "out" / ".rehearsal-left" / "job"
     left.mkdir(parents=True)
     command = ["--edition", "hecktor2026", "--cases", str(cohort), "--output", str(tmp_path / "out")]
     command += ["--command", f"python {TOY} --four-answers", "--model", str(model)]
-    assert main([*command, f"--arguments={shlex.join(recorded(FALLBACKS))}"]) == 0
+    assert main([*command, f"--arguments={shlex.join(record_option(FALLBACKS))}"]) == 0
     printed = capsys.readouterr()
     named = "(given by --model, named in 2 of 2 run records)"
     assert f"model package: mine, manifest sha256 {SHA256[:12]} {named}\n" in printed.out
@@ -190,12 +190,12 @@ def test_the_summary_names_package_fallbacks_and_notices(
     assert "notice in 2 of 2 cases (A-1, B-2): PET: all voxels are zero, expected uptake; CT alone\n" in printed.err
     assert "\nnot scored: no --ground-truth was given\n" in printed.out
     assert not left.parent.exists()
-    assert main([*command, f"--arguments={shlex.join(recorded(ANOTHER))}"]) == 1
+    assert main([*command, f"--arguments={shlex.join(record_option(ANOTHER))}"]) == 1
     assert "error: model package: other, manifest sha256 000000000000 in the run record" in capsys.readouterr().err
 
 
 def test_the_expected_dsc_of_a_run_is_kept() -> None:
-    """Labels without a voxel have none; `hecktor study failures` reads it from rehearsal.json."""
+    """Labels without a voxel have no DSC; `hecktor study failures` reads it from rehearsal.json."""
     run = RecordedRun.model_validate({"expected_dsc": {"GTVp": 0.8, "GTVn": None}, "lesions": {}})
     assert run.model_dump(mode="json")["expected_dsc"] == {"GTVp": 0.8, "GTVn": None}
     assert RecordedRun().expected_dsc == {}

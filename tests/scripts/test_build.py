@@ -1,4 +1,4 @@
-"""`scripts/build` and `scripts/save` with an engine that only notes how it was called."""
+"""`scripts/build` and `scripts/save` with an engine that only records its calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOUR = ROOT / "tests" / "editions" / "four_answers.json"
-# It has the images of this project and `larynx`, each of one byte.
+# The engine has the images of this project and `larynx`, each of one byte.
 ENGINE = """\
 #!/bin/bash
 echo "$*" >> {folder}/calls
@@ -68,7 +68,7 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """Runs a script in a copy of the scripts and editions, from another folder with a space in its name."""
+    """Run a script in a copy of the scripts and editions, from another folder with a space in its name."""
     engine, caller = tmp_path / "engine", tmp_path / "the caller"
     engine.write_text(ENGINE.format(folder=tmp_path))
     engine.chmod(0o755)
@@ -87,14 +87,14 @@ def script(tmp_path: Path) -> Script:
     return run
 
 
-def built(folder: Path) -> list[str]:
-    """The tags of the images that were built."""
+def read_built_tags(folder: Path) -> list[str]:
+    """Return the tags of the images that were built."""
     calls = [line.split() for line in (folder / "calls").read_text().splitlines()]
     return [words[words.index("--tag") + 1] for words in calls if words[0] == "build"]
 
 
-def own_edition(folder: Path, image: str) -> None:
-    """`mine.json` in the caller's folder, with this name of its image."""
+def write_own_edition(folder: Path, image: str) -> None:
+    """Write `mine.json` in the caller's folder, with this name of its image."""
     edition = json.loads(FOUR.read_text())
     edition["algorithms"][0]["image"] = image
     (folder / "the caller" / "mine.json").write_text(json.dumps(edition))
@@ -102,7 +102,7 @@ def own_edition(folder: Path, image: str) -> None:
 
 @pytest.mark.parametrize("name", ["hecktor2026", "combined", "r.s", "900", "larynx"])
 def test_only_names_of_images_are_known(script: Script, tmp_path: Path, name: str) -> None:
-    """Editions and tasks stand beside the images in the list; their names would build nothing."""
+    """Editions and tasks are listed with the images; their names would build nothing."""
     done = script("build", name)
     assert done.returncode == 2
     assert done.stderr.splitlines()[2].startswith("  scripts/build [NAME|algorithm|evaluation|all]...")
@@ -118,36 +118,36 @@ def test_only_names_of_images_are_known(script: Script, tmp_path: Path, name: st
     ],
 )
 def test_images_of_an_own_edition(script: Script, tmp_path: Path, words: list[str], tags: list[str]) -> None:
-    own_edition(tmp_path, "larynx")
+    write_own_edition(tmp_path, "larynx")
     assert script("build", *words, "--edition", "mine.json").returncode == 0
-    assert built(tmp_path) == tags
+    assert read_built_tags(tmp_path) == tags
     inside = tmp_path / "tree" / "build" / "edition" / "edition.json"
     assert inside.read_bytes() == (tmp_path / "the caller" / "mine.json").read_bytes()
 
 
 def test_images_of_one_edition_of_the_package(script: Script, tmp_path: Path) -> None:
-    """HECKTOR 2020 scores the masks of 2025's algorithms alone; the images hold all shipped editions anyway."""
+    """HECKTOR 2020 scores only the masks of 2025's algorithms; the images hold all shipped editions anyway."""
     assert script("build", "evaluation", "--edition", "hecktor2020").returncode == 0
-    assert built(tmp_path) == ["hecktor-evaluation-segmentation:latest"]
+    assert read_built_tags(tmp_path) == ["hecktor-evaluation-segmentation:latest"]
     assert "--build-arg EDITION=hecktor2020 --build-arg TASK=segmentation" in (tmp_path / "calls").read_text()
     assert not list((tmp_path / "tree" / "build" / "edition").iterdir())
 
 
 def test_code_gets_into_an_image_whose_name_has_all_in_it(script: Script, tmp_path: Path) -> None:
-    own_edition(tmp_path, "hecktor-small")
+    write_own_edition(tmp_path, "hecktor-small")
     (tmp_path / "the caller" / "my_model").mkdir()
     (tmp_path / "the caller" / "my_model" / "__init__.py").touch()
     assert script("build", "small", "--code", "my_model", "--edition", "mine.json").returncode == 0
-    assert built(tmp_path) == ["hecktor-small:latest", "hecktor-small:my_model"]
+    assert read_built_tags(tmp_path) == ["hecktor-small:latest", "hecktor-small:my_model"]
     for name in ("all", "evaluation", "evaluation-rfs", "hecktor-evaluation-rfs"):
         assert "expected algorithm images" in script("build", "rfs", name, "--code", "my_model").stderr
 
 
-def test_the_full_name_is_that_of_an_image_alone(script: Script, tmp_path: Path) -> None:
-    """A submission gives full names, since `all` builds everything."""
-    own_edition(tmp_path, "hecktor-all")
+def test_a_full_name_names_one_image(script: Script, tmp_path: Path) -> None:
+    """Submissions use full names, since `all` builds everything."""
+    write_own_edition(tmp_path, "hecktor-all")
     assert script("build", "hecktor-all", "--edition", "mine.json").returncode == 0
-    assert built(tmp_path) == ["hecktor-all:latest"]
+    assert read_built_tags(tmp_path) == ["hecktor-all:latest"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_file_that_is_no_edition_is_named(script: Script, tmp_path: Path, text
 
 
 def test_save_finds_an_image_without_the_prefix(script: Script, tmp_path: Path) -> None:
-    """Docker has `larynx` and `hecktor-rfs`; of two names that of this project comes first."""
+    """Docker has `larynx` and `hecktor-rfs`; this project's name comes first."""
     assert script("save", "larynx", "rfs", "--output", "here").returncode == 0
     names = sorted(path.name for path in (tmp_path / "the caller" / "here").iterdir())
     bill = "hecktor-rfs_20260101000000.cdx.json"  # larynx has no list of packages
@@ -190,9 +190,9 @@ def test_a_save_that_fails_leaves_nothing(script: Script, tmp_path: Path, name: 
 
 
 def test_equal_images_have_equal_archives(script: Script, tmp_path: Path) -> None:
-    """Whenever and with whatever umask they were built, and however the engine names their layers."""
+    """Time and umask of the build, and the engine's names of layers, do not matter."""
     archives = []
-    for layer, time, umask in (("one", 1, 0o022), ("other", 2, 0o077)):
+    for layer, time, umask in (("a", 1, 0o022), ("b", 2, 0o077)):
         write_engine_archive(tmp_path / "image.tar", layer, time, umask)
         assert script("save", "rfs", "--output", layer).returncode == 0
         (path,) = (tmp_path / "the caller" / layer).glob("*.tar.gz")
@@ -221,18 +221,18 @@ def test_the_demo_builds_and_runs_an_own_edition(script: Script, tmp_path: Path,
     for path, text in ((tree / "scripts" / "setup", ""), (tree / ".venv" / "bin" / "hecktor", 'printf "<%s>" "$@"')):
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
-    own_edition(tmp_path, "larynx")
+    write_own_edition(tmp_path, "larynx")
     done = script("demo", *f"--edition{sign}mine.json --patients 3 --output{sign}here".split(" "))
     ran = f"<demo><--edition><{caller}/mine.json><--patients><3><--output><{caller}/here><--containers>"
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, ran)
-    assert built(tmp_path) == ["larynx:invoke", "hecktor-evaluation-larynx:invoke"]
+    assert read_built_tags(tmp_path) == ["larynx:invoke", "hecktor-evaluation-larynx:invoke"]
     done = script("demo", "--no-containers", "--edition", "hecktor2026")
     assert done.stdout.splitlines()[-1] == "<demo><--edition><hecktor2026>"
-    assert len(built(tmp_path)) == 2
+    assert len(read_built_tags(tmp_path)) == 2
 
 
 def test_an_image_is_one_line_and_a_failed_one_the_end_of_its_log(script: Script, tmp_path: Path) -> None:
-    """The engine's own log, some 80 lines, is in build/; the last line of stderr is the engine's."""
+    """Logs of the engine, some 80 lines, are in build/; the last line of stderr is the engine's."""
     engine = tmp_path / "engine"
     cases = "build*evaluation-rfs*) echo step; echo fault >&2; exit 3 ;;\n    build*) echo step ;;\n    --version)"
     engine.write_text(engine.read_text().replace("--version)", cases))

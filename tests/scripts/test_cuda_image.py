@@ -1,4 +1,4 @@
-"""`scripts/test-cuda-image` builds and tests an image only if what makes it differs from what was tested."""
+"""`scripts/test-cuda-image` builds and tests an image only if its files have changed since the last test."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What the script reads before it needs an engine."""
+    """Copy the files that the script reads before it needs an engine."""
     for folder in ("docker", "requirements", "scripts"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     return tmp_path
 
 
 def call(tree: Path, *options: str) -> tuple[int, str, str]:
-    """Exit status, hash and the line that names it, on a machine without an engine."""
+    """Return exit status, hash and the line that names it, on a machine without an engine."""
     environment = os.environ | {"HECKTOR_ENGINE": "false"}
     command = [tree / "scripts" / "test-cuda-image", *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -34,15 +34,15 @@ def call(tree: Path, *options: str) -> tuple[int, str, str]:
 def test_an_image_that_passed_needs_no_engine(tree: Path) -> None:
     record = tree / "requirements" / "cuda-tested.json"
     record.unlink(missing_ok=True)
-    status, found, line = call(tree)
-    assert (status, line) == (1, f"CUDA image to be tested: {found}, last tested: none")
-    record.write_text(json.dumps({"sha256": found, "tests_passed": 1}, indent=2))
-    assert call(tree) == (0, found, f"CUDA image as tested: {found}")
+    status, digest, line = call(tree)
+    assert (status, line) == (1, f"CUDA image to be tested: {digest}, last tested: none")
+    record.write_text(json.dumps({"sha256": digest, "tests_passed": 1}, indent=2))
+    assert call(tree) == (0, digest, f"CUDA image as tested: {digest}")
     assert call(tree, "--again")[0] == 1
 
 
-def test_the_hash_is_that_of_all_files_that_make_the_image_and_of_no_others(tree: Path) -> None:
-    """These are the files that the Dockerfile names, and the Dockerfile."""
+def test_the_hash_covers_exactly_the_files_that_make_the_image(tree: Path) -> None:
+    """Files that the Dockerfile names, and the Dockerfile, make the image."""
     dockerfile = "docker/algorithm.Dockerfile"
     text = (tree / dockerfile).read_text().replace("${TORCH}", "cuda")
     named = {dockerfile, *re.findall(r"(?<![/\w])(?:docker|requirements)/[\w.-]+", text)}
@@ -60,7 +60,7 @@ def test_the_hash_is_that_of_all_files_that_make_the_image_and_of_no_others(tree
 
 
 def test_the_tests_for_the_image_exist() -> None:
-    """The script may not run them for months."""
+    """Months may pass before the script runs them."""
     text = (ROOT / "scripts" / "test-cuda-image").read_text()
     (tests,) = re.findall(r"^TESTS=\(.*\)$", text, re.MULTILINE)
     command = ["bash", "-c", f'{tests}; [ ${{#TESTS[@]}} -gt 1 ] && ls -d "${{TESTS[@]}}"']

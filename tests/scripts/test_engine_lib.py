@@ -1,4 +1,4 @@
-"""The shell functions shared by the scripts that call a container engine."""
+"""Shell functions of the scripts that call a container engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_images_are_listed_without_an_environment(tmp_path: Path) -> None:
-    """`scripts/build` runs before any set-up: a bare `python3` without site packages lists what the editions declare."""
+    """`scripts/build` runs before any set-up, so `python3` without site packages lists the declared images."""
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')

@@ -1,4 +1,4 @@
-"""nnU-Net's own commands: not in the environment of `scripts/setup`, where they cannot train."""
+"""nnU-Net's own commands are not in the environment of `scripts/setup`, where they cannot train."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PIN = re.search(r"^nnunetv2==\S+$", (ROOT / "requirements/algorithm.txt").read_t
 
 
 def test_set_up_installs_no_command_that_cannot_train() -> None:
-    """A command that is there must find timm; `scripts/setup` removes them after the installation."""
+    """An installed command would need timm; `scripts/setup` removes the commands after the installation."""
     assert "rm -f .venv/bin/nnUNetv2_*\n" in (ROOT / "scripts" / "setup").read_text()
     assert list((ROOT / ".venv" / "bin").glob("nnUNetv2_*")) == []
 

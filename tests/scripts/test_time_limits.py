@@ -1,4 +1,4 @@
-"""A test that hangs fails by its name, in both environments."""
+"""Tests that hang fail by name, in both environments."""
 
 from __future__ import annotations
 

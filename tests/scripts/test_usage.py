@@ -1,4 +1,4 @@
-"""Help of the scripts, without any set-up."""
+"""Help of the scripts, without a set-up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-NAMES = (
+NAMES = [
     "bench",
     "build",
     "demo",
@@ -22,12 +22,12 @@ NAMES = (
     "test",
     "test-cuda-image",
     "train-default",
-)
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_prints_and_runs_nothing(name: str, tmp_path: Path) -> None:
-    """In a copy of the scripts alone: set-up would leave files, and anything else would fail."""
+    """Only the scripts are copied: a set-up would leave files, and anything else would fail."""
     shutil.copytree(SCRIPTS, tmp_path / "scripts")
     command = ["bash", f"scripts/{name}", "--quick", "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def test_help_prints_and_runs_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["env/python", "python-of-path"])
 def test_python_of_the_device_check_is_found_from_the_callers_folder(word: str, tmp_path: Path) -> None:
-    """A link, as in a virtual environment, is not resolved; a bare name is looked up in PATH."""
+    """Links, as in a virtual environment, are not resolved; a bare name is looked up in PATH."""
     (tmp_path / "env").mkdir()
     program = tmp_path / "program"
     program.write_text('#!/bin/sh\necho "$0 $*"\n')

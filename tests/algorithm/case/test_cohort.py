@@ -1,4 +1,4 @@
-"""Many cases in plain files: by nnU-Net's names, of a release, in two folders, and in a table."""
+"""Many cases in plain files: named as for nnU-Net, in a release, in two folders, and in a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find(ct: Path, pet: Path | None = None, ehr: Path | None = None) -> tuple[Ba
 
 
 def test_nnunets_names(tmp_path: Path) -> None:
-    """The PET of B is absent, which concerns only B; other files are left out."""
+    """Only case B fails, whose PET is absent; other files are ignored."""
     names = ("B_0000.nii.gz", "A_0000.mha", "A_0001.mha", "._C_0000.mha", "_0000.mha", "notes.txt")
     touch(*(tmp_path / name for name in names))
     expected = (
@@ -38,7 +38,7 @@ def test_nnunets_names(tmp_path: Path) -> None:
 
 
 def test_a_pet_without_a_ct_is_a_case_that_will_fail(tmp_path: Path) -> None:
-    """Its absent CT is named later as its reason. A folder of PETs alone may hold those of other patients."""
+    """Its absent CT becomes the reason. A folder with only PETs may hold other patients."""
     touch(tmp_path / "A_0000.mha", tmp_path / "A_0001.nii.gz", tmp_path / "B_0001.nii.gz")
     expected = (
         BatchCase("A", tmp_path / "A_0000.mha", tmp_path / "A_0001.nii.gz"),
@@ -57,10 +57,7 @@ def test_two_pets_of_one_case_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_release(tmp_path: Path) -> None:
-    """Clinical variables come from its table, without outcomes; a folder without images is no patient.
-
-    A patient with a PET only is a case, which will fail.
-    """
+    """Clinical variables come from the release's table, without outcomes; a folder without images is no patient."""
     root = tmp_path / "Task 1"
     for patient in ("CHUM-001", "MDA-002"):
         touch(root / patient / f"{patient}__CT.nii.gz", root / patient / f"{patient}__PT.nii.gz")
@@ -84,7 +81,7 @@ def test_two_folders_with_equal_names(tmp_path: Path) -> None:
 
 
 def test_a_table_of_paths(tmp_path: Path) -> None:
-    """Relative paths start at the table; letters' case and other columns do not matter."""
+    """Relative paths start at the table; upper case and other columns do not matter."""
     table = tmp_path / "cases.csv"
     table.write_text("pet;CT;note;patientid;ehr\nb.mha;/scans/a.mha;x;P 2;\nd.mha;c.mha;;P 1;e.json\n")
     assert find(table) == (

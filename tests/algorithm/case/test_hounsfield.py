@@ -1,4 +1,4 @@
-"""A missing intercept is named by air, fat and soft tissue; sound scans are left alone."""
+"""Peaks of air, fat and soft tissue show a missing intercept; correct scans are unchanged."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from rehearsal.phantoms.rendering import render
 GRID = Geometry((40, 40, 10), (10.0, 10.0, 10.0), (0.0, 0.0, 0.0))
 
 
-def patient(
+def make_hu(
     air: float = -1000, fat: float = -100, muscle: float = 50, bone: float = 700, noise: float = 0.0
 ) -> np.ndarray:
-    """Columns 0 to 19 of 40 are air (1/2 of the voxels), 20 to 25 fat (15%), 26 to 37 muscle (30%), the rest bone."""
+    """Make columns 0 to 19 of 40 air (1/2 of the voxels), 20 to 25 fat (15%), 26 to 37 muscle (30%), the rest bone."""
     array = np.empty(GRID.array_shape)
     array[..., :20], array[..., 20:26], array[..., 26:38], array[..., 38:] = air, fat, muscle, bone
     return np.rint(array + np.random.default_rng(1).normal(0, noise, array.shape))
 
 
-def cleaned(array: np.ndarray, notices: Notices) -> np.ndarray:
+def clean(array: np.ndarray, notices: Notices) -> np.ndarray:
     return clean_ct(Volume(array, GRID), "CT", notices).array
 
 
 def test_peaks_of_a_sound_ct() -> None:
-    """The tissues of `patient` with their shares; bone makes 2 of 40 columns, 5%."""
-    peaks = find_peaks(patient())
+    """Shares follow from the columns of `make_hu`; bone makes 2 of 40 columns, 5%."""
+    peaks = find_peaks(make_hu())
     assert [peak.hu for peak in peaks] == [-1000, -100, 50, 700]
     assert [peak.share for peak in peaks] == pytest.approx([0.5, 0.15, 0.3, 0.05])
 
 
 def test_padding_makes_no_peak() -> None:
-    array = patient()
+    array = make_hu()
     array[:, :10] = -3024
     assert [peak.hu for peak in find_peaks(array)] == [-1000, -100, 50, 700]
 
@@ -52,8 +52,8 @@ def test_padding_makes_no_peak() -> None:
 def test_a_missing_intercept_is_named(offset: int, dtype: type) -> None:
     """Air at -1000 + 1024 = 24 and muscle at 50 + 1024 = 1074, or at 0 and 1050; the values stay."""
     notices = Notices()
-    array = cleaned((patient() + offset).astype(dtype), notices)
-    np.testing.assert_array_equal(array, patient() + offset)
+    array = clean((make_hu() + offset).astype(dtype), notices)
+    np.testing.assert_array_equal(array, make_hu() + offset)
     assert array.dtype == np.int16
     (finding,) = notices.findings
     assert finding.found == (
@@ -64,26 +64,27 @@ def test_a_missing_intercept_is_named(offset: int, dtype: type) -> None:
 
 
 def test_air_that_is_stored_as_zero_is_a_peak() -> None:
-    """Of 20 columns of air, 19 hold 0 and one holds 55. The window of 60 with both begins at 0: the peak's centre is 30.
+    """Of 20 columns of air, 19 hold 0 and one holds 55. The window of 60 with both begins at 0, so the peak's centre is
+    30.
 
-    All 20 of 40 columns lie within 30 of it; within 30 of 35 would lie the one alone.
+    All 20 of 40 columns lie within 30 HU of 30; within 30 HU of 35 lies only the column of 55.
     """
-    raw = patient() + 1024
+    raw = make_hu() + 1024
     raw[..., :19], raw[..., 19:20] = 0, 55
     (air, *_) = find_peaks(raw)
     assert (air.hu, air.share) == (0, 0.5)
     notices = Notices()
-    cleaned(raw.astype(np.int16), notices)
+    clean(raw.astype(np.int16), notices)
     assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]
 
 
 def test_padding_of_a_ct_without_intercept_is_air() -> None:
-    raw = patient() + 1024
+    raw = make_hu() + 1024
     raw[:, :10] = -2000
-    expected = patient() + 1024
+    expected = make_hu() + 1024
     expected[:, :10] = -1024
     notices = Notices()
-    np.testing.assert_array_equal(cleaned(raw, notices), expected)
+    np.testing.assert_array_equal(clean(raw, notices), expected)
     assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]
 
 
@@ -97,26 +98,28 @@ def test_padding_of_a_ct_without_intercept_is_air() -> None:
 )
 def test_a_missing_intercept_is_found_in_noise(offset: int, muscle: int, fat: int, noise: int, lowest: int) -> None:
     """Scanners clip at -1024 HU, some converters at -1000."""
-    hu = np.maximum(patient(fat=fat, muscle=muscle, noise=noise), lowest)
+    hu = np.maximum(make_hu(fat=fat, muscle=muscle, noise=noise), lowest)
     notices = Notices()
-    cleaned(hu.astype(np.int16), notices)
+    clean(hu.astype(np.int16), notices)
     assert notices.findings == []
-    cleaned((hu + offset).astype(np.int16), notices)
-    assert [f"the rescale intercept of -{offset} is missing" in one.action for one in notices.findings] == [True]
+    clean((hu + offset).astype(np.int16), notices)
+    assert [f"the rescale intercept of -{offset} is missing" in finding.action for finding in notices.findings] == [
+        True
+    ]
 
 
 SOUND = {
-    "a patient": patient(noise=15),
-    "clipped air": np.maximum(patient(noise=15), -1024),
-    "muscle and fat without air": patient(air=50, noise=15),
-    "muscle without fat and air": patient(air=50, fat=50, noise=15),
-    "a brain and dense bone": patient(air=35, fat=1064, muscle=35, bone=1064, noise=5),
-    "bone and marrow": patient(air=200, fat=700, muscle=250, bone=1100, noise=30),
-    "lung without air": patient(air=-780, fat=-820, muscle=50, noise=60),
-    "metal": patient(bone=3071, noise=15),
-    "fat alone": patient(air=-100, fat=-100, muscle=-100, bone=-100, noise=15),
+    "a patient": make_hu(noise=15),
+    "clipped air": np.maximum(make_hu(noise=15), -1024),
+    "muscle and fat without air": make_hu(air=50, noise=15),
+    "muscle without fat and air": make_hu(air=50, fat=50, noise=15),
+    "a brain and dense bone": make_hu(air=35, fat=1064, muscle=35, bone=1064, noise=5),
+    "bone and marrow": make_hu(air=200, fat=700, muscle=250, bone=1100, noise=30),
+    "lung without air": make_hu(air=-780, fat=-820, muscle=50, noise=60),
+    "metal": make_hu(bone=3071, noise=15),
+    "only fat": make_hu(air=-100, fat=-100, muscle=-100, bone=-100, noise=15),
     "one value": np.zeros(GRID.array_shape),
-    "air alone": np.full(GRID.array_shape, -1000.0),
+    "only air": np.full(GRID.array_shape, -1000.0),
 }
 
 
@@ -124,11 +127,11 @@ SOUND = {
 def test_sound_values_pass(name: str) -> None:
     array = np.maximum(SOUND[name], -1024)
     notices = Notices()
-    np.testing.assert_array_equal(cleaned(array.astype(np.int16), notices), array)
+    np.testing.assert_array_equal(clean(array.astype(np.int16), notices), array)
     assert notices.findings == []
 
 
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("field_of_view", ["head_and_neck", "cut", "whole_body"])
 def test_phantoms_pass(index: int, field_of_view: str) -> None:
     """Without the intercept, padding of -2000 HU would look like air near -976."""

@@ -19,7 +19,7 @@ from tests.algorithm.edition import EDITION, RFS, SEGMENTATION
 GRID = Geometry((4, 4, 4), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
 
 
-def ct_of(*values: float, dtype: type = np.float32) -> Volume:
+def make_volume(*values: float, dtype: type = np.float32) -> Volume:
     array = np.zeros(GRID.array_shape, dtype)
     array.ravel()[: len(values)] = values
     return Volume(array, GRID)
@@ -31,14 +31,14 @@ def notices() -> Notices:
 
 
 def test_a_sound_ct_is_unchanged(notices: Notices) -> None:
-    ct = ct_of(-1024, 3071, dtype=np.int16)
+    ct = make_volume(-1024, 3071, dtype=np.int16)
     assert clean_ct(ct, "CT", notices) is ct
     assert notices.findings == []
 
 
 def test_ct_values_that_are_not_finite_become_air(notices: Notices) -> None:
-    found = clean_ct(ct_of(math.nan, math.inf, -math.inf, 40), "CT a.mha", notices)
-    assert found.array.ravel()[:5].tolist() == [-1024, -1024, -1024, 40, 0]
+    ct = clean_ct(make_volume(math.nan, math.inf, -math.inf, 40), "CT a.mha", notices)
+    assert ct.array.ravel()[:5].tolist() == [-1024, -1024, -1024, 40, 0]
     assert [str(finding) for finding in notices.findings] == ["CT a.mha: 3 voxels are NaN or infinite; set to air"]
 
 
@@ -46,9 +46,9 @@ def test_ct_values_that_are_not_finite_become_air(notices: Notices) -> None:
 def test_values_below_air_are_usual(caplog: pytest.LogCaptureFixture, dtype: type) -> None:
     """Scanners pad with -2000 or -3024: two voxels become air without a notice."""
     with caplog.at_level(logging.INFO, "hecktor"):
-        found = clean_ct(ct_of(-3024, -2000, -1024, 40, dtype=dtype), "CT", Notices())
-    assert found.array.ravel()[:4].tolist() == [-1024, -1024, -1024, 40]
-    assert found.array.dtype == np.int16
+        ct = clean_ct(make_volume(-3024, -2000, -1024, 40, dtype=dtype), "CT", Notices())
+    assert ct.array.ravel()[:4].tolist() == [-1024, -1024, -1024, 40]
+    assert ct.array.dtype == np.int16
     (line,) = caplog.records
     assert (line.levelno, line.getMessage()) == (
         logging.INFO,
@@ -58,28 +58,24 @@ def test_values_below_air_are_usual(caplog: pytest.LogCaptureFixture, dtype: typ
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8, np.int64, np.uint64])
 def test_every_integer_type_is_read(notices: Notices, dtype: type) -> None:
-    found = clean_ct(ct_of(0, 100, dtype=dtype), "CT", notices)
-    assert found.array.dtype == np.int16
-    assert found.array.ravel()[:2].tolist() == [0, 100]
+    ct = clean_ct(make_volume(0, 100, dtype=dtype), "CT", notices)
+    assert ct.array.dtype == np.int16
+    assert ct.array.ravel()[:2].tolist() == [0, 100]
 
 
 def test_fractions_are_rounded_and_extremes_held(notices: Notices) -> None:
-    found = clean_ct(ct_of(-0.6, 0.6, 99.5, 1e9, 3e38), "CT", notices)
-    assert found.array.ravel()[:5].tolist() == [-1, 1, 100, 32767, 32767]
+    ct = clean_ct(make_volume(-0.6, 0.6, 99.5, 1e9, 3e38), "CT", notices)
+    assert ct.array.ravel()[:5].tolist() == [-1, 1, 100, 32767, 32767]
 
 
-def pet_of(*values: float, dtype: type = np.float32) -> Volume:
-    return ct_of(*values, dtype=dtype)
-
-
-def cleaned(pet: Volume, notices: Notices, ct: Geometry = GRID) -> Volume | None:
+def clean(pet: Volume, notices: Notices, ct: Geometry = GRID) -> Volume | None:
     return clean_pet(pet, Volume(np.zeros(ct.array_shape, np.int16), ct), "PET b.mha", notices)
 
 
 def test_pet_values_that_are_not_finite_or_negative_become_zero(notices: Notices) -> None:
-    found = cleaned(pet_of(math.nan, math.inf, -0.5, 4.5), notices)
-    assert found is not None
-    assert found.array.ravel()[:4].tolist() == [0, 0, 0, 4.5]
+    pet = clean(make_volume(math.nan, math.inf, -0.5, 4.5), notices)
+    assert pet is not None
+    assert pet.array.ravel()[:4].tolist() == [0, 0, 0, 4.5]
     assert [str(finding) for finding in notices.findings] == [
         "PET b.mha: 2 voxels are NaN or infinite; set to zero",
         "PET b.mha: 1 voxels below zero; set to zero",
@@ -87,15 +83,15 @@ def test_pet_values_that_are_not_finite_or_negative_become_zero(notices: Notices
 
 
 def test_doubles_beyond_float32_count_as_infinite(notices: Notices) -> None:
-    found = cleaned(pet_of(1e300, 3, dtype=np.float64), notices)
-    assert found is not None
-    assert found.array.max() == 3
+    pet = clean(make_volume(1e300, 3, dtype=np.float64), notices)
+    assert pet is not None
+    assert pet.array.max() == 3
     assert "1 voxels are NaN or infinite" in str(notices.findings[0])
 
 
 @pytest.mark.parametrize("values", [(), (-1.0, -2.0), (math.nan,)])
 def test_a_pet_without_uptake_is_left_out(notices: Notices, values: tuple[float, ...]) -> None:
-    assert cleaned(pet_of(*values), notices) is None
+    assert clean(make_volume(*values), notices) is None
     assert [str(finding) for finding in notices.findings][
         -1
     ] == "PET b.mha: all voxels are zero; going on with the CT alone; expect an empty mask"
@@ -103,18 +99,19 @@ def test_a_pet_without_uptake_is_left_out(notices: Notices, values: tuple[float,
 
 def test_a_pet_beside_the_ct_is_left_out(notices: Notices) -> None:
     far = Geometry(GRID.size, GRID.spacing_mm, (500.0, 0.0, 0.0))
-    assert cleaned(pet_of(5), notices, far) is None
+    assert clean(make_volume(5), notices, far) is None
     assert "does not overlap the CT" in str(notices.findings[0])
 
 
 def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
-    """Without muscle or fat in the CT, a body of 32 voxels at 5,000 Bq/ml averages 1 after scaling: every voxel is
-    divided by 5,000."""
+    """Without muscle or fat in the CT, a body of 32 voxels at 5,000 Bq/ml is scaled to a mean of 1: every voxel is
+    divided by 5,000.
+    """
     array = np.zeros(GRID.array_shape, np.float32)
     array[:2] = 5000
-    found = cleaned(Volume(array, GRID), notices)
-    assert found is not None
-    np.testing.assert_allclose(found.array[:2], 1.0, rtol=1e-5)
+    pet = clean(Volume(array, GRID), notices)
+    assert pet is not None
+    np.testing.assert_allclose(pet.array[:2], 1.0, rtol=1e-5)
     (finding,) = notices.findings
     assert (finding.what, finding.found, finding.expected) == ("PET b.mha", "highest value 5000", "SUV")
     assert (
@@ -124,16 +121,16 @@ def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
 
 
 def test_a_single_hot_voxel_in_becquerels_is_finite(notices: Notices) -> None:
-    found = cleaned(pet_of(40000), notices)
-    assert found is not None
-    assert np.isfinite(found.array).all()
-    assert found.array.max() == pytest.approx(1)
+    pet = clean(make_volume(40000), notices)
+    assert pet is not None
+    assert np.isfinite(pet.array).all()
+    assert pet.array.max() == pytest.approx(1)
 
 
-def test_a_plain_pet_is_left_alone(notices: Notices) -> None:
-    found = cleaned(pet_of(0, 25, 400), notices)
-    assert found is not None
-    assert found.array.max() == 400
+def test_a_pet_in_suv_is_unchanged(notices: Notices) -> None:
+    pet = clean(make_volume(0, 25, 400), notices)
+    assert pet is not None
+    assert pet.array.max() == 400
     assert notices.findings == []
 
 
@@ -185,16 +182,16 @@ def test_the_dose_is_optional(case_folder: Any, content: float | bytes | None, n
     notices = Notices()
     dose = read_case(case_folder.input, EDITION, RFS, notices).dose
     assert (dose is not None) == (content == 60.0)
-    found = [message for message in [str(finding) for finding in notices.findings] if "RT dose" in message]
-    assert len(found) == (notice is not None)
-    assert notice is None or found[0].startswith(notice)
+    messages = [message for message in [str(finding) for finding in notices.findings] if "RT dose" in message]
+    assert len(messages) == (notice is not None)
+    assert notice is None or messages[0].startswith(notice)
     assert read_case(case_folder.input, EDITION, SEGMENTATION, Notices()).dose is None
 
 
 def test_nan_of_a_ct_in_nifti_is_air(tmp_path):
-    """ITK reads it as 0 HU, soft tissue."""
+    """ITK reads NaN as 0 HU, soft tissue."""
     path = tmp_path / "a.nii.gz"
-    write_volume(path, ct_of(math.nan, 40, -1000))
+    write_volume(path, make_volume(math.nan, 40, -1000))
     notices = Notices()
     assert clean_ct(read_volume(path), "CT a.nii.gz", notices).array.ravel()[:3].tolist() == [-1024, 40, -1000]
     assert "1 voxels are NaN or infinite; set to air" in str(notices.findings[0])

@@ -1,4 +1,4 @@
-"""The uptake of muscle and fat tells the scale of a PET; unusual patients are not taken for another unit."""
+"""Scale of a PET from the uptake of muscle and fat; unusual patients do not change the unit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ CT_GRID = Geometry((40, 40, 20), (2.0, 2.0, 4.0), (1.0, 1.0, 2.0))
 PET_GRID = Geometry((20, 20, 20), (4.0, 4.0, 4.0), (78.0, 2.0, 2.0), (-1.0, 0, 0, 0, 1.0, 0, 0, 0, 1.0))
 
 
-def body(muscle: float = 0.7, fat: float = 0.4, fat_hu: float = -100) -> tuple[Volume, Volume]:
-    """CT and PET: air at x < 20 mm, fat from 20 to 40, muscle from 40 to 80, with 5% of muscle blocks at 20 times."""
+def make_body(muscle: float = 0.7, fat: float = 0.4, fat_hu: float = -100) -> tuple[Volume, Volume]:
+    """Make CT and PET: air at x < 20 mm, fat from 20 to 40, muscle from 40 to 80, 5% of it in blocks of 20 times the
+    uptake.
+    """
     ct = np.full(CT_GRID.array_shape, -1000, np.int16)
     ct[..., 10:20], ct[..., 20:] = fat_hu, 50
     pet = np.zeros(PET_GRID.array_shape, np.float32)
@@ -40,25 +42,25 @@ def body(muscle: float = 0.7, fat: float = 0.4, fat_hu: float = -100) -> tuple[V
     return Volume(ct, CT_GRID), Volume(np.ascontiguousarray(pet[..., ::-1]), PET_GRID)
 
 
-def findings_about(ct: Volume, pet: Volume) -> list[str]:
+def find_faults(ct: Volume, pet: Volume) -> list[str]:
     notices = Notices()
     clean_pet(pet, ct, "PET", notices)
     return [finding.found for finding in notices.findings]
 
 
 def test_median_uptake_of_each_tissue() -> None:
-    """Blocks of 2 x 2 voxels at 4 mm fall on one voxel of the PET each, in the place and not in the array's order."""
-    muscle, fat = measure_tissue_uptake(*body(0.9, 0.3))
+    """Blocks of 2 x 2 voxels at 4 mm correspond to one voxel of the PET, by place and not by index."""
+    muscle, fat = measure_tissue_uptake(*make_body(0.9, 0.3))
     assert (muscle.name, fat.name) == ("muscle", "fat")
     assert (muscle.median, fat.median) == (pytest.approx(0.9), pytest.approx(0.3))
     assert (muscle.ratio, fat.ratio) == (pytest.approx(0.9 / 0.7), pytest.approx(0.75))
 
 
 def test_a_tissue_that_is_not_in_view_is_left_out() -> None:
-    assert [tissue.name for tissue in measure_tissue_uptake(*body(fat_hu=300))] == ["muscle"]
+    assert [tissue.name for tissue in measure_tissue_uptake(*make_body(fat_hu=300))] == ["muscle"]
 
 
-def uptake(muscle: float | None, fat: float | None) -> tuple[TissueUptake, ...]:
+def make_uptake(muscle: float | None, fat: float | None) -> tuple[TissueUptake, ...]:
     medians = {"muscle": (muscle, 0.7), "fat": (fat, 0.4)}
     return tuple(TissueUptake(name, value, suv) for name, (value, suv) in medians.items() if value is not None)
 
@@ -66,18 +68,19 @@ def uptake(muscle: float | None, fat: float | None) -> tuple[TissueUptake, ...]:
 @pytest.mark.parametrize(
     ("tissues", "expected"),
     [
-        (uptake(3500, 2000), (1 / 5000, 0.3)),
-        (uptake(700, 1600), (1 / 1000, 0.5)),
-        (uptake(1400, 1600), (1 / np.sqrt(2000 * 4000), 0.3)),
-        (uptake(3500, None), (1 / 5000, 0.5)),
-        (uptake(None, 2000), (1 / 5000, 0.5)),
-        (uptake(None, None), None),
+        (make_uptake(3500, 2000), (1 / 5000, 0.3)),
+        (make_uptake(700, 1600), (1 / 1000, 0.5)),
+        (make_uptake(1400, 1600), (1 / np.sqrt(2000 * 4000), 0.3)),
+        (make_uptake(3500, None), (1 / 5000, 0.5)),
+        (make_uptake(None, 2000), (1 / 5000, 0.5)),
+        (make_uptake(None, None), None),
     ],
     ids=["both agree", "fat too hot", "twice apart", "no fat", "no muscle", "neither"],
 )
 def test_scale(tissues: tuple[TissueUptake, ...], expected: tuple[float, float] | None) -> None:
-    """0.7 in muscle and 0.4 in fat are expected. Ratios of 1000 and 4000: the lower counts; 2000 and 4000: their
-    geometric mean."""
+    """Expected are 0.7 in muscle and 0.4 in fat. For ratios of 1000 and 4000 the lower counts, for 2000 and 4000 their
+    geometric mean.
+    """
     assert estimate_suv_scale(tissues) == (None if expected is None else pytest.approx(expected))
 
 
@@ -99,15 +102,7 @@ def test_scale(tissues: tuple[TissueUptake, ...], expected: tuple[float, float] 
 )
 def test_implausible_suv(muscle: float | None, fat: float | None, implausible: bool) -> None:
     """Both above 2.5 times (1.75 and 1.0) or both below a third (0.233 and 0.133) of the expected SUV."""
-    assert is_implausible_suv(uptake(muscle, fat)) is implausible
-
-
-def test_a_normalised_image_is_named() -> None:
-    """A hundredth of the SUV: nothing says kBq/ml."""
-    ct, pet = body(0.007, 0.004)
-    notices = Notices()
-    clean_pet(pet, ct, "PET", notices)
-    assert [finding.action for finding in notices.findings] == ["not scaled"]
+    assert is_implausible_suv(make_uptake(muscle, fat)) is implausible
 
 
 ESTIMATED = "taken for Bq/ml and scaled by 0.0002 by the uptake of muscle and fat, uncertain by about 30%"
@@ -128,7 +123,7 @@ SUGGESTED = "the scale that muscle and fat suggest (0.0002)"
 )
 def test_the_factor_of_the_case(scale: float, factor: float, expected: float, actions: list[str]) -> None:
     """SUV up to 14, times 5000: 70,000 Bq/ml. A factor of 1/4000 makes 1.25 times the SUV, one of 1/500 10 times."""
-    ct, suv = body()
+    ct, suv = make_body()
     pet, findings = convert_to_suv(Volume(suv.array * np.float32(scale), suv.geometry), ct, "PET", factor)
     np.testing.assert_allclose(pet.array, suv.array * expected, rtol=1e-3)
     assert [finding.action for finding in findings] == actions
@@ -140,10 +135,10 @@ def test_a_factor_without_muscle_and_fat_in_view(factor: float, fault: str) -> N
     assert describe_factor_error(factor, 70_000.0, ()) == (fault and f"gives a highest SUV of {fault}")
 
 
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", range(2))
 @pytest.mark.parametrize("field_of_view", ["head_and_neck", "cut", "whole_body"])
 def test_the_scale_of_phantoms(index: int, field_of_view: str) -> None:
-    """Phantoms pass in SUV. In Bq/ml at 4,900 per SUV the estimate holds the true scale within the 30% it states."""
+    """Phantoms pass in SUV. In Bq/ml at 4,900 per SUV the estimate is within the 30% that it states."""
     case = make_case(13, index, CENTRES, field_of_view)
     scan = render(replace(case, protocol=coarsen_protocol(case.protocol, 8)))
     notices = Notices()
@@ -172,7 +167,7 @@ def test_real_limbs(sts_scans: Path, patient_id: str, name: str) -> None:
     ct = clean_ct(read_volume(sts_scans / patient_id / "CT_image.nii.gz"), "CT", Notices())
     pet = read_volume(sts_scans / patient_id / "PET_image.nii.gz")
     change, findings = CHANGES[name]
-    assert len(findings_about(ct, Volume(change(pet.array), pet.geometry))) == findings
+    assert len(find_faults(ct, Volume(change(pet.array), pet.geometry))) == findings
 
 
 @pytest.mark.shared

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from algorithm.deadline import NoPassFitsError
-from tests.algorithm.combined.answered import RECORD
+from tests.algorithm.combined.four_answers import RECORD
 from tests.conftest import CaseFolder
 
 
 @pytest.fixture
 def case(case_folder: CaseFolder) -> CaseFolder:
-    """The small case with one hot spot of 20 mm, the primary."""
+    """Write the small case with one hot spot of 20 mm, the primary."""
     case_folder.ehr = dict(RECORD)
     return case_folder.write()
 
@@ -27,17 +27,17 @@ def package(combined_package: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def by_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pass of the network fits: the PET threshold segments."""
+def network_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no pass of the network fit, so that the PET threshold segments."""
 
-    def none(_: object) -> None:
+    def fail(_: object) -> None:
         raise NoPassFitsError("no time")
 
-    monkeypatch.setattr("algorithm.network.passes.Passes.make_first", none)
+    monkeypatch.setattr("algorithm.network.passes.Passes.make_first", fail)
 
 
 @pytest.fixture(autouse=True)
-def _code_is_forgotten() -> Iterator[None]:
-    """The entrant's module of a test is forgotten after it."""
+def forget_code() -> Iterator[None]:
+    """Remove the user code's module after a test."""
     yield
     sys.modules.pop("my_code", None)

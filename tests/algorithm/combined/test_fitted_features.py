@@ -1,4 +1,4 @@
-"""An entrant's features that were fitted over folds, in a case: their mean, and everything that leaves them out."""
+"""Custom features that were fitted over folds: their mean in a case, and everything that omits them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.packages import MANIFEST
 from contract.patient import Patient
-from tests.algorithm.combined.answered import answered, values, write_heads
+from tests.algorithm.combined.four_answers import predict_case, read_values, write_heads
 from tests.algorithm.edition import COMBINED, EDITION_2026
 from tests.conftest import CaseFolder, head_json
 from tests.faults.fake_card import fake_card
@@ -65,8 +65,10 @@ def code(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def packed(package: Path, sign_package: Callable[..., None], code: Path) -> Path:
-    """Two folds that answer 0.5 and 1.5; the head of RFS has the weight 0.25 on their mean and the intercept 0.5."""
+def fitted_package(package: Path, sign_package: Callable[..., None], code: Path) -> Path:
+    """Sign a package with two folds that answer 0.5 and 1.5; the head of RFS has the weight 0.25 on their mean and the
+    intercept 0.5.
+    """
     for fold, value in enumerate((0.5, 1.5)):
         folder = package / "features" / "my_code" / f"fold_{fold}"
         folder.mkdir(parents=True)
@@ -77,12 +79,12 @@ def packed(package: Path, sign_package: Callable[..., None], code: Path) -> Path
 
 
 @pytest.fixture
-def hook(packed: Path, code: Path) -> FeatureHook:
-    (found,) = load_package(packed, Code.from_folders([code])).features
-    return found
+def hook(fitted_package: Path, code: Path) -> FeatureHook:
+    (hook,) = load_package(fitted_package, Code.from_folders([code])).features
+    return hook
 
 
-def segmentation(tumour: bool = True, pet: bool = True) -> Segmentation:
+def make_segmentation(tumour: bool = True, pet: bool = True) -> Segmentation:
     grid = Geometry((24, 24, 24), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     mask = np.zeros(grid.array_shape, dtype=np.uint8)
     mask[10:14, 10:14, 10:14] = tumour
@@ -90,12 +92,12 @@ def segmentation(tumour: bool = True, pet: bool = True) -> Segmentation:
     return Segmentation.from_mask(mask, image, image + 1 if pet else None, grid)
 
 
-def run_of(package: Path, *code: Path) -> RunContext:
+def make_run(package: Path, *code: Path) -> RunContext:
     request = PredictRequest(EDITION_2026, COMBINED, METHODS["baseline"], package, None, "cpu", 600)
     return RunContext(request, LoadedPackage(package, "cpu", code))
 
 
-def measured(
+def measure_features(
     run: RunContext, case: Segmentation, by: MaskSource = MaskSource.NETWORK, *, with_user_code: bool = True
 ) -> Features:
     scan = Case(Volume(case.ct, case.grid), None, Patient())
@@ -104,41 +106,43 @@ def measured(
     return patient.features
 
 
-def of_hook(hook: FeatureHook, case: Segmentation, deadline: Deadline) -> Features:
+def measure_by_hook(hook: FeatureHook, case: Segmentation, deadline: Deadline) -> Features:
     return hook.measure_features(FeatureImages(case.mask(), case.ct, case.pet, case.grid, None, {}), deadline)
 
 
-def test_a_case_gets_the_mean_of_the_folds(case: CaseFolder, packed: Path, code: Path) -> None:
-    """The folds answer 0.5 and 1.5, so the feature is 1 and the score 0.5 + 0.25 = 0.75."""
-    record = answered(case, packed, code).record
-    assert values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.75))
+def test_a_case_gets_the_mean_of_the_folds(case: CaseFolder, fitted_package: Path, code: Path) -> None:
+    """Folds answer 0.5 and 1.5, so the feature is 1 and the score 0.5 + 0.25 = 0.75."""
+    record = predict_case(case, fitted_package, code).record
+    assert read_values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.75))
     assert record.fallbacks == ()
     assert record.seconds["features of my_code"] > 0
 
 
-def test_a_lost_card_leaves_the_features_to_the_cpu(packed: Path, code: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = run_of(packed, code)
+def test_a_lost_card_leaves_the_features_to_the_cpu(
+    fitted_package: Path, code: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(fitted_package, code)
     with fake_card() as card:
         run.loaded.__dict__["device"] = torch.device("cuda", 0)
         card.lost = True
-        assert measured(run, segmentation())[NAME] == 1.0
+        assert measure_features(run, make_segmentation())[NAME] == 1.0
     assert "features of my_code: cuda:0 failed (CUDA error: unspecified launch failure" in caplog.text
 
 
-def clock(*seconds: float) -> Callable[[], float]:
-    """A clock that shows these times in turn, then the last one."""
+def make_clock(*seconds: float) -> Callable[[], float]:
+    """Make a clock that shows these times in turn, then the last one."""
     times: Iterator[float] = iter(seconds)
     last = seconds[-1]
     return lambda: next(times, last)
 
 
 def test_folds_without_time_are_left_out_of_the_mean(hook: FeatureHook, caplog: pytest.LogCaptureFixture) -> None:
-    """Of 100 s the reserve takes 10. The first fold runs from 50 to 75 s; 15 s do not suffice for another 25 s."""
-    assert of_hook(hook, segmentation(), Deadline(100, clock(0.0, 50.0, 50.0, 75.0))) == {NAME: 0.5}
+    """Of 100 s the reserve takes 10. Fold 0 runs from 50 to 75 s; 15 s do not suffice for another 25 s."""
+    assert measure_by_hook(hook, make_segmentation(), Deadline(100, make_clock(0.0, 50.0, 50.0, 75.0))) == {NAME: 0.5}
     assert "features of my_code: no time for 1 folds" in caplog.text
 
 
-def stopped() -> Deadline:
+def make_stopped_deadline() -> Deadline:
     deadline = Deadline(600)
     deadline.stop()
     return deadline
@@ -147,10 +151,10 @@ def stopped() -> Deadline:
 @pytest.mark.parametrize(
     ("case", "deadline", "line"),
     [
-        (segmentation(tumour=False), lambda: Deadline(600), "no tumour"),
-        (segmentation(pet=False), lambda: Deadline(600), "no PET"),
-        (segmentation(), lambda: Deadline(100, clock(0.0, 91.0)), "no time"),  # the reserve has begun
-        (segmentation(), stopped, "no time"),
+        (make_segmentation(tumour=False), lambda: Deadline(600), "no tumour"),
+        (make_segmentation(pet=False), lambda: Deadline(600), "no PET"),
+        (make_segmentation(), lambda: Deadline(100, make_clock(0.0, 91.0)), "no time"),  # the reserve has begun
+        (make_segmentation(), make_stopped_deadline, "no time"),
     ],
     ids=["no tumour", "no PET", "reserve", "must end"],
 )
@@ -162,23 +166,21 @@ def test_features_are_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "hecktor")
-    assert all(value is None for value in of_hook(hook, case, deadline()).values())
+    assert all(value is None for value in measure_by_hook(hook, case, deadline()).values())
     assert f"features of my_code: left out, {line}" in caplog.text
 
 
 def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> None:
-    """64 voxels of 0.064 ml. The time may be up because the package takes too long to load, or all but its manifest may
-    be unusable.
-    """
+    """64 voxels have 0.064 ml each. The package may take too long to load, or only its manifest may be usable."""
     shutil.copyfile(DEFAULT_PACKAGE / MANIFEST, tmp_path / MANIFEST)
-    features = measured(run_of(tmp_path), segmentation(), MaskSource.PET_THRESHOLD, with_user_code=False)
+    features = measure_features(make_run(tmp_path), make_segmentation(), MaskSource.PET_THRESHOLD, with_user_code=False)
     assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
-def test_without_a_segmentation_a_head_that_sees_images_gets_nan(packed: Path, code: Path) -> None:
-    """As in training for a patient without a PET or a tumour."""
-    case = Case(Volume(segmentation().ct, segmentation().grid), None, Patient())
-    patient = measure(run_of(packed, code), CaseSegmentation(case, MaskSource.NOTHING))
+def test_without_a_segmentation_a_head_that_sees_images_gets_nan(fitted_package: Path, code: Path) -> None:
+    """Training does the same for a patient without a PET or a tumour."""
+    case = Case(Volume(make_segmentation().ct, make_segmentation().grid), None, Patient())
+    patient = measure(make_run(fitted_package, code), CaseSegmentation(case, MaskSource.NOTHING))
     assert not isinstance(patient, NoFeatures)
     cubes = patient.cubes
     assert cubes is not None
@@ -187,9 +189,9 @@ def test_without_a_segmentation_a_head_that_sees_images_gets_nan(packed: Path, c
 
 @pytest.mark.parametrize("by", [MaskSource.CONTOURS, MaskSource.PET_THRESHOLD])
 def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
-    packed: Path, code: Path, by: MaskSource
+    fitted_package: Path, code: Path, by: MaskSource
 ) -> None:
-    features = measured(run_of(packed, code), segmentation(), by)
+    features = measure_features(make_run(fitted_package, code), make_segmentation(), by)
     assert features.get(NAME) == (1.0 if by is MaskSource.CONTOURS else None)
 
 
@@ -204,7 +206,7 @@ def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
     ],
     ids=["altered", "not listed"],
 )
-def test_other_files_are_refused(packed: Path, code: Path, change: Callable[[Path], Any], message: str) -> None:
-    change(packed / "features" / "my_code")
+def test_other_files_are_refused(fitted_package: Path, code: Path, change: Callable[[Path], Any], message: str) -> None:
+    change(fitted_package / "features" / "my_code")
     with pytest.raises(ModelPackageError, match=message):
-        load_package(packed, Code.from_folders([code]))
+        load_package(fitted_package, Code.from_folders([code]))

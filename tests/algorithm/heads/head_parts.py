@@ -9,22 +9,22 @@ from algorithm.heads.documents import Faults, Features, Head, LinearHead, Single
 
 
 def term(feature: str, *weights: float, **more: Any) -> Term:
-    """A term, of weight 1 by default, whose standardised value is the value itself, up to 4; a missing one is 0."""
+    """Return a term, of weight 1 by default, whose standardised value is the value itself, up to 4; a missing one is 0."""
     parts = {"feature": feature, "transform": "identity", "fill": 0.0, "mean": 0.0, "sd": 1.0}
     return Term(**{**parts, "weights": weights or (1.0,), **more})
 
 
-def linear(*terms: Term, intercept: float = 0.0, scale: str = "test", **more: Any) -> LinearHead:
-    """A linear head with one score."""
+def make_linear_head(*terms: Term, intercept: float = 0.0, scale: str = "test", **more: Any) -> LinearHead:
+    """Make a linear head with one score."""
     return LinearHead(scale=scale, intercepts=(intercept,), terms=terms, **more)
 
 
-def class_head(intercepts: Mapping[str, float], *terms: Term) -> LinearHead:
-    """A linear head with a score for each class."""
+def make_class_head(intercepts: Mapping[str, float], *terms: Term) -> LinearHead:
+    """Make a linear head with a score for each class."""
     return LinearHead(scale="test", classes=tuple(intercepts), intercepts=tuple(intercepts.values()), terms=terms)
 
 
 def score(head: Head, features: Features, faults: Faults | None = None) -> Any:
-    """The score of one patient, or that of each class by its name."""
+    """Return the score of one patient, or the scores by class."""
     values = head.scores(SinglePatient(features), faults)[0]
     return dict(zip(head.classes, values.tolist(), strict=True)) if head.classes else float(values)

@@ -12,22 +12,22 @@ from contract.images.geometry import Geometry
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def grid_of(shape_zyx: tuple[int, int, int], spacing: tuple[float, float, float], **more: Any) -> Geometry:
+def make_grid(shape_zyx: tuple[int, int, int], spacing: tuple[float, float, float], **more: Any) -> Geometry:
     z, y, x = shape_zyx
     return Geometry((x, y, z), spacing, (0.0, 0.0, 0.0), **more)
 
 
-def ball(grid: Geometry, centre_mm: tuple[float, float, float], radius_mm: float) -> Array:
-    """Voxels whose centres lie within the radius; the centre is (z, y, x) in mm from the first voxel."""
+def make_ball(grid: Geometry, centre_mm: tuple[float, float, float], radius_mm: float) -> Array:
+    """Mark voxels whose centres lie within the radius; the centre is (z, y, x) in mm from the first voxel."""
     axes = [np.arange(n) * s - c for n, s, c in zip(grid.array_shape, grid.array_spacing_mm, centre_mm, strict=True)]
     z, y, x = np.meshgrid(*axes, indexing="ij", sparse=True)
     return np.asarray(z**2 + y**2 + x**2 <= radius_mm**2)
 
 
-def found(structure: Array, grid: Geometry) -> Structure:
+def find_structure(structure: Array, grid: Geometry) -> Structure:
     whole = structure_of(structure, grid)
     assert whole is not None
     return whole
 
 
-WIDE = grid_of((8, 8, 40), (2.0, 2.0, 5.0))
+WIDE = make_grid((8, 8, 40), (2.0, 2.0, 5.0))

@@ -1,4 +1,4 @@
-"""The cube at the tumour: its place, its scales, and the lesion it is centred on."""
+"""Cubes at the tumour: place, scales, and the lesion in their centre."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from contract.images.geometry import Geometry
 GRID = Geometry((20, 20, 20), (2.0, 2.0, 2.0), (-100.0, 50.0, 0.0))
 
 
-def images(*lesions: tuple[int, tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A mask with single voxels of a label at (z, y, x), a CT of 150 HU and a PET of SUV 10 at these voxels only."""
+def make_images(*lesions: tuple[int, tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mark single voxels of a label at (z, y, x) in a mask, with a CT of 150 HU and a PET of SUV 10 at these voxels
+    only.
+    """
     mask = np.zeros(GRID.array_shape, dtype=np.uint8)
     for label, place in lesions:
         mask[place] = label
@@ -20,10 +22,10 @@ def images(*lesions: tuple[int, tuple[int, int, int]]) -> tuple[np.ndarray, np.n
 
 
 def test_cube_is_centred_on_the_primary() -> None:
-    """A voxel of GTVp at (8, 9, 10) is the centre of five voxels of the grid's own spacing; the node at (8, 9, 12) is
-    two voxels from it in x. 150 HU lie (150 - 50) / 250 above the middle of the window; SUV 10 is 2 units of 5.
+    """GTVp at (8, 9, 10) is the centre of five voxels of the grid's own spacing; the node at (8, 9, 12) is two voxels
+    from it in x. 150 HU lie (150 - 50) / 250 above the middle of the window; SUV 10 is 2 units of 5.
     """
-    mask, ct, pet = images((1, (8, 9, 10)), (2, (8, 9, 12)))
+    mask, ct, pet = make_images((1, (8, 9, 10)), (2, (8, 9, 12)))
     cube = tumour_cube(mask, ct, pet, GRID, 5, 2.0)
     assert cube is not None
     assert cube.shape == (4, 5, 5, 5)
@@ -34,19 +36,19 @@ def test_cube_is_centred_on_the_primary() -> None:
 
 
 def test_cube_without_a_primary_is_centred_on_the_nodes() -> None:
-    """Nodes at x 4 and 8: the centre is at 6, so both lie two voxels from it."""
-    cube = tumour_cube(*images((2, (8, 9, 4)), (2, (8, 9, 8))), GRID, 5, 2.0)
+    """Nodes at x 4 and 8 have their centre at 6, so both lie two voxels from it."""
+    cube = tumour_cube(*make_images((2, (8, 9, 4)), (2, (8, 9, 8))), GRID, 5, 2.0)
     assert cube is not None
     assert [tuple(place) for place in np.argwhere(cube[3] > 0.5)] == [(2, 2, 0), (2, 2, 4)]
 
 
 def test_cube_is_air_without_uptake_beyond_the_images() -> None:
-    """A tumour in the first voxel: more than half of a cube around it lies outside, at the window's lower end."""
-    cube = tumour_cube(*images((1, (0, 0, 0))), GRID, 5, 2.0)
+    """More than half of a cube around a tumour in the first voxel lies outside, at the window's lower end."""
+    cube = tumour_cube(*make_images((1, (0, 0, 0))), GRID, 5, 2.0)
     assert cube is not None
     assert cube[0, 0] == pytest.approx(-1.0)
     assert not cube[1:, 0].any()
 
 
 def test_no_tumour_gives_no_cube() -> None:
-    assert tumour_cube(*images(), GRID, 5, 2.0) is None
+    assert tumour_cube(*make_images(), GRID, 5, 2.0) is None

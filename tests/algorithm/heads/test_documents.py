@@ -1,7 +1,8 @@
-"""Heads: scores by hand, ensembles with unavailable experts, and damaged content in plain words."""
+"""Heads: scores by hand, ensembles with unavailable experts, and damaged content."""
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from pathlib import Path
@@ -18,14 +19,13 @@ from algorithm.heads.values import check_head, head_answer
 from algorithm.network.loaded_package import DEFAULT_PACKAGES
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
-from tests.algorithm.heads.head_parts import class_head, linear, score, term
-from tests.damage import damaged
+from tests.algorithm.heads.head_parts import make_class_head, make_linear_head, score, term
 
 HPV = load_edition("hecktor2025").find_algorithm("hpv").find_answer("hpv")
 RFS_DAYS = load_edition("hecktor2026").find_algorithm().find_answer("rfs")
 T_STAGE = load_edition("hecktor2026").find_algorithm().find_answer("t_stage")
 SURVIVAL = Survival(days=(100.0, 900.0), cumulative_hazard=(0.1, 0.5))
-LINEAR = linear(
+LINEAR = make_linear_head(
     term("gtvp_volume_ml", 0.4, transform="log1p", fill=math.e - 1, mean=2.0, sd=0.5),
     term("age_years", -0.3, fill=60.0, mean=61.0, sd=10.0),
     intercept=0.25,
@@ -33,24 +33,24 @@ LINEAR = linear(
 )
 ENSEMBLE = EnsembleHead(
     experts=(
-        Expert(name="plain", mean=1.0, sd=2.0, head=linear(term("a", 2.0))),
-        Expert(name="network", mean=-1.0, sd=0.5, head=linear(term("deep:rfs"))),
+        Expert(name="plain", mean=1.0, sd=2.0, head=make_linear_head(term("a", 2.0))),
+        Expert(name="network", mean=-1.0, sd=0.5, head=make_linear_head(term("deep:rfs"))),
     ),
     threshold=0.25,
     calibration=Calibration(slope=2.0, offset=-1.0),
     survival=SURVIVAL,
 )
-STAGES = class_head({"T2": 1.0, "T1": 0.0, "T3": 0.0}, term("x", 0.0, -1.0, 1.0))
+STAGES = make_class_head({"T2": 1.0, "T1": 0.0, "T3": 0.0}, term("x", 0.0, -1.0, 1.0))
 CUSTOM = CustomHead(hook="my_code:Head", folder="rfs/my_code.Head", features=("a", "b"), mean=3.0, survival=SURVIVAL)
 SEVERAL = CustomHead(hook="my_code:Head", folder="t", features=(), classes=("T1", "T2", "T3"), fitted=("T1", "T3"))
 
 
-def two_classes(name: str, sd: float, intercept: float) -> Expert:
-    head = class_head({"T1": 0.0, "T2": intercept}, term(name, 1.0, 0.0))
+def make_expert(name: str, sd: float, intercept: float) -> Expert:
+    head = make_class_head({"T1": 0.0, "T2": intercept}, term(name, 1.0, 0.0))
     return Expert(name=f"by {name}", mean=0.0, sd=sd, head=head)
 
 
-CLASSES = EnsembleHead(experts=(two_classes("a", 1.0, 1.5), two_classes("b", 4.0, 2.0)))
+CLASSES = EnsembleHead(experts=(make_expert("a", 1.0, 1.5), make_expert("b", 4.0, 2.0)))
 
 # Linear heads
 
@@ -85,14 +85,14 @@ def test_every_score_is_finite(features: dict[str, float | None]) -> None:
 
 
 def test_standardising_a_column_is_standardising_each_value() -> None:
-    """A feature is standardised in one place; the logarithm is that of the C library in both."""
+    """Both use the logarithm of the C library."""
     rng = np.random.default_rng(0)
     values = np.where(rng.random(200) < 0.1, np.nan, rng.normal(3, 4, 200))
     (volume, _) = LINEAR.terms
-    one_by_one = [volume.standardise(values[[number]])[0] for number in range(200)]
-    assert volume.standardise(values).tolist() == one_by_one
+    expected = [volume.standardise(values[[number]])[0] for number in range(200)]
+    assert volume.standardise(values).tolist() == expected
     known = max(float(values[np.flatnonzero(np.isfinite(values))[0]]), 0.0)
-    assert one_by_one[np.flatnonzero(np.isfinite(values))[0]] == max(-4.0, (math.log1p(known) - 2.0) / 0.5)
+    assert expected[np.flatnonzero(np.isfinite(values))[0]] == max(-4.0, (math.log1p(known) - 2.0) / 0.5)
 
 
 # Ensembles
@@ -104,8 +104,8 @@ def test_an_ensemble_by_hand() -> None:
     assert ENSEMBLE.features == ("a", "deep:rfs")
 
 
-def test_an_expert_without_any_feature_is_left_out() -> None:
-    """Without the network's output the score is 2.5 alone, not a mean with the network's training median."""
+def test_an_expert_without_features_is_left_out() -> None:
+    """Without the network's output the score is 2.5, not a mean with the network's training median."""
     assert score(ENSEMBLE, {"a": 3.0, "deep:rfs": None}) == pytest.approx(2.5)
     assert ENSEMBLE.unavailable({"a": 3.0}) == ("network",)
     assert ENSEMBLE.missing({"a": 3.0}) == ()
@@ -126,7 +126,7 @@ def test_classes_are_averaged_one_by_one() -> None:
 
 
 def test_answers_of_an_ensemble() -> None:
-    """Score 2.75: probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)); the days are those of the score."""
+    """Score 2.75 has the probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)), and the days of the score."""
     features = {"a": 3.0, "deep:rfs": 0.5}
     assert head_answer(HPV, ENSEMBLE, features).probability == pytest.approx(1 / (1 + math.exp(-4.5)))
     assert head_answer(RFS_DAYS, ENSEMBLE, features).value == SURVIVAL.restricted_mean(2.75)
@@ -140,7 +140,9 @@ def test_answers_of_an_ensemble() -> None:
 # Documents
 
 
-@pytest.mark.parametrize("head", [LINEAR, linear(survival=SURVIVAL), STAGES, CUSTOM, SEVERAL, ENSEMBLE, CLASSES])
+@pytest.mark.parametrize(
+    "head", [LINEAR, make_linear_head(survival=SURVIVAL), STAGES, CUSTOM, SEVERAL, ENSEMBLE, CLASSES]
+)
 def test_a_head_is_the_same_after_json(head: Head) -> None:
     assert read_head(json.loads(json.dumps(head.as_json())), "heads/x.json") == head
     assert "survival" not in LINEAR.as_json()
@@ -152,11 +154,19 @@ def test_heads_of_the_shipped_packages_are_written_as_they_were_read(path: Path)
     assert json.dumps(read_head(content, path.name).as_json()) == json.dumps(content)
 
 
-def changed(head: Head, path: tuple[Any, ...], value: Any) -> Any:
-    return damaged(head.as_json(), path, value)
+def change_head(head: Head, path: tuple[Any, ...], value: Any) -> Any:
+    """Return the head's JSON with `value` at the path of keys, or without the key if the value is `KeyError`."""
+    whole = inner = copy.deepcopy(head.as_json())
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is KeyError:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return whole
 
 
-def with_survival(days: Any, hazard: Any) -> Any:
+def add_survival(days: Any, hazard: Any) -> Any:
     return {**LINEAR.as_json(), "survival": {"days": days, "cumulative_hazard": hazard}}
 
 
@@ -168,37 +178,40 @@ RISING = "expected ascending days and hazards above 0"
     [
         ([], r": found \[\]"),
         (None, ": found None"),
-        (changed(LINEAR, ("terms",), KeyError), r"\.terms: found nothing"),
+        (change_head(LINEAR, ("terms",), KeyError), r"\.terms: found nothing"),
         (
             {**LINEAR.as_json(), "kind": "logit"},
             ": found kind 'logit', expected a head of kind linear, forest, custom or ens",
         ),
-        (changed(LINEAR, ("intercepts", 0), math.nan), r"\.intercepts\[0\]: found NaN"),
-        (changed(LINEAR, ("intercepts", 0), 10**400), r"\.intercepts\[0\]: found 1000"),
-        (changed(LINEAR, ("intercepts", 0), 1e101), r"\.intercepts\[0\]: found 1e\+101"),
-        (changed(LINEAR, ("intercepts",), [0.0, 1.0]), r"expected 1 of intercepts and of each term's weights"),
-        (changed(STAGES, ("terms", 0, "weights"), [0.0, 1.0]), r"expected 3 of intercepts and of each term's weights"),
-        (changed(SEVERAL, ("fitted", 1), "T4"), "expected in fitted at least two of the classes T1, T2, T3"),
-        (changed(LINEAR, ("terms", 1, "sd"), 0), r"\.terms\[1\]\.sd: found 0"),
-        (changed(LINEAR, ("terms", 1, "transform"), "eval"), r"\.transform: found \"eval\""),
-        (with_survival([], []), r"\.survival\.days: found \[\]"),
-        (with_survival([1.0, 2.0], [0.1]), r"\.survival: found .* expected as many values of cumulative_hazard"),
-        (with_survival([float(n) for n in range(1, 66)], [0.1] * 65), r"\.survival\.days: .* at most 64"),
-        (with_survival([2.0, 2.0], [0.1, 0.2]), RISING),
-        (with_survival([0.0, 2.0], [0.1, 0.2]), RISING),
-        (with_survival([1.0, 2.0], [0.2, 0.1]), RISING),
-        (with_survival([1.0], [0.0]), RISING),
+        (change_head(LINEAR, ("intercepts", 0), math.nan), r"\.intercepts\[0\]: found NaN"),
+        (change_head(LINEAR, ("intercepts", 0), 10**400), r"\.intercepts\[0\]: found 1000"),
+        (change_head(LINEAR, ("intercepts", 0), 1e101), r"\.intercepts\[0\]: found 1e\+101"),
+        (change_head(LINEAR, ("intercepts",), [0.0, 1.0]), r"expected 1 of intercepts and of each term's weights"),
+        (
+            change_head(STAGES, ("terms", 0, "weights"), [0.0, 1.0]),
+            r"expected 3 of intercepts and of each term's weights",
+        ),
+        (change_head(SEVERAL, ("fitted", 1), "T4"), "expected in fitted at least two of the classes T1, T2, T3"),
+        (change_head(LINEAR, ("terms", 1, "sd"), 0), r"\.terms\[1\]\.sd: found 0"),
+        (change_head(LINEAR, ("terms", 1, "transform"), "eval"), r"\.transform: found \"eval\""),
+        (add_survival([], []), r"\.survival\.days: found \[\]"),
+        (add_survival([1.0, 2.0], [0.1]), r"\.survival: found .* expected as many values of cumulative_hazard"),
+        (add_survival([float(n) for n in range(1, 66)], [0.1] * 65), r"\.survival\.days: .* at most 64"),
+        (add_survival([2.0, 2.0], [0.1, 0.2]), RISING),
+        (add_survival([0.0, 2.0], [0.1, 0.2]), RISING),
+        (add_survival([1.0, 2.0], [0.2, 0.1]), RISING),
+        (add_survival([1.0], [0.0]), RISING),
         ({**LINEAR.as_json(), "classes": ["T1"]}, "expected two different classes or more"),
         ({"kind": "ensemble", "experts": []}, r"\.experts: found \[\]"),
-        (changed(ENSEMBLE, ("experts", 0, "sd"), -1.0), r"\.experts\[0\]\.sd: found -1.0"),
-        (changed(ENSEMBLE, ("experts", 0, "name"), ""), r'\.experts\[0\]\.name: found ""'),
-        (changed(ENSEMBLE, ("experts", 0, "name"), "network"), r"\.experts: .* not 'network' twice"),
+        (change_head(ENSEMBLE, ("experts", 0, "sd"), -1.0), r"\.experts\[0\]\.sd: found -1.0"),
+        (change_head(ENSEMBLE, ("experts", 0, "name"), ""), r'\.experts\[0\]\.name: found ""'),
+        (change_head(ENSEMBLE, ("experts", 0, "name"), "network"), r"\.experts: .* not 'network' twice"),
         (
-            changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()),
+            change_head(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()),
             r"\.experts\[0\]\.head: .* 'linear', 'forest', 'custom'",
         ),
         (
-            changed(CLASSES, ("experts", 1, "head"), LINEAR.as_json()),
+            change_head(CLASSES, ("experts", 1, "head"), LINEAR.as_json()),
             "the classes of the first expert, T1, T2, in 'by b'",
         ),
     ],

@@ -1,4 +1,4 @@
-"""An entrant's own features: what their code gets, and that each of its faults is one line."""
+"""Custom features: what the code gets, and that each fault is one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contract.images.volumes import Volume
 from contract.processes import WorkerDeath, map_in_processes
 
 GRID = Geometry((6, 5, 4), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0))
-# The volume in ml and the largest SUV of the mask, the mean dose, and twice the age.
+# Features: the volume in ml and the largest SUV of the mask, the mean dose, and twice the age.
 MEASURED = """
 class Features:
     names = {"ml": "ml", "hottest": "SUV", "dose": "Gy", "twice": "years"}
@@ -39,13 +39,13 @@ class Features:
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """The module of a test is forgotten after it."""
+def forget_code() -> Iterator[None]:
+    """Remove the code's module after a test."""
     yield
     sys.modules.pop("my_code", None)
 
 
-def code_of(folder: Path, *changes: tuple[str, str]) -> Code:
+def write_code(folder: Path, *changes: tuple[str, str]) -> Code:
     text = MEASURED
     for before, after in changes:
         assert before in text, before
@@ -55,7 +55,7 @@ def code_of(folder: Path, *changes: tuple[str, str]) -> Code:
     return Code.from_folders([folder / "my_code"])
 
 
-def images(*, with_pet: bool = True, age: float | None = 61.0) -> FeatureImages:
+def make_images(*, with_pet: bool = True, age: float | None = 61.0) -> FeatureImages:
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[1, 1:3, 1], mask[2, 2, 2:4] = 1, 2
     pet = np.arange(mask.size, dtype=np.float32).reshape(mask.shape)
@@ -63,31 +63,31 @@ def images(*, with_pet: bool = True, age: float | None = 61.0) -> FeatureImages:
     return FeatureImages(mask, ct, pet if with_pet else None, GRID, gray if with_pet else None, {"age_years": age})
 
 
-def test_values_by_hand_and_images_that_stay(tmp_path: Path) -> None:
+def test_values_by_hand_and_unchanged_images(tmp_path: Path) -> None:
     """Four voxels of 2 x 2 x 3 mm are 0.048 ml. Voxel (2, 2, 3) of 4 x 5 x 6 is number 2 * 30 + 2 * 6 + 3 = 75."""
-    (own,) = custom_features(code_of(tmp_path))
-    given = images()
-    assert own.units == {"my_code:ml": "ml", "my_code:hottest": "SUV", "my_code:dose": "Gy", "my_code:twice": "years"}
-    assert own.measure_features(given) == {
+    (hook,) = custom_features(write_code(tmp_path))
+    before = make_images()
+    assert hook.units == {"my_code:ml": "ml", "my_code:hottest": "SUV", "my_code:dose": "Gy", "my_code:twice": "years"}
+    assert hook.measure_features(before) == {
         "my_code:ml": pytest.approx(0.048),
         "my_code:hottest": 75.0,
         "my_code:dose": pytest.approx(66.0),
         "my_code:twice": 122.0,
     }
-    assert (int((given.mask > 0).sum()), float(given.ct.min())) == (4, 1.0)
+    assert (int((before.mask > 0).sum()), float(before.ct.min())) == (4, 1.0)
 
 
 def test_another_process_imports_the_code_from_its_folder(tmp_path: Path) -> None:
-    (own,) = custom_features(code_of(tmp_path))
-    assert not own.is_fitted  # loads the class, which a spawned process cannot import by its name
-    [(_, values)] = map_in_processes(own.measure_features, [images()], 1)
+    (hook,) = custom_features(write_code(tmp_path))
+    assert not hook.is_fitted  # loads the class, which a spawned process cannot import by its name
+    [(_, values)] = map_in_processes(hook.measure_features, [make_images()], 1)
     assert not isinstance(values, WorkerDeath)
     assert values["my_code:hottest"] == 75.0
 
 
-def test_what_is_absent_is_none(tmp_path: Path) -> None:
-    (own,) = custom_features(code_of(tmp_path))
-    values = own.measure_features(images(with_pet=False, age=None))
+def test_absent_inputs_are_none(tmp_path: Path) -> None:
+    (hook,) = custom_features(write_code(tmp_path))
+    values = hook.measure_features(make_images(with_pet=False, age=None))
     assert [name for name, value in values.items() if value is None] == [
         "my_code:hottest",
         "my_code:dose",
@@ -117,27 +117,27 @@ def test_what_is_absent_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_each_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    (own,) = custom_features(code_of(tmp_path, change))
+    (hook,) = custom_features(write_code(tmp_path, change))
     with pytest.raises(ModelPackageError, match=rf"^features my_code:Features{message}"):
-        own.measure_features(images())
+        hook.measure_features(make_images())
 
 
 def test_a_lack_of_memory_stays_one(tmp_path: Path) -> None:
-    """It is named as such in the notice of a case."""
-    (own,) = custom_features(code_of(tmp_path, ("return values", "raise MemoryError")))
+    """A case's notice names the lack of memory."""
+    (hook,) = custom_features(write_code(tmp_path, ("return values", "raise MemoryError")))
     with pytest.raises(MemoryError):
-        own.measure_features(images())
+        hook.measure_features(make_images())
 
 
 def test_numbers_of_other_libraries(tmp_path: Path) -> None:
-    (own,) = custom_features(
-        code_of(tmp_path, ("return values", "import numpy; return values | {'ml': numpy.float32(0.5)}"))
+    (hook,) = custom_features(
+        write_code(tmp_path, ("return values", "import numpy; return values | {'ml': numpy.float32(0.5)}"))
     )
-    value = own.measure_features(images())["my_code:ml"]
+    value = hook.measure_features(make_images())["my_code:ml"]
     assert type(value) is float
     assert math.isclose(value, 0.5)
 
 
-def test_code_without_features_has_none(tmp_path: Path) -> None:
-    assert custom_features(code_of(tmp_path, ("class Features", "class Other"))) == []
+def test_code_without_features(tmp_path: Path) -> None:
+    assert custom_features(write_code(tmp_path, ("class Features", "class Other"))) == []
     assert custom_features(None) == []

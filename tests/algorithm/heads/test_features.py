@@ -1,4 +1,4 @@
-"""Each family of features on structures small or plain enough to be reckoned by hand."""
+"""Features of structures that are small enough to be computed by hand."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from algorithm.heads.structure import (
 )
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.algorithm.heads.structures import WIDE, Array, ball, found, grid_of
+from tests.algorithm.heads.structures import WIDE, Array, find_structure, make_ball, make_grid
 
 # Regions
 
 
 def test_a_region_is_cut_out_with_a_margin_that_ends_at_the_image() -> None:
     """Margins of 7 mm: 4 voxels of 2 mm, 2 of 5, 1 of 10."""
-    grid = grid_of((4, 20, 20), (2.0, 5.0, 10.0))
+    grid = make_grid((4, 20, 20), (2.0, 5.0, 10.0))
     structure = np.zeros(grid.array_shape, bool)
     structure[0, 10, 10] = True
-    whole = found(structure, grid)
+    whole = find_structure(structure, grid)
     assert [(cut.start, cut.stop) for cut in whole.box] == [(0, 2), (8, 13), (6, 15)]
     assert whole.volume_ml == pytest.approx(0.1)
     assert whole.centre_mm.tolist() == [0, 50, 20]
-    assert whole.centre_mm is whole.centre_mm  # found once, however many nodes ask for their distance from it
+    assert whole.centre_mm is whole.centre_mm  # computed once, however many nodes ask for their distance from it
     assert structure_of(np.zeros_like(structure), grid) is None
     assert components(np.zeros_like(structure), grid) == []
 
 
 def test_components_touch_by_corners_and_know_their_place() -> None:
-    grid = grid_of((9, 9, 9), (1.0, 1.0, 1.0))
+    grid = make_grid((9, 9, 9), (1.0, 1.0, 1.0))
     structure = np.zeros(grid.array_shape, bool)
     structure[1, 1, 1] = structure[2, 2, 2] = structure[7, 7, 6] = True
     parts = components(structure, grid)
@@ -53,8 +53,8 @@ def test_components_touch_by_corners_and_know_their_place() -> None:
 
 def test_a_large_ball_is_nearly_a_sphere() -> None:
     """Radius 20 mm in voxels of 1 mm. A stepped surface is a little larger than the sphere's 5027 mm2."""
-    grid = grid_of((45, 45, 45), (1.0, 1.0, 1.0))
-    values = shape(found(ball(grid, (22, 22, 22), 20), grid))
+    grid = make_grid((45, 45, 45), (1.0, 1.0, 1.0))
+    values = shape(find_structure(make_ball(grid, (22, 22, 22), 20), grid))
     assert values["diameter_mm"] == pytest.approx(41, abs=0.5)
     assert values["sphericity"] == pytest.approx(0.95, abs=0.05)
     assert values["surface_mm2"] == pytest.approx(4 * np.pi * 20**2, rel=0.1)
@@ -62,12 +62,13 @@ def test_a_large_ball_is_nearly_a_sphere() -> None:
 
 
 def test_a_single_voxel() -> None:
-    """The mesh of one voxel of edge a is an octahedron of half axes a / 2: diameter a, volume a^3 / 6, faces
-    sqrt(3) / 8 a^2 each. It has no axes."""
-    grid = grid_of((3, 3, 3), (2.0, 2.0, 2.0))
+    """For a voxel of edge a the mesh is an octahedron of half axes a / 2: diameter a, volume a^3 / 6, faces sqrt(3) / 8
+    a^2 each. It has no axes.
+    """
+    grid = make_grid((3, 3, 3), (2.0, 2.0, 2.0))
     structure = np.zeros(grid.array_shape, bool)
     structure[1, 1, 1] = True
-    values = shape(found(structure, grid))
+    values = shape(find_structure(structure, grid))
     area, volume = np.sqrt(3) * 4, 8 / 6
     assert values["diameter_mm"] == pytest.approx(2)
     assert values["surface_mm2"] == pytest.approx(area)
@@ -82,9 +83,9 @@ def test_turning_a_lesion_does_not_change_its_shape(seed: int) -> None:
     structure = rng.random((4, 5, 6)) < 0.5
     structure[1, 2, 3] = True
     spacing = (1.0, 2.0, 3.0)
-    before = shape(found(structure, grid_of((4, 5, 6), spacing)))
+    before = shape(find_structure(structure, make_grid((4, 5, 6), spacing)))
     turned = np.ascontiguousarray(structure.transpose(2, 0, 1)[::-1])
-    after = shape(found(turned, grid_of((6, 4, 5), (2.0, 3.0, 1.0))))
+    after = shape(find_structure(turned, make_grid((6, 4, 5), (2.0, 3.0, 1.0))))
     assert before["diameter_mm"] == pytest.approx(after["diameter_mm"])
     assert before["elongation"] == pytest.approx(after["elongation"], abs=1e-6)
     assert before["flatness"] == pytest.approx(after["flatness"], abs=1e-6)
@@ -96,9 +97,9 @@ def test_turning_a_lesion_does_not_change_its_shape(seed: int) -> None:
 def test_thresholds_by_hand() -> None:
     """Two lesions, voxels of 0.1 ml. First: SUV 10, 4.2, 4, 2; 41% of its maximum is 4.1. Second: SUV 3, 2.5, 1;
     41% is 1.23."""
-    grid = grid_of((1, 1, 9), (2.0, 5.0, 10.0))
+    grid = make_grid((1, 1, 9), (2.0, 5.0, 10.0))
     suv = np.array([[[10, 4.2, 4, 2, 99, 99, 3, 2.5, 1]]], np.float32)
-    whole = found(suv < 50, grid)
+    whole = find_structure(suv < 50, grid)
     values = measure_thresholds(whole, suv)
     assert values == pytest.approx(
         {
@@ -116,9 +117,9 @@ def test_thresholds_by_hand() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(1.0, 2.0, 3.0), (2.0, 2.0, 2.0), (4.0, 4.0, 9.0)]))
 def test_the_peak_is_the_highest_mean_over_a_sphere(seed: int, spacing: tuple[float, float, float]) -> None:
-    """Against the definition, voxel by voxel; spheres reach beyond the structure and stop at the image's end."""
+    """Compare with the definition, voxel by voxel; spheres reach beyond the structure and stop at the image's end."""
     rng = np.random.default_rng(seed)
-    grid = grid_of((6, 7, 8), spacing)
+    grid = make_grid((6, 7, 8), spacing)
     image = rng.random(grid.array_shape).astype(np.float32)
     structure = rng.random(grid.array_shape) < 0.1
     structure[3, 3, 3] = True
@@ -128,18 +129,18 @@ def test_the_peak_is_the_highest_mean_over_a_sphere(seed: int, spacing: tuple[fl
         values[((places - place) ** 2).sum(1) <= (750 / np.pi) ** (2 / 3)].mean()
         for place in np.argwhere(structure) * grid.array_spacing_mm
     ]
-    whole = found(structure, grid)
+    whole = find_structure(structure, grid)
     assert intensity_peak(whole, whole.cut(image)) == pytest.approx(max(means), rel=1e-5)
 
 
 # Bone and air
 
-# Voxels of 3 mm: what shares a face is in reach, what shares an edge is 4.2 mm away.
-CUBES = grid_of((7, 7, 7), (3.0, 3.0, 3.0))
+# Voxels of 3 mm: a voxel that shares a face is in reach, a voxel that shares an edge is 4.2 mm away.
+CUBES = make_grid((7, 7, 7), (3.0, 3.0, 3.0))
 
 
-def cube() -> Array:
-    """27 voxels, of which 26 are at the surface."""
+def make_cube() -> Array:
+    """Make 27 voxels; 26 are at the surface."""
     structure = np.zeros(CUBES.array_shape, bool)
     structure[2:5, 2:5, 2:5] = True
     return structure
@@ -151,33 +152,34 @@ def test_bone_and_air_at_the_surface_by_hand() -> None:
     ct = np.full(CUBES.array_shape, 250, np.float32)
     ct[5, 2:5, 2:5], ct[1, 3, 3] = 251, -501
     expected = {"bone_contact": 9 / 26, "air_contact": 1 / 26, "bone_ml": 9 * 0.027}
-    assert neighbours(found(cube(), CUBES), ct) == pytest.approx(expected)
+    assert neighbours(find_structure(make_cube(), CUBES), ct) == pytest.approx(expected)
 
 
 def test_bone_that_shares_only_an_edge_or_lies_further_away_is_no_contact() -> None:
     ct = np.zeros(CUBES.array_shape, np.float32)
     ct[5, 5, 3] = ct[6] = 1000
-    assert set(neighbours(found(cube(), CUBES), ct).values()) == {0.0}
+    assert set(neighbours(find_structure(make_cube(), CUBES), ct).values()) == {0.0}
 
 
 def test_bone_that_a_tumour_has_invaded_lies_within_it() -> None:
-    """The central voxel of one side: itself, its four neighbours in the side; the one behind it is not at the
-    surface."""
+    """Bone in the middle of one side counts for itself and its four neighbours in the side; the voxel behind it is not
+    at the surface.
+    """
     ct = np.zeros(CUBES.array_shape, np.float32)
     ct[4, 3, 3] = 1000
-    values = neighbours(found(cube(), CUBES), ct)
+    values = neighbours(find_structure(make_cube(), CUBES), ct)
     assert values == pytest.approx({"bone_contact": 5 / 26, "air_contact": 0, "bone_ml": 0.027})
 
 
 def test_reach_is_3_mm_on_a_fine_grid() -> None:
-    """A single voxel, 1 mm apart in a row: bone in the third voxel beside it is in reach, in the fourth not."""
-    grid = grid_of((1, 1, 9), (1.0, 1.0, 1.0))
+    """On a row of voxels 1 mm apart, bone in the third voxel from a lesion's voxel is in reach, in the fourth not."""
+    grid = make_grid((1, 1, 9), (1.0, 1.0, 1.0))
     structure = np.zeros(grid.array_shape, bool)
     structure[0, 0, 4] = True
     for column, expected in ((7, 1.0), (8, 0.0), (1, 1.0)):
         ct = np.zeros(grid.array_shape, np.float32)
         ct[0, 0, column] = 1000
-        values = neighbours(found(structure, grid), ct)
+        values = neighbours(find_structure(structure, grid), ct)
         assert values == pytest.approx({"bone_contact": expected, "air_contact": 0, "bone_ml": expected / 1000})
 
 
@@ -185,7 +187,7 @@ def test_extents_by_hand() -> None:
     """Two slices of 5 mm, three rows of 2 mm and four columns of 2 mm, at the edge of the grid."""
     structure = np.zeros(WIDE.array_shape, bool)
     structure[0, 0:3, 0], structure[1, 1, 0:4] = True, True
-    assert found(structure, WIDE).extent_mm == (10.0, 6.0, 8.0)
+    assert find_structure(structure, WIDE).extent_mm == (10.0, 6.0, 8.0)
     image = np.zeros(WIDE.array_shape, np.float32)
     features = image_features(structure.astype(np.uint8), image, image, WIDE)
     assert [features[f"gtvp_extent_{axis}_mm"] for axis in "zyx"] == [10, 6, 8]
@@ -195,10 +197,10 @@ def test_extents_by_hand() -> None:
 
 
 def test_dose_by_hand() -> None:
-    """Doses 1 to 100 Gy in a hundred voxels: the 5th percentile lies at 0.05 x 99 + 1."""
-    grid = grid_of((4, 5, 5), (1.0, 1.0, 1.0))
+    """Doses are 1 to 100 Gy in a hundred voxels: the 5th percentile lies at 0.05 x 99 + 1."""
+    grid = make_grid((4, 5, 5), (1.0, 1.0, 1.0))
     dose = np.arange(1, 101, dtype=np.float32).reshape(grid.array_shape)
-    whole = found(np.ones(grid.array_shape, bool), grid)
+    whole = find_structure(np.ones(grid.array_shape, bool), grid)
     assert dose_volume(whole, dose) == pytest.approx(
         {"dose_mean_gy": 50.5, "dose_d95_gy": 5.95, "dose_v60_share": 0.41, "dose_v66_share": 0.35}
     )
@@ -206,7 +208,7 @@ def test_dose_by_hand() -> None:
 
 
 def test_a_dose_is_brought_onto_the_grid_and_unknown_beyond() -> None:
-    """The dose rises by 1 Gy a mm along x from x = 10 mm on its own grid of 4 mm, and ends at 30 mm."""
+    """Dose rises by 1 Gy a mm along x from x = 10 mm on its own grid of 4 mm, and ends at 30 mm."""
     coarse = Geometry((6, 3, 3), (4.0, 4.0, 4.0), (10.0, 0.0, 0.0))
     ramp = np.broadcast_to(np.arange(10, 34, 4, dtype=np.float32), coarse.array_shape)
     dose = Volume(np.ascontiguousarray(ramp), coarse)

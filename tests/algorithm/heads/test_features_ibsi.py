@@ -1,6 +1,6 @@
-"""The digital phantom of the Image Biomarker Standardisation Initiative against its published reference values.
+"""Compare features with the published values of the Image Biomarker Standardisation Initiative's digital phantom.
 
-Values and tolerances are those of the reference manual (arXiv 1612.07003, chapter "Image features", columns "dig.
+Values and tolerances come from the reference manual (arXiv 1612.07003, chapter "Image features", columns "dig.
 phantom"). Where the manual gives no tolerance, the printed digits count.
 """
 
@@ -45,31 +45,31 @@ def phantom() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]
 
 
 @pytest.fixture(scope="module")
-def measured(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]) -> dict[str, float | None]:
+def features(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]) -> dict[str, float | None]:
     image, mask, grid = phantom
     return image_features(mask, image, image, grid)
 
 
 @pytest.fixture(scope="module")
 def lesion(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]) -> Structure:
-    found = structure_of(phantom[1] > 0, phantom[2])
-    assert found is not None
-    return found
+    structure = structure_of(phantom[1] > 0, phantom[2])
+    assert structure is not None
+    return structure
 
 
 @pytest.mark.parametrize(("feature", "unit", "code", "value", "tolerance"), PUBLISHED, ids=[p[0] for p in PUBLISHED])
 def test_published_value(
-    measured: dict[str, float | None], feature: str, unit: float, code: str, value: float, tolerance: float
+    features: dict[str, float | None], feature: str, unit: float, code: str, value: float, tolerance: float
 ) -> None:
-    found = measured[feature]
-    assert found is not None
-    assert found * unit == pytest.approx(value, abs=max(tolerance, 1e-9), rel=0), f"IBSI {code}"
+    computed = features[feature]
+    assert computed is not None
+    assert computed * unit == pytest.approx(value, abs=max(tolerance, 1e-9), rel=0), f"IBSI {code}"
 
 
-def test_variance(measured: dict[str, float | None]) -> None:
-    """IBSI ECT3: 3.05. Ours is its root."""
-    assert measured["gtvp_hu_sd"] is not None
-    assert measured["gtvp_hu_sd"] ** 2 == pytest.approx(3.05, abs=0.005)
+def test_variance(features: dict[str, float | None]) -> None:
+    """IBSI ECT3 is 3.05; the feature is its root."""
+    assert features["gtvp_hu_sd"] is not None
+    assert features["gtvp_hu_sd"] ** 2 == pytest.approx(3.05, abs=0.005)
 
 
 def test_mesh_volume(lesion: Structure) -> None:

@@ -1,4 +1,4 @@
-"""Features of a mask small enough to be counted by hand."""
+"""Features of a mask that is small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GRID = Geometry((6, 5, 4), (2.0, 5.0, 10.0), (0.0, 0.0, 0.0))
 CLINICAL = load_edition().clinical
 
 
-def scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A GTVp of two voxels; a node of one; a node of three of which two touch by a corner only."""
+def make_scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Make a GTVp of two voxels, a node of one, and a node of three voxels, two of them touching only by a corner."""
     mask = np.zeros(GRID.array_shape, np.uint8)
     ct = np.zeros(GRID.array_shape, np.float32)
     pet = np.ones(GRID.array_shape, np.float32)
@@ -34,8 +34,8 @@ def scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_by_hand() -> None:
-    mask, ct, pet = scene()
-    found = image_features(mask, ct, pet, GRID)
+    mask, ct, pet = make_scene()
+    features = image_features(mask, ct, pet, GRID)
     expected = {
         "gtvp_volume_ml": 0.2,
         "gtvp_suv_max": 10,
@@ -56,11 +56,11 @@ def test_by_hand() -> None:
         "total_volume_ml": 0.6,
         "total_lesion_glycolysis": 3.3,
     }
-    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert {key: features[key] for key in expected} == pytest.approx(expected)
 
 
 def test_every_feature_is_listed_in_the_documentation() -> None:
-    mask, ct, pet = scene()
+    mask, ct, pet = make_scene()
     document = (Path(__file__).parents[3] / "docs" / "heads.md").read_text()
     listed = set(re.findall(r"`([a-z0-9_.]+)`", document))
     names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient(), CLINICAL)}
@@ -69,16 +69,16 @@ def test_every_feature_is_listed_in_the_documentation() -> None:
 
 def test_spread_by_hand() -> None:
     """Centres of GTVp (0.5, 0, 0) and the far node (5, 4, 3) in voxels: 9, 20 and 30 mm apart, 37.2 mm in all."""
-    mask, ct, pet = scene()
+    mask, ct, pet = make_scene()
     assert image_features(mask, ct, pet, GRID)["spread_mm"] == pytest.approx(np.sqrt(9**2 + 20**2 + 30**2))
 
 
 def test_without_lesions() -> None:
-    """Volumes and glycolysis are 0, whatever would be measured inside or between lesions is missing."""
-    _, ct, pet = scene()
-    found = image_features(np.zeros(GRID.array_shape, np.uint8), ct, pet, GRID)
-    zero = {name for name, value in found.items() if value == 0}
-    assert {name for name, value in found.items() if value is not None} == zero
+    """Volumes and glycolysis are 0; features inside or between lesions are missing."""
+    _, ct, pet = make_scene()
+    features = image_features(np.zeros(GRID.array_shape, np.uint8), ct, pet, GRID)
+    zero = {name for name, value in features.items() if value == 0}
+    assert {name for name, value in features.items() if value is not None} == zero
     assert zero == {
         "n_stage_7th",
         *(f"{part}_{key}" for part in ("gtvp", "gtvn") for key in ("volume_ml", "tlg", *THRESHOLD_NAMES)),
@@ -89,20 +89,20 @@ def test_without_lesions() -> None:
 
 
 def test_pet_features_are_missing_without_a_pet() -> None:
-    mask, ct, pet = scene()
-    found, full = image_features(mask, ct, None, GRID), image_features(mask, ct, pet, GRID)
-    missing = {name for name, value in found.items() if value is None and full[name] is not None}
+    mask, ct, pet = make_scene()
+    features, full = image_features(mask, ct, None, GRID), image_features(mask, ct, pet, GRID)
+    missing = {name for name, value in features.items() if value is None and full[name] is not None}
     assert missing == {name for name in full if "suv" in name or "tlg" in name or "mtv" in name or "cold" in name} | {
         "total_lesion_glycolysis"
     }
-    assert found["gtvp_hu_mean"] == 50
+    assert features["gtvp_hu_mean"] == 50
 
 
 def test_glycolysis_without_pet_is_missing_even_without_nodes() -> None:
-    mask, ct, _ = scene()
-    found = image_features(np.where(mask == 1, mask, 0).astype(np.uint8), ct, None, GRID)
-    assert found["gtvn_tlg"] == 0
-    assert found["total_lesion_glycolysis"] is None
+    mask, ct, _ = make_scene()
+    features = image_features(np.where(mask == 1, mask, 0).astype(np.uint8), ct, None, GRID)
+    assert features["gtvn_tlg"] == 0
+    assert features["total_lesion_glycolysis"] is None
 
 
 def test_clinical_variables_as_numbers() -> None:

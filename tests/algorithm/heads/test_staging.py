@@ -1,4 +1,4 @@
-"""Every boundary of the 7th edition's T and N, on both sides of it."""
+"""Boundaries of the 7th edition's T and N, on both sides."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ EDITION = load_edition("hecktor2026")
 GRID = Geometry((8, 8, 8), (4.0, 4.0, 2.5), (0.0, 0.0, 0.0))
 
 
-def primary(diameter_mm: float, bone_contact: float | None = 0.0) -> Features:
+def describe_primary(diameter_mm: float, bone_contact: float | None = 0.0) -> Features:
     return {"gtvp_diameter_mm": diameter_mm, "gtvp_bone_contact": bone_contact}
 
 
-def nodes(*diameters_mm: float, contralateral: float | None = 0.0, bilateral: float = 0.0) -> Features:
-    """Nodes by diameter, the largest first."""
+def describe_nodes(*diameters_mm: float, contralateral: float | None = 0.0, bilateral: float = 0.0) -> Features:
+    """Describe nodes by diameter, the largest first."""
     first, second, *_ = (*diameters_mm, None, None)
     return {
         "gtvn_count": float(len(diameters_mm)),
@@ -45,16 +45,16 @@ def nodes(*diameters_mm: float, contralateral: float | None = 0.0, bilateral: fl
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
-        (primary(3), "T1"),
-        (primary(20), "T1"),
-        (primary(20.1), "T2"),
-        (primary(40), "T2"),
-        (primary(40.1), "T3"),
-        (primary(90), "T3"),
-        (primary(90, 0.049), "T3"),
-        (primary(90, 0.05), "T4"),
-        (primary(15, 0.05), "T4"),  # invasion counts at any size
-        (primary(15, None), "T1"),
+        (describe_primary(3), "T1"),
+        (describe_primary(20), "T1"),
+        (describe_primary(20.1), "T2"),
+        (describe_primary(40), "T2"),
+        (describe_primary(40.1), "T3"),
+        (describe_primary(90), "T3"),
+        (describe_primary(90, 0.049), "T3"),
+        (describe_primary(90, 0.05), "T4"),
+        (describe_primary(15, 0.05), "T4"),  # invasion counts at any size
+        (describe_primary(15, None), "T1"),
         ({"gtvp_diameter_mm": 30.0}, "T2"),
         ({"gtvp_diameter_mm": None, "gtvp_bone_contact": None}, None),
         ({"age_years": 61.0}, None),
@@ -67,20 +67,20 @@ def test_t_by_diameter_and_bone(features: Features, expected: str | None) -> Non
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
-        (nodes(), "N0"),
-        (nodes(12), "N1"),
-        (nodes(30), "N1"),
-        (nodes(30.1), "N2"),
-        (nodes(60), "N2"),
-        (nodes(60.1), "N3"),
-        (nodes(61, 12), "N3"),
-        (nodes(12, 61), "N3"),  # the second by volume may be the longer one
-        (nodes(20, 31), "N2"),
-        (nodes(20, 12), "N2"),
-        (nodes(20, 5), "N2"),
-        (nodes(20, 4.9), "N1"),  # of several parts those of 5 mm and more count
-        (nodes(4), "N1"),
-        (nodes(4, 3), "N2"),  # none of them has 5 mm: all count
+        (describe_nodes(), "N0"),
+        (describe_nodes(12), "N1"),
+        (describe_nodes(30), "N1"),
+        (describe_nodes(30.1), "N2"),
+        (describe_nodes(60), "N2"),
+        (describe_nodes(60.1), "N3"),
+        (describe_nodes(61, 12), "N3"),
+        (describe_nodes(12, 61), "N3"),  # the second by volume may be the longer one
+        (describe_nodes(20, 31), "N2"),
+        (describe_nodes(20, 12), "N2"),
+        (describe_nodes(20, 5), "N2"),
+        (describe_nodes(20, 4.9), "N1"),  # with several parts, parts of 5 mm and more count
+        (describe_nodes(4), "N1"),
+        (describe_nodes(4, 3), "N2"),  # none of them has 5 mm: all count
         ({"age_years": 61.0}, None),
     ],
 )
@@ -99,12 +99,12 @@ def test_n_by_number_and_diameter(features: Features, expected: str | None) -> N
     ],
 )
 def test_n_by_side(contralateral: float | None, bilateral: float, expected: str) -> None:
-    assert derive_stage("n_stage_7th", nodes(12, contralateral=contralateral, bilateral=bilateral)) == expected
+    assert derive_stage("n_stage_7th", describe_nodes(12, contralateral=contralateral, bilateral=bilateral)) == expected
 
 
 def test_rules_give_classes_of_the_declared_answers() -> None:
-    """Every declared rule is known, and gives a class of the answer that declares it."""
-    features = {**primary(30), **nodes(12)}
+    """Declared rules are known, and give a class of the answer that declares them."""
+    features = {**describe_primary(30), **describe_nodes(12)}
     assert {rule: derive_stage(rule, features) for rule in RULES} == {"t_stage_7th": "T2", "n_stage_7th": "N1"}
     for answer in EDITION.find_algorithm().head_specs:
         assert not answer.rule or derive_stage(answer.rule, features) in answer.classes
@@ -112,8 +112,8 @@ def test_rules_give_classes_of_the_declared_answers() -> None:
         derive_stage("t_stage_8th", features)
 
 
-def mask_of(primary_voxels: int, node_voxels: int) -> np.ndarray:
-    """A primary and a node of some voxels in a row, and a second node of one voxel, on `GRID`."""
+def make_mask(primary_voxels: int, node_voxels: int) -> np.ndarray:
+    """Mark a primary and a node of some voxels in a row, and a second node of one voxel, on `GRID`."""
     array = np.zeros(GRID.array_shape, np.uint8)
     array[1, 1, 1 : 1 + primary_voxels], array[4, 4, 1 : 1 + node_voxels], array[7, 7, 7] = 1, 2, 2
     return array
@@ -136,14 +136,14 @@ SMALLEST = MinLesionSizes(gtvp_ml=0.05, gtvn_ml=0.13)
 def test_a_speck_decides_no_stage(voxels: int, smallest: MinLesionSizes, t: int | None, n: int) -> None:
     """Voxels of 0.04 ml: 0.12 ml are above 0.1, below 0.13. Bone everywhere makes any primary T4."""
     image = np.full(GRID.array_shape, 500, np.float32)
-    features = image_features(mask_of(voxels, voxels), image, None, GRID, smallest=smallest)
+    features = image_features(make_mask(voxels, voxels), image, None, GRID, smallest=smallest)
     assert (features["t_stage_7th"], features["n_stage_7th"]) == (t, n)
 
 
 def test_specks_change_no_number_shape_or_position() -> None:
-    """A primary and a node of 0.16 ml; a voxel of 0.04 ml of either label elsewhere changes volumes alone."""
+    """Primary and node have 0.16 ml; a voxel of 0.04 ml of either label elsewhere changes only volumes."""
     image = np.full(GRID.array_shape, 40, np.float32)
-    mask = mask_of(4, 4)
+    mask = make_mask(4, 4)
     mask[7, 7, 7] = 0
     whole = image_features(mask, image, None, GRID)
     mask[7, 7, 7], mask[7, 1, 1] = 2, 1
@@ -154,18 +154,18 @@ def test_specks_change_no_number_shape_or_position() -> None:
 @pytest.mark.parametrize(("voxels", "t", "n"), [(1, 3, ("N0",)), (2, 3, ("N0",)), (3, 4, ("N1", "N2", "N3"))])
 def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tuple[str, ...]) -> None:
     """Voxels of 0.04 ml: three of them are 0.12 ml, more than 0.1; a second node of one voxel adds nothing."""
-    array, image = mask_of(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
+    array, image = make_mask(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
-    left = _find_possible_classes(EDITION.find_algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
-    assert left == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
+    possible = _find_possible_classes(EDITION.find_algorithm().head_specs, segmented, array, DEFAULT_MIN_LESION_SIZES)
+    assert possible == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
 
 
 @settings(max_examples=60, deadline=None)
 @given(voxels=st.tuples(st.integers(0, 5), st.integers(0, 5)))
 def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) -> None:
-    """On one grid the written mask and its features rule out the same classes."""
-    array, image = mask_of(*voxels), np.zeros(GRID.array_shape, np.float32)
+    """On one grid the written mask and its features exclude the same classes."""
+    array, image = make_mask(*voxels), np.zeros(GRID.array_shape, np.float32)
     case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
     segmented = CaseSegmentation(case, MaskSource.NETWORK, mask)
     heads = [answer for answer in EDITION.find_algorithm().head_specs if answer.rule]

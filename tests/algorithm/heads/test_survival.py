@@ -61,7 +61,7 @@ ascending = st.lists(st.floats(1e-3, 1e5), min_size=1, max_size=64, unique=True)
 def test_answers_are_ordered_and_between_zero_and_the_horizon(
     days: list[float], hazard: list[float], scores: list[float]
 ) -> None:
-    """A hair of rounding is allowed, 1e-9 of the horizon."""
+    """Rounding may add 1e-9 of the horizon."""
     survival = Survival(days=tuple(days), cumulative_hazard=tuple(hazard[: len(days)]))
     known = sorted(score for score in scores if not math.isnan(score))
     answers = [survival.restricted_mean(score) for score in [-sys.float_info.max, *known, sys.float_info.max]]

@@ -1,4 +1,4 @@
-"""Trees as plain numbers: predictions by hand, and damaged trees in plain words."""
+"""Trees: predictions by hand, and damaged trees."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 from algorithm.heads.documents import EnsembleHead, Expert, ForestHead, ScaledFeature, read_head
 from algorithm.heads.parts import Forest, Tree
 from contract.errors import ModelPackageError
-from tests.algorithm.heads.head_parts import linear, score, term
+from tests.algorithm.heads.head_parts import make_linear_head, score, term
 
 # x <= 0.5: 1.0; otherwise y <= 2: 5.0, else 9.0.
 TREE = Tree(features=(0, -1, 1, -1, -1), numbers=(0.5, 1.0, 2.0, 5.0, 9.0))
 STUMP = Tree(features=(-1,), numbers=(3.0,))
 
 
-def scaled(name: str, **more: Any) -> ScaledFeature:
+def make_input(name: str, **more: Any) -> ScaledFeature:
     return ScaledFeature(**{"feature": name, "transform": "identity", "fill": 0.0, "mean": 0.0, "sd": 1.0, **more})
 
 
-FOREST = ForestHead(scale="test", inputs=(scaled("x"), scaled("y", fill=3.0)), trees=(TREE, STUMP))
+FOREST = ForestHead(scale="test", inputs=(make_input("x"), make_input("y", fill=3.0)), trees=(TREE, STUMP))
 
 
 @pytest.mark.parametrize(
     ("x", "y", "expected"), [(0.5, 0.0, 2.0), (0.6, 2.0, 4.0), (0.6, 2.1, 6.0), (None, None, 2.0), (1.0, None, 6.0)]
 )
 def test_a_score_by_hand(x: float | None, y: float | None, expected: float) -> None:
-    """The mean of the tree and of the stump, 3. Missing: x takes 0 and y takes 3."""
+    """Average the tree and the stump, which is 3. A missing x is 0 and a missing y is 3."""
     assert score(FOREST, {"x": x, "y": y}) == expected
-    assert [one.feature for one in FOREST.missing({"x": x, "y": y})] == [
+    assert [scaled.feature for scaled in FOREST.missing({"x": x, "y": y})] == [
         name for name, value in (("x", x), ("y", y)) if value is None
     ]
 
@@ -47,7 +47,7 @@ def test_a_forest_survives_json() -> None:
 def test_a_forest_is_an_expert_with_a_weight() -> None:
     """Linear score x = 2 with the weight 3, forest 4 standardised to (4 - 2) / 2 = 1 with the weight 1: 7 / 4."""
     experts = (
-        Expert(name="linear", mean=0.0, sd=1.0, weight=3.0, head=linear(term("x"))),
+        Expert(name="linear", mean=0.0, sd=1.0, weight=3.0, head=make_linear_head(term("x"))),
         Expert(name="forest", mean=2.0, sd=2.0, weight=1.0, head=FOREST),
     )
     assert score(EnsembleHead(experts=experts), {"x": 2.0, "y": 0.0}) == 7 / 4
@@ -55,7 +55,7 @@ def test_a_forest_is_an_expert_with_a_weight() -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_random_trees_equal_a_walk(seed: int) -> None:
-    """Naive oracle: a recursive walk over each tree, also with values on a threshold and infinite values."""
+    """Compare with a recursive walk over each tree, also with values on a threshold and infinite values."""
     rng = np.random.default_rng(seed)
     trees = [random_tree(rng) for _ in range(int(rng.integers(1, 5)))]
     columns = rng.choice([-np.inf, -1.0, 0.0, 0.1, 1.0, np.inf], (7, 3))
@@ -80,7 +80,7 @@ def random_tree(rng: np.random.Generator) -> Tree:
 
 
 def walk(tree: Tree, row: Any, node: int = 0) -> tuple[float, int]:
-    """The value for a patient, and the node after this branch."""
+    """Return the value for a patient, and the node after this branch."""
     feature, number = tree.features[node], tree.numbers[node]
     if feature < 0:
         return number, node + 1

@@ -13,7 +13,7 @@ from algorithm.heads.values import check_head, head_answer
 from contract.editions import AnswerSpec
 from contract.editions.answers import ClassSpec, RiskSpec
 from contract.errors import ModelPackageError
-from tests.algorithm.heads.head_parts import class_head, linear, term
+from tests.algorithm.heads.head_parts import make_class_head, make_linear_head, term
 
 SOCKET = {"slug": "slug", "title": "Title", "path": "answer.json"}
 RISK = RiskSpec(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
@@ -22,31 +22,31 @@ POSITIVE = ClassSpec(name="positive", kind="class", classes=(False, True), colum
 STAGE = ClassSpec(name="stage", kind="class", classes=("T1", "T2", "T3"), columns={"class": "T"}, **SOCKET)
 
 
-def get_head(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
-    """A head whose score is `intercept + weight * x`, x up to 4; a missing x counts as 0."""
-    return linear(term("x", weight), intercept=intercept, **more)
+def make_head(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
+    """Make a head whose score is `intercept + weight * x`, x up to 4; a missing x counts as 0."""
+    return make_linear_head(term("x", weight), intercept=intercept, **more)
 
 
-STAGES = class_head({"T2": 1.0, "T1": 1.0, "T3": 0.0}, term("x", 0.0, -1.0, 1.0))
+STAGES = make_class_head({"T2": 1.0, "T1": 1.0, "T3": 0.0}, term("x", 0.0, -1.0, 1.0))
 
 
 def test_a_risk_is_the_score() -> None:
-    assert head_answer(RISK, get_head(0.5, 0.25), {"x": 3.0}).value == 1.75
+    assert head_answer(RISK, make_head(0.5, 0.25), {"x": 3.0}).value == 1.75
 
 
 def test_a_time_is_the_expected_days_within_the_horizon() -> None:
     """H rises by 1 to day 100 and by 1 to day 300. At score ln k the mean of e^-kH over the first 100 days is
     (1 - e^-k) / k and over the other 200 days e^-k times that."""
-    head = get_head(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
+    head = make_head(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
     times = [head_answer(TIME, head, {"x": math.log(k)}).value for k in (1.0, 2.0, 0.5)]
     expected = [(100 + 200 * math.exp(-k)) * (1 - math.exp(-k)) / k for k in (1.0, 2.0, 0.5)]
     assert times == pytest.approx(expected)
     assert times[0] == pytest.approx(109.72, abs=0.01)
 
 
-def test_what_days_mean_is_said_with_the_median() -> None:
+def test_a_note_explains_the_days_by_the_median() -> None:
     """H is 1 on day 100 and 2 on day 300. At score 0 it is ln 2 on day 69; at score ln 0.25 it ends at 0.5, below ln 2."""
-    head = get_head(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
+    head = make_head(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
     assert head_answer(TIME, head, {"x": 0.0}).note == (
         "risk: 110 days is the mean without recurrence within 300 days, not a time to recurrence; the predicted median "
         "is 69 days. The order of patients transfers to new centres, the days do not"
@@ -56,20 +56,20 @@ def test_what_days_mean_is_said_with_the_median() -> None:
 
 
 def test_the_second_class_gives_way_where_it_is_excluded() -> None:
-    head = get_head(1.0, threshold=0.5)
+    head = make_head(1.0, threshold=0.5)
     assert head_answer(POSITIVE, head, {"x": 1.0}, excluded=(True,)).value is False
     assert head_answer(POSITIVE, head, {"x": 0.0}, excluded=(False,)).value is True
     assert head_answer(POSITIVE, head, {"x": 1.0}, excluded=(False,)).value is True
 
 
 @pytest.mark.parametrize(("excluded", "stage"), [((), "T1"), (("T1",), "T2"), (("T1", "T2"), "T3"), (("T3",), "T1")])
-def test_an_excluded_class_is_never_given(excluded: tuple[str, ...], stage: str) -> None:
+def test_an_excluded_class_is_never_the_answer(excluded: tuple[str, ...], stage: str) -> None:
     """Scores at -1: T1 2, T2 1, T3 -1."""
     assert head_answer(STAGE, STAGES, {"x": -1.0}, excluded=excluded).value == stage
 
 
-def test_the_second_of_two_classes_is_given_at_the_threshold_and_above() -> None:
-    head = get_head(1.0, threshold=0.5)
+def test_the_second_of_two_classes_is_the_answer_at_the_threshold_and_above() -> None:
+    head = make_head(1.0, threshold=0.5)
     values = [head_answer(POSITIVE, head, {"x": x}).value for x in (0.49, 0.5, 0.51, None)]
     assert values == [False, True, True, False]
     assert all(type(value) is bool for value in values)
@@ -85,18 +85,18 @@ def test_the_class_with_the_highest_score_wins_and_the_lower_of_equal_ones(x: fl
 
 def test_a_probability_by_hand() -> None:
     """Score 1.5 and Platt scaling 2 x 1.5 - 1 = 2: 1 / (1 + e^-2)."""
-    calibrated = get_head(1.0, threshold=0.0, calibration=Calibration(slope=2.0, offset=-1.0))
+    calibrated = make_head(1.0, threshold=0.0, calibration=Calibration(slope=2.0, offset=-1.0))
     assert head_answer(POSITIVE, calibrated, {"x": 1.5}).probability == pytest.approx(1 / (1 + math.exp(-2)))
-    assert head_answer(POSITIVE, get_head(1.0, threshold=0.0), {"x": 1.5}).probability is None
+    assert head_answer(POSITIVE, make_head(1.0, threshold=0.0), {"x": 1.5}).probability is None
     assert Calibration(slope=1e50, offset=0.0).probability(-4.0) == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize(
     ("answer", "head", "message"),
     [
-        (POSITIVE, get_head(1.0), "head 'name': no threshold"),
-        (TIME, get_head(1.0), "head 'name': no survival"),
-        (STAGE, get_head(1.0, threshold=0.0), "head 'name': one score"),
+        (POSITIVE, make_head(1.0), "head 'name': no threshold"),
+        (TIME, make_head(1.0), "head 'name': no survival"),
+        (STAGE, make_head(1.0, threshold=0.0), "head 'name': one score"),
         (RISK, STAGES, "head 'name': classes T2, T1, T3"),
         (STAGE.model_copy(update={"classes": ("T1", "T2")}), STAGES, "classes T2, T1, T3"),
     ],

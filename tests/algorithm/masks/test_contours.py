@@ -1,4 +1,4 @@
-"""Contours in place of the network's mask: their grid, and the option of `hecktor predict`."""
+"""Contours instead of the network's mask: their grid, and the option of `hecktor predict`."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ GRID = Geometry((40, 40, 40), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
 REGION = Region((19.0, 19.0, 19.0), (59.0, 59.0, 59.0), "test")
 
 
-def cube(low: int, high: int, label: int = 1) -> Volume:
+def make_cube(low: int, high: int, label: int = 1) -> Volume:
     array = np.zeros(GRID.array_shape, np.uint8)
     array[low:high, low:high, low:high] = label
     return Volume(array, GRID)
 
 
-def test_the_grid_is_that_of_the_training_on_reference_masks() -> None:
-    """Inside the region the grid, and the mask on it, are those with which `prepare` writes a reference."""
+def test_the_grid_is_the_grid_of_training_on_reference_masks() -> None:
+    """`prepare` writes a reference on the same grid, and the mask is the same."""
     case = Case(Volume(np.zeros(GRID.array_shape, np.int16), GRID), None, Patient())
-    segmentation = segment_by_contours(case, cube(14, 22), REGION, (3.0, 3.0, 3.0))
+    segmentation = segment_by_contours(case, make_cube(14, 22), REGION, (3.0, 3.0, 3.0))
     grid = make_upright_grid(GRID, REGION.lower_mm, REGION.upper_mm, (3.0, 3.0, 3.0))
     assert segmentation.grid == grid
-    np.testing.assert_array_equal(segmentation.mask(), resample_mask(cube(14, 22), grid))
+    np.testing.assert_array_equal(segmentation.mask(), resample_mask(make_cube(14, 22), grid))
 
 
 def test_contours_beyond_the_region_count() -> None:
-    """A cube of 16 mm from 3 mm to 19 mm, wholly outside the region: 4.096 ml."""
+    """Mark a cube of 16 mm from 3 mm to 19 mm, wholly outside the region: 4.096 ml."""
     case = Case(Volume(np.zeros(GRID.array_shape, np.int16), GRID), None, Patient())
-    segmentation = segment_by_contours(case, cube(2, 10, 2), REGION, (2.0, 2.0, 2.0))
+    segmentation = segment_by_contours(case, make_cube(2, 10, 2), REGION, (2.0, 2.0, 2.0))
     volume_ml = np.count_nonzero(segmentation.mask() == 2) * segmentation.grid.voxel_volume_mm3 / 1000
     assert volume_ml == pytest.approx(4.096, rel=0.05)
 
 
 @pytest.fixture
 def contours(case_folder: Any, tmp_path: Path) -> Path:
-    """A primary of 6 x 6 x 6 voxels of 8 x 8 x 9 mm, 124.4 ml, in a case that is written."""
+    """Write a case and a primary of 6 x 6 x 6 voxels of 8 x 8 x 9 mm, 124.4 ml."""
     case_folder.write()
     mask = np.zeros(case_folder.ct.geometry.array_shape, np.uint8)
     mask[7:13, 9:15, 9:15] = 1
@@ -68,7 +68,7 @@ def test_the_option_takes_the_place_of_the_network(contours: Path, predict: Pred
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("segmentation", (), "--contours: found with task segmentation, which answers a mask, expected a task without"),
+        ("segmentation", (), "--contours: found with task segmentation, which answers a mask"),
         ("rfs", ("--method", "clinical"), "--contours: found with method 'clinical', expected 'baseline'"),
         ("rfs", ("--passes", "1"), "--passes: found with --contours, expected one of them"),
         ("hpv", ("--serve",), "--serve: found with --contours, expected one of them"),

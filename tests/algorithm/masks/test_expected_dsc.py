@@ -1,4 +1,4 @@
-"""The expected DSC of a mask, by hand and against all truths."""
+"""Expected DSC of a mask, by hand and over all references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_four_voxels_by_hand() -> None:
     assert expected_dsc(np.log(p).reshape(3, 2, 1, 2)) == {"GTVp": pytest.approx(3 / 3.9), "GTVn": None}
 
 
-def test_it_is_close_to_the_expectation_over_all_truths() -> None:
+def test_it_is_close_to_the_expectation_over_all_references() -> None:
     """Eight independent voxels, all 256 truths: the true expectation of the DSC is within 0.03 of the ratio."""
     p = np.array([0.95, 0.9, 0.8, 0.7, 0.6, 0.3, 0.2, 0.05])
     mask = p > 0.5

@@ -1,4 +1,4 @@
-"""Postprocessing rules on a segmentation: which lesions are removed, and what must never change."""
+"""Postprocessing rules on a segmentation: which lesions they remove, and what they never change."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ GRID = Geometry((40, 40, 40), (5.0, 5.0, 5.0), (0.0, 0.0, 0.0))
 SMALL_GRID = Geometry((8, 7, 6), (5.0, 5.0, 5.0), (0.0, 0.0, 0.0))
 
 
-def box(z: int, y: int, x: int, size: int = 2) -> Box:
-    """A cube (z, y, x) of `size` voxels a side."""
+def make_box(z: int, y: int, x: int, size: int = 2) -> Box:
+    """Return a cube (z, y, x) of `size` voxels a side."""
     return (slice(z, z + size), slice(y, y + size), slice(x, x + size))
 
 
-PRIMARY, LARGE, SMALL, FAR = box(20, 20, 25, 4), box(10, 20, 25, 3), box(20, 10, 30), box(35, 35, 5)
+PRIMARY, LARGE, SMALL, FAR = make_box(20, 20, 25, 4), make_box(10, 20, 25, 3), make_box(20, 10, 30), make_box(35, 35, 5)
 # 64, 27, 8 and 8 voxels: 8, 3.375, 1 and 1 ml.
 LESIONS = {1: [(PRIMARY, 0.95)], 2: [(LARGE, 0.9), (SMALL, 0.7), (FAR, 0.8)]}
 
 
-def logits_of(places: Mapping[int, list[tuple[Box, float]]]) -> Logits:
-    """Logits in which each cube of a label has a probability, the background the rest; elsewhere 0.98 background."""
+def make_logits(places: Mapping[int, list[tuple[Box, float]]]) -> Logits:
+    """Return logits that give each cube of a label its probability and the background the rest; elsewhere 0.98
+    background.
+    """
     probabilities = np.empty((3, *GRID.array_shape), dtype=np.float32)
     probabilities[0], probabilities[1:] = 0.98, 0.01
     for label, lesions in places.items():
@@ -50,25 +52,25 @@ def logits_of(places: Mapping[int, list[tuple[Box, float]]]) -> Logits:
     return np.log(np.maximum(probabilities, np.float32(1e-6)))
 
 
-def after(
+def filter_lesions(
     rules: PostprocessingRules, places: Mapping[int, list[tuple[Box, float]]] = LESIONS, pet: Logits | None = None
 ) -> tuple[npt.NDArray[np.int64], Postprocessed]:
-    logits, result = apply_rules(logits_of(places), pet, GRID, rules)
+    logits, result = apply_rules(make_logits(places), pet, GRID, rules)
     return logits.argmax(0), result
 
 
-def kept_after(rules: PostprocessingRules, pet: Logits | None = None) -> list[bool]:
-    """Whether primary, large, small and far lesion are still there, whole; none may remain in part."""
-    mask, _ = after(rules, pet=pet)
+def find_remaining(rules: PostprocessingRules, pet: Logits | None = None) -> list[bool]:
+    """Return whether primary, large, small and far lesion are still there, whole; none may remain in part."""
+    mask, _ = filter_lesions(rules, pet=pet)
     cubes = [(PRIMARY, 1), (LARGE, 2), (SMALL, 2), (FAR, 2)]
     assert (mask > 0).sum() == sum((mask[cube] > 0).sum() for cube, _ in cubes)
-    kept = [bool((mask[cube] == label).all()) for cube, label in cubes]
-    assert kept == [bool(mask[cube].any()) for cube, _ in cubes]
-    return kept
+    remaining = [bool((mask[cube] == label).all()) for cube, label in cubes]
+    assert remaining == [bool(mask[cube].any()) for cube, _ in cubes]
+    return remaining
 
 
 def test_rules_that_change_nothing_give_the_same_logits() -> None:
-    logits = logits_of(LESIONS)
+    logits = make_logits(LESIONS)
     same, result = apply_rules(logits, None, GRID, NO_RULES)
     assert same is logits
     assert (result.remaining, result.removed) == (4, ())
@@ -76,7 +78,7 @@ def test_rules_that_change_nothing_give_the_same_logits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "kept"),
+    ("rules", "remaining"),
     [
         ({"gtvn_volume_ml": 1.1}, [True, True, False, False]),
         ({"gtvn_volume_ml": 1}, [True, True, True, True]),
@@ -90,8 +92,8 @@ def test_rules_that_change_nothing_give_the_same_logits() -> None:
         ({"gtvn_total_ml": 3.0, "gtvn_volume_ml": 1.1}, [True, True, False, False]),
     ],
 )
-def test_each_rule_removes_the_lesions_below_its_limit(rules: dict[str, Any], kept: list[bool]) -> None:
-    assert kept_after(PostprocessingRules(**rules)) == kept
+def test_each_rule_removes_the_lesions_below_its_limit(rules: dict[str, Any], remaining: list[bool]) -> None:
+    assert find_remaining(PostprocessingRules(**rules)) == remaining
 
 
 @pytest.mark.parametrize("spacing_mm", [0.7, float(np.float32(0.7))])
@@ -100,17 +102,17 @@ def test_a_lesion_of_exactly_the_minimum_volume_stays(spacing_mm: float) -> None
     grid = Geometry((20, 20, 20), (spacing_mm,) * 3, (0.0, 0.0, 0.0))
     logits = np.zeros((3, 20, 20, 20), dtype=np.float32)
     logits[2, 4:12, 4:12, 4:12], logits[0] = 9.0, 1.0
-    for limit_ml, kept in ((0.175616, 1), (0.1757, 0)):
+    for limit_ml, remaining in ((0.175616, 1), (0.1757, 0)):
         _, result = apply_rules(logits, None, grid, PostprocessingRules(gtvn_volume_ml=limit_ml))
-        assert result.remaining == kept
+        assert result.remaining == remaining
         mask = remove_specks(argmax(logits), grid, MinLesionSizes(gtvn_ml=limit_ml))
-        assert bool(mask.any()) == bool(kept)
+        assert bool(mask.any()) == bool(remaining)
 
 
 def test_nodes_need_uptake_if_there_is_a_pet() -> None:
     pet = np.ones(GRID.array_shape, dtype=np.float32)
     pet[LARGE], pet[SMALL] = 6.0, 2.4
-    assert kept_after(PostprocessingRules(gtvn_suv_max=2.5), pet) == [True, True, False, False]
+    assert find_remaining(PostprocessingRules(gtvn_suv_max=2.5), pet) == [True, True, False, False]
 
 
 @pytest.mark.parametrize("highest", [None, 20_000.0, 0.02])
@@ -118,66 +120,66 @@ def test_the_gate_of_uptake_is_skipped_without_a_pet_in_suv(highest: float | Non
     """Without a PET, in Bq/ml (above SUV 500), or in an unknown unit (below SUV 1 everywhere)."""
     pet = None if highest is None else np.full(GRID.array_shape, highest, dtype=np.float32)
     rules = PostprocessingRules(gtvn_suv_max=2.5, gtvn_volume_ml=1.1)
-    assert kept_after(rules, pet_in_suv(pet)) == [True, True, False, False]
-    _, result = after(rules, pet=pet_in_suv(pet))
+    assert find_remaining(rules, pet_in_suv(pet)) == [True, True, False, False]
+    _, result = filter_lesions(rules, pet=pet_in_suv(pet))
     assert result.skipped == ("gtvn_suv_max",)
     assert "gtvn_suv_max not applied without a PET in SUV" in result.summary()
 
 
 def test_every_lesion_may_be_removed_and_the_log_says_so() -> None:
-    mask, result = after(PostprocessingRules(gtvp_volume_ml=100.0, gtvn_volume_ml=100.0))
+    mask, result = filter_lesions(PostprocessingRules(gtvp_volume_ml=100.0, gtvn_volume_ml=100.0))
     assert not mask.any()
     reasons = "1 GTVp by gtvp_volume_ml, 3 GTVn by gtvn_volume_ml"
     assert result.summary() == f"4 of 4 lesions removed ({reasons}); no lesion is left"
 
 
 def test_a_case_with_too_little_gtvn_has_none() -> None:
-    """A node that fails a rule of its own keeps that reason."""
-    _, result = after(PostprocessingRules(gtvn_volume_ml=1.1, gtvn_total_ml=4.0))
+    """If a node fails its own rule, that rule is the reason."""
+    _, result = filter_lesions(PostprocessingRules(gtvn_volume_ml=1.1, gtvn_total_ml=4.0))
     reasons = "1 GTVn by gtvn_total_ml, 2 GTVn by gtvn_volume_ml"
     assert result.summary() == f"3 of 4 lesions removed ({reasons})"
 
 
 def test_an_empty_mask_stays_empty() -> None:
     rules = PostprocessingRules(gtvn_volume_ml=1.0, gtvn_total_ml=1.0, largest_gtvp_only=True)
-    mask, result = after(rules, {})
+    mask, result = filter_lesions(rules, {})
     assert (mask.any(), result.remaining, result.removed) == (False, 0, ())
 
 
 def test_only_the_largest_primary_that_passes_its_volume_stays() -> None:
     """Of 8, 1 and 1 voxels of 0.125 ml the largest stays; with a minimum of 2 ml none does."""
-    largest, second, third = box(15, 15, 15), box(5, 5, 5, 1), box(25, 25, 25, 1)
+    largest, second, third = make_box(15, 15, 15), make_box(5, 5, 5, 1), make_box(25, 25, 25, 1)
     places = {1: [(largest, 0.9), (second, 0.9), (third, 0.9)]}
-    mask, result = after(PostprocessingRules(largest_gtvp_only=True), places)
+    mask, result = filter_lesions(PostprocessingRules(largest_gtvp_only=True), places)
     assert ((mask[largest] == 1).all(), mask.sum()) == (True, 8)
     assert {lesion.rule for lesion in result.removed} == {"largest_gtvp_only"}
-    mask, result = after(PostprocessingRules(largest_gtvp_only=True, gtvp_volume_ml=2.0), places)
+    mask, result = filter_lesions(PostprocessingRules(largest_gtvp_only=True, gtvp_volume_ml=2.0), places)
     assert (mask.any(), {lesion.rule for lesion in result.removed}) == (False, {"gtvp_volume_ml"})
 
 
 def test_a_lower_threshold_of_the_foreground_finds_a_fainter_lesion() -> None:
     """p = 0.4 is above 0.35 of the foreground and below 0.45: odds 0.4 / 0.595 against 0.54 and 0.82."""
     places = {2: [(SMALL, 0.4)]}
-    assert (after(PostprocessingRules(foreground_threshold=0.35), places)[0] == 2).sum() == 8
-    assert not after(PostprocessingRules(foreground_threshold=0.45), places)[0].any()
+    assert (filter_lesions(PostprocessingRules(foreground_threshold=0.35), places)[0] == 2).sum() == 8
+    assert not filter_lesions(PostprocessingRules(foreground_threshold=0.45), places)[0].any()
 
 
 def test_a_removed_lesion_leaves_nothing_on_a_finer_grid() -> None:
     finer = Geometry((200, 200, 200), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    whole = Segmentation(logits_of(LESIONS), np.zeros(GRID.array_shape, np.float32), None, GRID)
+    whole = Segmentation(make_logits(LESIONS), np.zeros(GRID.array_shape, np.float32), None, GRID)
     filtered = apply_postprocessing(whole, PostprocessingRules(gtvn_volume_ml=1.1))
     before_mm, after_mm = whole.mask_on(finer), filtered.mask_on(finer)
     parts, count = ndimage.label(before_mm)
     gone = [number for number in range(1, count + 1) if not after_mm[parts == number].any()]
     assert (count, len(gone)) == (4, 2)
-    kept = ~np.isin(parts, gone)
-    np.testing.assert_array_equal(after_mm[kept], before_mm[kept])
+    unchanged = ~np.isin(parts, gone)
+    np.testing.assert_array_equal(after_mm[unchanged], before_mm[unchanged])
     assert filtered.postprocessed is not None
 
 
 def test_a_removed_lesion_is_named_with_its_rule() -> None:
-    _, result = after(PostprocessingRules(gtvn_mean_probability=0.75))
-    assert [tuple(one) for one in result.removed] == [(2, "gtvn_mean_probability")]
+    _, result = filter_lesions(PostprocessingRules(gtvn_mean_probability=0.75))
+    assert [tuple(lesion) for lesion in result.removed] == [(2, "gtvn_mean_probability")]
     assert (result.places[SMALL] == REMOVED).all()
 
 
@@ -207,7 +209,7 @@ def test_rules_without_a_threshold_add_no_lesion(logits: Logits, rules: Postproc
 @settings(deadline=None, max_examples=30)
 @given(NOISE)
 def test_lesions_cover_each_voxel_of_the_mask_once(logits: Logits) -> None:
-    """Numbers follow each label's components; means and maxima are those of each component."""
+    """Numbers follow each label's components; means and maxima belong to the components."""
     pet = np.arange(np.prod(SMALL_GRID.array_shape), dtype=np.float32).reshape(SMALL_GRID.array_shape)
     lesions = measure_lesions(logits, pet, SMALL_GRID)
     np.testing.assert_array_equal(np.append(0, lesions.label)[lesions.numbers], logits.argmax(0))
@@ -223,7 +225,7 @@ def test_lesions_cover_each_voxel_of_the_mask_once(logits: Logits) -> None:
 
 
 def test_a_mask_full_of_noise_takes_seconds() -> None:
-    """Each eighth voxel of 96 x 96 x 96 is a lesion: 110,592, all below the minimum volume."""
+    """Mark each eighth voxel of 96 x 96 x 96 as a lesion: 110,592, all below the minimum volume."""
     grid = Geometry((96, 96, 96), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
     logits = np.zeros((3, *grid.array_shape), dtype=np.float32)
     logits[2, ::2, ::2, ::2] = 1.0

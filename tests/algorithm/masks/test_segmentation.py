@@ -13,7 +13,7 @@ from algorithm.masks.segmentation import argmax
 
 @given(arrays(np.float32, (3, 2, 3, 2), elements=st.sampled_from([-np.inf, -1.0, 0.0, 0.5, np.inf])))
 def test_the_highest_logit_wins_as_in_numpy(logits: npt.NDArray[np.float32]) -> None:
-    """The lower label of equal logits."""
+    """Equal logits give the lower label."""
     labels = argmax(logits)
     assert labels.dtype == np.uint8
     np.testing.assert_array_equal(labels, logits.argmax(0))

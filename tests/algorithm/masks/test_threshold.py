@@ -16,7 +16,7 @@ GRID = Geometry((30, 30, 40), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
 EVERYWHERE = Region((-1.5, -1.5, -1.5), (88.5, 88.5, 118.5), "test")
 
 
-def case_of(pet: np.ndarray | None) -> Case:
+def make_case(pet: np.ndarray | None) -> Case:
     ct = Volume(np.zeros(GRID.array_shape, np.int16), GRID)
     return Case(ct, None if pet is None else Volume(pet.astype(np.float32), GRID), Patient())
 
@@ -56,12 +56,12 @@ def test_everything_above_41_percent_of_the_highest_uptake() -> None:
     pet[5:10, 5:10, 5:10] = 100
     pet[5:10, 5:10, 15:20] = 42
     pet[20:25, 5:10, 5:10] = 40
-    mask = threshold_segmentation(case_of(pet), EVERYWHERE).mask_on(GRID)
+    mask = threshold_segmentation(make_case(pet), EVERYWHERE).mask_on(GRID)
     np.testing.assert_array_equal(mask > 0, pet >= 41)
 
 
-def brain_and_region(top_mm: float = 118.5) -> Region:
-    """A brain of 5 x 13 x 13 voxels in slices 30 to 34, x and y 8 to 20; its lower end at 88.5 mm."""
+def make_region_with_brain(top_mm: float = 118.5) -> Region:
+    """Make a brain of 5 x 13 x 13 voxels in slices 30 to 34, x and y 8 to 20; its lower end is at 88.5 mm."""
     mask = np.zeros(GRID.array_shape, dtype=np.uint8)
     mask[30:35, 8:21, 8:21] = 1
     return replace(EVERYWHERE, upper_mm=(88.5, 88.5, top_mm), brain_lower_mm=88.5, brain=Volume(mask, GRID))
@@ -69,11 +69,11 @@ def brain_and_region(top_mm: float = 118.5) -> Region:
 
 @pytest.mark.parametrize("top_mm", [118.5, 109.5])
 def test_the_brain_and_what_is_blurred_around_it_are_left_out(top_mm: float) -> None:
-    """Uptake one voxel below the brain is within 12 mm of it; a tumour beside its lower end, 6 voxels away, is not."""
+    """Uptake one voxel below the brain is within 12 mm of it; a tumour 6 voxels from its lower end is not."""
     pet = np.ones(GRID.array_shape)
     pet[29:36, 8:21, 8:21] = 30
     pet[30:33, 10:14, 26:29] = 12
-    mask = threshold_segmentation(case_of(pet), brain_and_region(top_mm)).mask_on(GRID)
+    mask = threshold_segmentation(make_case(pet), make_region_with_brain(top_mm)).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 12)
 
 
@@ -82,21 +82,21 @@ def test_hot_tissue_high_above_the_lower_end_of_the_brain_is_no_lesion() -> None
     pet = np.ones(GRID.array_shape)
     pet[20:23, 10:14, 26:29] = 12
     pet[10:13, 10:14, 26:29] = 6
-    region = replace(brain_and_region(), brain_lower_mm=10.0)
-    mask = threshold_segmentation(case_of(pet), region).mask_on(GRID)
+    region = replace(make_region_with_brain(), brain_lower_mm=10.0)
+    mask = threshold_segmentation(make_case(pet), region).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 6)
 
 
 def test_a_hot_lesion_of_the_chest_neither_hides_a_node_of_the_neck_nor_is_it_one() -> None:
-    """The apices lie at 60 mm. A mass of SUV 38 below 24 mm, more than 30 mm lower, blurs up to SUV 20 at 57 mm.
+    """Apices lie at 60 mm. A mass of SUV 38 below 24 mm, more than 30 mm lower, blurs up to SUV 20 at 57 mm.
 
-    Of 20, the level would be 8.2 and the node at SUV 7 lost. The level is 41% of the node's 7, that is 2.9.
+    From SUV 20 the level would be 8.2 and the node at SUV 7 lost. The level is 41% of the node's 7, which is 2.9.
     """
     pet = np.ones(GRID.array_shape)
     pet[:8, 8:20, 8:20] = 38
     pet[8:20, 8:20, 8:20] = 20
     pet[25:28, 22:26, 22:26] = 7
-    mask = threshold_segmentation(case_of(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
+    mask = threshold_segmentation(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 7)
 
 
@@ -105,7 +105,7 @@ def test_a_node_just_below_the_lung_apices_is_a_lesion() -> None:
     pet = np.ones(GRID.array_shape)
     pet[25:28, 22:26, 22:26] = 7
     pet[12:16, 5:9, 5:9] = 5
-    mask = threshold_segmentation(case_of(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
+    mask = threshold_segmentation(make_case(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
     np.testing.assert_array_equal(mask > 0, pet > 1)
 
 
@@ -113,13 +113,13 @@ def test_a_node_just_below_the_lung_apices_is_a_lesion() -> None:
 def test_uptake_is_a_lesion_unless_the_scan_is_empty(is_empty: bool) -> None:
     pet = np.ones(GRID.array_shape)
     pet[25:28, 22:26, 22:26] = 7
-    mask = threshold_segmentation(case_of(pet), replace(EVERYWHERE, is_empty=is_empty)).mask_on(GRID)
+    mask = threshold_segmentation(make_case(pet), replace(EVERYWHERE, is_empty=is_empty)).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, (pet == 7) & (not is_empty))
 
 
 def test_without_a_pet_the_mask_is_empty() -> None:
-    assert not threshold_segmentation(case_of(None), EVERYWHERE).mask_on(GRID).any()
-    assert not threshold_segmentation(case_of(np.zeros(GRID.array_shape)), EVERYWHERE).mask_on(GRID).any()
+    assert not threshold_segmentation(make_case(None), EVERYWHERE).mask_on(GRID).any()
+    assert not threshold_segmentation(make_case(np.zeros(GRID.array_shape)), EVERYWHERE).mask_on(GRID).any()
 
 
 def test_a_brain_that_the_scan_cuts_is_no_lesion() -> None:
@@ -127,7 +127,7 @@ def test_a_brain_that_the_scan_cuts_is_no_lesion() -> None:
     pet = np.ones(GRID.array_shape)
     pet[27:, 5:25, 5:25] = 9
     pet[10:13, 10:14, 10:14] = 7
-    mask = threshold_segmentation(case_of(pet), EVERYWHERE).mask_on(GRID)
+    mask = threshold_segmentation(make_case(pet), EVERYWHERE).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 7)
 
 
@@ -135,5 +135,5 @@ def test_a_tumour_that_the_scan_cuts_is_a_lesion() -> None:
     """6 x 8 x 8 voxels of 27 mm3 are 10 ml."""
     pet = np.ones(GRID.array_shape)
     pet[34:, 10:18, 10:18] = 9
-    mask = threshold_segmentation(case_of(pet), EVERYWHERE).mask_on(GRID)
+    mask = threshold_segmentation(make_case(pet), EVERYWHERE).mask_on(GRID)
     np.testing.assert_array_equal(mask == 1, pet == 9)

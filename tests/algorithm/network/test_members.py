@@ -1,4 +1,4 @@
-"""A package of two networks: each answers as it would alone, within one time limit."""
+"""Packages of two networks: each network answers as it would in its own package, within one time limit."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
 from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
 from contract.errors import ModelPackageError
+from tests.algorithm.network.conftest import CPU, make_noise, predict_logits
 
-CPU = torch.device("cpu")
 U_NET, SEGRESNET = 0, 1  # folds 0 and 2 are the U-Net's, 1 and 3 SegResNet's
 
 
@@ -37,26 +37,18 @@ def package(pair_package: Path) -> ModelPackage:
 
 
 @pytest.fixture
-def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: False)
 
 
-def noise(shape: tuple[int, ...]) -> np.ndarray:
-    return np.random.default_rng(3).normal(0, 1, (2, *shape)).astype(np.float32)
-
-
-def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
-    return Passes(NetworkImage.from_channels(data), passes, Networks(package), Deadline(600), CPU).make_all().logits
-
-
-@pytest.mark.usefixtures("_float32")
+@pytest.mark.usefixtures("use_float32")
 def test_segresnets_window_is_a_loop_over_its_own_tiles(package: ModelPackage) -> None:
-    """40 x 16 x 25 voxels, patch 24 x 16 x 20: tiles at most half a patch apart.
+    """On 40 x 16 x 25 voxels the patch is 24 x 16 x 20, with tiles at most half a patch apart.
 
-    Along z 16 voxels are left behind the first tile: two steps of 8, so 0, 8, 16. Along x five are: one step, 0 and 5.
-    Weights are a Gaussian whose standard deviation is an eighth of the patch.
+    Along z 16 voxels remain behind the first tile: two steps of 8, so 0, 8, 16. Along x 5 voxels remain: one step, 0
+    and 5. Weights are a Gaussian whose standard deviation is an eighth of the patch.
     """
-    data, patch = noise((40, 16, 25)), (24, 16, 20)
+    data, patch = make_noise((40, 16, 25)), (24, 16, 20)
     network = Networks(package).get(SEGRESNET, CPU)
     centre = np.zeros(patch)
     centre[12, 8, 10] = 1.0
@@ -69,18 +61,20 @@ def test_segresnets_window_is_a_loop_over_its_own_tiles(package: ModelPackage) -
             answer = network(torch.from_numpy(data[(slice(None), *tile)][None].copy()))[0].numpy()
         total[(slice(None), *tile)] += answer * weight
         norm[tile] += weight
-    found = logits_of(package, data, [Pass(SEGRESNET)])
-    np.testing.assert_allclose(found, total / norm, atol=1e-4, rtol=1e-4)
+    logits = predict_logits(package, data, [Pass(SEGRESNET)])
+    np.testing.assert_allclose(logits, total / norm, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.usefixtures("_float32")
+@pytest.mark.usefixtures("use_float32")
 def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packages: dict[str, Path]) -> None:
-    """All folds and mirrors, on a grid that is smaller than one patch and larger than the other along z."""
-    data = noise((20, 18, 24))
-    both = logits_of(package, data, list_mirrored_passes(4, (2,)))
-    apart = [logits_of(load_package(root), data, list_mirrored_passes(2, (2,))) for root in single_packages.values()]
-    assert np.abs(apart[0] - apart[1]).max() > 0.1
-    np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
+    """Average all folds and mirrors on a grid that is smaller than one patch and larger than the other along z."""
+    data = make_noise((20, 18, 24))
+    both = predict_logits(package, data, list_mirrored_passes(4, (2,)))
+    separate = [
+        predict_logits(load_package(root), data, list_mirrored_passes(2, (2,))) for root in single_packages.values()
+    ]
+    assert np.abs(separate[0] - separate[1]).max() > 0.1
+    np.testing.assert_allclose(both, np.mean(separate, axis=0), atol=1e-5)
 
 
 class FreshNetworks(Networks):
@@ -92,12 +86,16 @@ class FreshNetworks(Networks):
         return network
 
 
-def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) -> None:
-    """The sums after each of eight passes, and their mask, are equal to the byte."""
+def test_a_cached_network_answers_as_a_fresh_one(package: ModelPackage) -> None:
+    """Sums after each of eight passes, and their mask, are equal to the byte."""
 
     def answers(networks: Networks) -> tuple[list[bytes], bytes]:
         run = Passes(
-            NetworkImage.from_channels(noise((24, 24, 24))), list_mirrored_passes(4, (2,)), networks, Deadline(600), CPU
+            NetworkImage.from_channels(make_noise((24, 24, 24))),
+            list_mirrored_passes(4, (2,)),
+            networks,
+            Deadline(600),
+            CPU,
         )
         sums = []
         while run._waiting:
@@ -106,24 +104,24 @@ def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) ->
             sums.append(run.progress.total.tobytes())
         return sums, run.make_all().logits.argmax(0).tobytes()
 
-    kept, fresh = answers(Networks(package)), answers(FreshNetworks(package))
-    assert len(set(kept[0])) == 8
-    assert len(set(kept[1])) > 1
-    assert kept == fresh
+    cached, fresh = answers(Networks(package)), answers(FreshNetworks(package))
+    assert len(set(cached[0])) == 8
+    assert len(set(cached[1])) > 1
+    assert cached == fresh
 
 
 def test_a_network_on_another_device_has_the_same_weights(package: ModelPackage) -> None:
-    """`cpu` and `cpu:0` are one memory under two names."""
+    """Memory is the same for `cpu` and `cpu:0`."""
     networks = Networks(package)
     before = [tensor.clone() for _, tensor in own_tensors(networks.get(U_NET, CPU))]
     after = [tensor for _, tensor in own_tensors(networks.get(U_NET, torch.device("cpu", 0)))]
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
 
 def test_a_member_that_cannot_be_built_is_known_at_once(
     pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> None:
-    """Before the first member has answered anything."""
+    """Loading fails before the first member has answered."""
     root = Path(shutil.copytree(pair_package, tmp_path / "package"))
     plans = json.loads((root / "plans.json").read_text())
     plans["configurations"]["segresnet"]["architecture"]["network_class_name"] = "SwinUNETR"
@@ -133,11 +131,11 @@ def test_a_member_that_cannot_be_built_is_known_at_once(
         LoadedPackage(root, "cpu").load()
 
 
-# Time and devices, by tiles that only pretend
+# Time and devices, with simulated tiles
 
 
 class Tiles:
-    """Tiles that take their network's seconds of a clock of its own; those of a network in `failing` fail."""
+    """Tiles that take their network's seconds of a simulated clock; the tiles of a network in `failing` fail."""
 
     def __init__(self, seconds: dict[type, float], failing: dict[type, Exception] | None = None) -> None:
         self.now, self.seconds, self.failing = 0.0, seconds, failing or {}
@@ -153,54 +151,48 @@ class Tiles:
         self.now += self.seconds[type(network)]
         return torch.tensor([0.0, 5.0, 1.0])[:, None, None, None].expand(3, *part.shape[2:])
 
-    def of(self, kind: type) -> int:
+    def count(self, kind: type) -> int:
         return self.run.count(kind)
 
 
 @pytest.fixture
-def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
-    """Run over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
+def run_passes(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
+    """Run passes over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
 
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = list_mirrored_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
         return Passes(
-            NetworkImage.from_channels(noise((24, 24, 24))), passes, Networks(package), budget, CPU
+            NetworkImage.from_channels(make_noise((24, 24, 24))), passes, Networks(package), budget, CPU
         ).make_all()
 
     return run
 
 
-def test_each_pass_has_its_own_tiles(timed: Callable[..., Progress]) -> None:
-    """Two folds and two mirrors of each member: four passes of 8 tiles and four of 4."""
-    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 2.0})
-    assert timed(tiles, 600.0).done == 8
-    assert (tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (4 * 8, 4 * 4)
+def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(run_passes: Callable[..., Progress]) -> None:
+    """Of 100 s, 90 s are usable. SegResNet's tiles take 30 s each, the first pass takes 8 s.
 
-
-def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(timed: Callable[..., Progress]) -> None:
-    """90 s are usable. The first pass takes 8 s, SegResNet's tiles 30 s each.
-
-    After its second tile two are left, 60 s, and 22 s remain: given up, for good. Then the U-Net makes a second pass,
-    8 s; of the 14 s left a third takes 8 s (1.2 x 8 fit), and the 6 s after it are too few for the fourth.
+    After SegResNet's second tile two remain, 60 s, but only 22 s: it is given up. Then the U-Net makes a second pass, 8
+    s; of the remaining 14 s a third takes 8 s (1.2 x 8 fit), and the 6 s after it are too few for the fourth.
     """
     tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 30.0})
-    found = timed(tiles, 100.0)
-    assert (found.done, tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (3, 3 * 8, 2)
+    progress = run_passes(tiles, 100.0)
+    assert (progress.done, tiles.count(PlainConvUNet), tiles.count(SegResNet)) == (3, 3 * 8, 2)
 
 
-def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(timed: Callable[..., Progress]) -> None:
-    """90 s are usable. U-Net 40 s, SegResNet 4 s, then 46 s are left: too few for 1.2 x 40 s, not for three more of 4 s.
+def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(run_passes: Callable[..., Progress]) -> None:
+    """Of 100 s, 90 s are usable. U-Net takes 40 s, SegResNet 4 s, then 46 s remain: too few for 1.2 x 40 s, enough for
+    three more of 4 s.
 
-    The order is U-Net, SegResNet, U-Net, SegResNet, then the same mirrored.
+    First come U-Net, SegResNet, U-Net, SegResNet, then the same mirrored.
     """
     tiles = Tiles({PlainConvUNet: 5.0, SegResNet: 1.0})
-    found = timed(tiles, 100.0)
-    assert (found.done, tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (1 + 4, 8, 4 * 4)
+    progress = run_passes(tiles, 100.0)
+    assert (progress.done, tiles.count(PlainConvUNet), tiles.count(SegResNet)) == (1 + 4, 8, 4 * 4)
 
 
 def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
-    timed: Callable[..., Progress], monkeypatch: pytest.MonkeyPatch
+    run_passes: Callable[..., Progress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SegResNet runs out of memory everywhere, once on each of two devices; the U-Net stays on the first."""
     devices = (Backend(CPU, CPU), Backend(CPU, CPU))
@@ -214,6 +206,6 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
 
     monkeypatch.setattr(passes_module, "backends", lambda *_: devices)
     monkeypatch.setattr(passes_module, "slide", slide)
-    found = timed(Tiles({PlainConvUNet: 1.0}, {SegResNet: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
-    assert found.done == 4
+    progress = run_passes(Tiles({PlainConvUNet: 1.0}, {SegResNet: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
+    assert progress.done == 4
     assert used == [(PlainConvUNet, 0), (SegResNet, 0), (SegResNet, 1), *[(PlainConvUNet, 0)] * 3]

@@ -1,4 +1,4 @@
-"""Weights and plans choose nothing that is not known."""
+"""Weights and plans choose only known networks and modules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,14 @@ from algorithm.network.backbones import build_untrained_network
 from algorithm.network.networks import HalfConvolutions, Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from contract.errors import ModelPackageError
+from tests.algorithm.network.conftest import CPU
 from tests.faults.fake_card import fake_card
 
-CPU = torch.device("cpu")
 # Installed for training, evaluation and tests, absent from the algorithm's image.
 DEVELOPMENT_ONLY = ("matplotlib", "sklearn", "lifelines", "seaborn", "joblib", "pytest", "yaml", "cloudpickle")
 
 
-@pytest.fixture
-def package(tiny_package: Path) -> ModelPackage:
-    return load_package(tiny_package)
-
-
-def change(package: Path, tmp_path: Path) -> Path:
+def copy_package(package: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(package, tmp_path / "package"))
 
 
@@ -51,18 +45,11 @@ def change(package: Path, tmp_path: Path) -> Path:
 def test_weights_that_do_not_fit(
     tiny_package: Path, tmp_path: Path, edit: Callable[[dict[str, torch.Tensor]], Any], message: str
 ) -> None:
-    path = change(tiny_package, tmp_path) / "fold_0.safetensors"
+    path = copy_package(tiny_package, tmp_path) / "fold_0.safetensors"
     weights = load_file(str(path))
     edit(weights)
     save_file(weights, str(path))
     with pytest.raises(ModelPackageError, match=rf"^fold_0\.safetensors: .*{message}"):
-        load_weights(build_network(load_package(tiny_package)), path)
-
-
-def test_a_pickle_under_the_name_of_weights_is_not_loaded(tiny_package: Path, tmp_path: Path) -> None:
-    path = tmp_path / "fold_0.safetensors"
-    torch.save({"network_weights": torch.zeros(3)}, path)
-    with pytest.raises(ModelPackageError, match="not a safetensors file"):
         load_weights(build_network(load_package(tiny_package)), path)
 
 
@@ -93,20 +80,14 @@ def test_a_module_that_is_not_known_is_not_imported(package: ModelPackage) -> No
 
 
 def test_residual_encoders_are_built_too(package: ModelPackage) -> None:
-    """The architecture of the larger presets."""
     configuration = copy.deepcopy(dict(package.configuration))
     architecture = configuration["architecture"]
     architecture["network_class_name"] = "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
     architecture["arch_kwargs"]["n_blocks_per_stage"] = [1, 1]
     del architecture["arch_kwargs"]["n_conv_per_stage"]
     with torch.inference_mode():
-        assert build_untrained_network(configuration, 2, 3).eval()(torch.zeros(1, 2, 16, 16, 16)).shape == (
-            1,
-            3,
-            16,
-            16,
-            16,
-        )
+        scores = build_untrained_network(configuration, 2, 3).eval()(torch.zeros(1, 2, 16, 16, 16))
+    assert scores.shape == (1, 3, 16, 16, 16)
 
 
 STRIDES = st.lists(st.lists(st.integers(1, 3), min_size=3, max_size=3), min_size=1, max_size=2)
@@ -117,9 +98,9 @@ PATCHES = st.lists(st.integers(1, 13), min_size=3, max_size=3)
 def test_a_patch_is_refused_exactly_where_the_network_fails(
     tiny_package: Path, strides: list[list[int]], patch: list[int], name: str
 ) -> None:
-    """Either the network is not built, or it returns the patch's shape.
+    """Building the network fails, or the network returns the patch's shape.
 
-    Beyond the check, the same network is built for a patch that fits, twice the product of the strides, and run.
+    To see which, the same network is built for a patch that fits, twice the product of the strides, and run.
     """
     configuration = copy.deepcopy(dict(load_package(tiny_package).configuration))
     stages, blocks = len(strides) + 1, "n_blocks_per_stage" if name == "ResidualEncoderUNet" else "n_conv_per_stage"
@@ -147,7 +128,7 @@ def test_a_patch_is_refused_exactly_where_the_network_fails(
 
 
 def test_all_networks_stay_until_the_device_fails(package: ModelPackage) -> None:
-    """Then one is kept at a time, and read again with the same weights."""
+    """Afterwards one network is in memory at a time, and is read again with the same weights."""
     networks = Networks(package)
     first, second = (networks.get(fold, CPU) for fold in (0, 1))
     before = [tensor.clone() for _, tensor in own_tensors(first)]
@@ -162,17 +143,17 @@ def test_all_networks_stay_until_the_device_fails(package: ModelPackage) -> None
     assert networks.get(0, CPU) is not again
 
 
-def changed(package: ModelPackage, architecture: dict[str, Any]) -> dict[str, Any]:
-    """The package's configuration with another architecture."""
+def change_architecture(package: ModelPackage, architecture: dict[str, Any]) -> dict[str, Any]:
+    """Return the package's configuration with another architecture."""
     return {**package.configuration, "architecture": architecture}
 
 
 def test_segresnet_is_monais(package: ModelPackage, segresnet: dict[str, Any]) -> None:
-    """The same seed gives the same weights and the same answer as MONAI's own class, called directly."""
+    """Weights and answer are the same as from MONAI's own class with the same seed."""
     from monai.networks.nets.segresnet import SegResNet
 
     torch.manual_seed(5)
-    ours = build_untrained_network(changed(package, segresnet), 2, 3, deep_supervision=True).eval()
+    ours = build_untrained_network(change_architecture(package, segresnet), 2, 3, deep_supervision=True).eval()
     torch.manual_seed(5)
     theirs = SegResNet(3, 8, 2, 3, norm=("GROUP", {"num_groups": 8}), blocks_down=(1, 1, 1), blocks_up=(1, 1)).eval()
     data = torch.randn(1, 2, 16, 16, 16)
@@ -188,19 +169,17 @@ def test_segresnet_is_monais(package: ModelPackage, segresnet: dict[str, Any]) -
         ({"blocks_down": [1, 1, 1, 1]}, "4 entries of blocks_down and 2 of blocks_up"),
         ({"blocks_down": [1] * 6, "blocks_up": [1] * 5}, r"patch_size \[16, 16, 16\]"),
         ({"init_filters": 12}, "not an architecture"),
-        ({"init_filters": "os.system"}, "init_filters 'os.system'"),
         ({"norm": ["os.system", {}]}, "not an architecture"),
-        ({"act": 3}, "not an architecture"),
     ],
     ids=str,
 )
-def test_a_segresnet_that_cannot_be(
+def test_a_segresnet_that_cannot_be_built(
     package: ModelPackage, segresnet: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
-    """Among them a group norm whose eight groups do not divide twelve filters."""
+    """Eight groups of a group norm do not divide twelve filters."""
     segresnet["arch_kwargs"] |= arguments
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
-        build_untrained_network(changed(package, segresnet), 2, 3)
+        build_untrained_network(change_architecture(package, segresnet), 2, 3)
 
 
 def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(package: ModelPackage) -> None:
@@ -214,7 +193,7 @@ def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(package: 
         "n_conv_per_stage": 1,
         "n_conv_per_stage_decoder": 1,
     }
-    network = build_untrained_network(changed(package, architecture), 2, 3, deep_supervision=True)
+    network = build_untrained_network(change_architecture(package, architecture), 2, 3, deep_supervision=True)
     data = torch.zeros(1, 2, 16, 16, 16)
     assert [tuple(answer.shape[2:]) for answer in network(data)] == [(16, 16, 16), (8, 8, 8)]
     network.decoder.deep_supervision = False
@@ -222,29 +201,28 @@ def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(package: 
 
 
 @pytest.mark.parametrize("name", ["PlainConvUNet", "SegResNet", "SegResNet of one activation"])
-def test_weights_there_and_back(tiny_package: Path, name: str) -> None:
-    """Each tensor once in the file, also where MONAI lists the last activation's under two names."""
+def test_weights_are_loaded_as_they_were_saved(tiny_package: Path, tmp_path: Path, name: str) -> None:
+    """Tensors are in the file once, also where MONAI lists the last activation's tensor under two names."""
     configuration = load_package(tiny_package).configuration
     architecture = copy.deepcopy(dict(configuration["architecture"]))
     if name != "PlainConvUNet":
         arguments: dict[str, Any] = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
         arguments |= {"act": "PRELU"} if "activation" in name else {}
         architecture |= {"network_class_name": "SegResNet", "arch_kwargs": arguments, "_kw_requires_import": []}
-    there, back = (
+    saved, loaded = (
         build_untrained_network(configuration | {"architecture": architecture}, 2, 3).eval() for _ in range(2)
     )
     data = torch.randn(1, 2, 16, 16, 16)
-    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
-        path = Path(folder) / "fold_0.safetensors"
-        save_file({key: tensor.contiguous() for key, tensor in own_tensors(there)}, str(path))
-        assert not torch.equal(there(data), back(data))
-        load_weights(back, path)
-        assert torch.equal(there(data), back(data))
+    path = tmp_path / "fold_0.safetensors"
+    with torch.inference_mode():
+        save_file({key: tensor.contiguous() for key, tensor in own_tensors(saved)}, str(path))
+        assert not torch.equal(saved(data), loaded(data))
+        load_weights(loaded, path)
+        assert torch.equal(saved(data), loaded(data))
 
 
 @pytest.mark.slow
 def test_u_nets_never_wait_for_monai() -> None:
-    """The shipped network in a process of its own."""
     code = """
 import sys
 from algorithm.network.package import load_package
@@ -261,7 +239,7 @@ sys.exit("monai" in sys.modules)
 
 @pytest.mark.slow
 def test_monai_needs_nothing_that_the_image_lacks_and_warns_of_nothing(segresnet: dict[str, Any]) -> None:
-    """A SegResNet where only what `requirements/algorithm.txt` names can be imported, warnings being errors."""
+    """Build a SegResNet where only packages of `requirements/algorithm.txt` can be imported, and warnings are errors."""
     code = f"""
 import sys
 class Absent:
@@ -278,7 +256,9 @@ assert "monai" in sys.modules
 
 @pytest.mark.parametrize("name", ["PlainConvUNet", "ResidualEncoderUNet", "SegResNet"])
 def test_convolutions_converted_once_answer_as_autocast_does(package: ModelPackage, name: str) -> None:
-    """To the bit, also without autocast, where the float32 weights answer; only convolutions are copied."""
+    """Answers are equal to the bit, also without autocast, where the float32 weights answer; only convolutions are
+    copied.
+    """
     architecture = copy.deepcopy(dict(package.configuration["architecture"]))
     architecture["network_class_name"] = name
     architecture["sees"] = "PET"  # a hook, which the copy has to keep
@@ -288,7 +268,7 @@ def test_convolutions_converted_once_answer_as_autocast_does(package: ModelPacka
     if name == "SegResNet":
         arguments = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
         architecture |= {"arch_kwargs": arguments, "_kw_requires_import": []}
-    network = build_untrained_network(changed(package, architecture), 2, 3).eval()
+    network = build_untrained_network(change_architecture(package, architecture), 2, 3).eval()
     converted = HalfConvolutions(network, torch.bfloat16)
     data = torch.randn(1, 2, 16, 16, 16)
     with torch.inference_mode():
@@ -305,7 +285,6 @@ def test_convolutions_converted_once_answer_as_autocast_does(package: ModelPacka
 
 
 def test_a_card_gets_convolutions_in_half_precision(package: ModelPackage) -> None:
-    """The CPU keeps the plain network."""
     with fake_card():
         on_card = Networks(package).get(0, torch.device("cuda", 0))
     assert isinstance(on_card, HalfConvolutions)
@@ -316,7 +295,7 @@ def test_a_card_gets_convolutions_in_half_precision(package: ModelPackage) -> No
 
 
 def test_a_tile_that_overflows_is_computed_with_float32_weights(package: ModelPackage) -> None:
-    """A weight beyond the range of float16: autocast answers infinity, and the network without it a number."""
+    """With a weight beyond the range of float16 autocast returns infinity, and the network without autocast a number."""
     network = Networks(package).get(0, CPU)
     next(module for module in network.modules() if isinstance(module, nn.Conv3d)).weight.fill_(1e5)
     overflowing = HalfConvolutions(network, torch.float16)
@@ -333,7 +312,7 @@ def test_a_tile_that_overflows_is_computed_with_float32_weights(package: ModelPa
     reason="torch 2.10 of the CUDA images imports sympy to draw weights on 'meta'",
 )
 def test_loading_a_network_does_not_import_sympy() -> None:
-    """torch imports it for some calls, half a second in the middle of a case."""
+    """torch imports sympy for some calls, half a second in the middle of a case."""
     code = """
 import sys
 from algorithm.network.loaded_package import DEFAULT_PACKAGE, LoadedPackage

@@ -1,4 +1,4 @@
-"""A part of a scan, against nnU-Net's own preprocessing and export of the same part."""
+"""Parts of a scan, compared with nnU-Net's own preprocessing and export of the same part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
 from contract.packages import Manifest
 from contract.patient import Patient
-from tests.algorithm.region.oriented_grids import oriented as direction_of
+from tests.algorithm.region.oriented_grids import make_direction
 from tests.conftest import tiny_plans
 
 CUBIC: dict[str, Any] = {"is_seg": False, "order": 3, "order_z": 0, "force_separate_z": None}
@@ -51,7 +51,7 @@ OURS = {
 }
 
 
-def package_of(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
+def make_package(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
     plans = tiny_plans()
     configuration = plans["configurations"]["3d_fullres"]
     configuration |= resampling | {"spacing": [3.0, 2.0, 2.0]}
@@ -66,8 +66,10 @@ def package_of(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
     return ModelPackage(Path(), manifest, plans, (), {})
 
 
-def case_of(ct: Geometry, seed: int = 0, zeros: int = 0) -> Case:
-    """Noise in CT and PET of different grids; `zeros` planes of zero on the low side of each axis, without uptake."""
+def make_case(ct: Geometry, seed: int = 0, zeros: int = 0) -> Case:
+    """Make noise in CT and PET on different grids; `zeros` planes on the low side of each axis are zero and without
+    uptake.
+    """
     rng = np.random.default_rng(seed)
     hu = rng.normal(0, 300, ct.array_shape).astype(np.int16) | 1
     for axis in range(3):
@@ -78,8 +80,8 @@ def case_of(ct: Geometry, seed: int = 0, zeros: int = 0) -> Case:
     return Case(Volume(hu, ct), Volume(rng.gamma(2, 2, pet.array_shape).astype(np.float32), pet), Patient({}))
 
 
-def on_the_part(case: Case, image: ScanPart) -> np.ndarray:
-    """CT and PET (channel, z, y, x) at the voxels of the part, as nnU-Net's users bring them."""
+def crop_channels(case: Case, image: ScanPart) -> np.ndarray:
+    """Return CT and PET (channel, z, y, x) at the voxels of the part, as nnU-Net's users provide them."""
     ct, part = reorient(case.scan), image.part
     assert case.pet is not None
     grid = sitk.Image(list(ct.geometry.size), sitk.sitkFloat32)
@@ -92,26 +94,26 @@ def on_the_part(case: Case, image: ScanPart) -> np.ndarray:
     return np.stack([ct.array.astype(np.float32)[box], pet[box]])
 
 
-def managers(package: ModelPackage) -> tuple[PlansManager, Any]:
+def make_managers(package: ModelPackage) -> tuple[PlansManager, Any]:
     plans = copy.deepcopy(dict(package.plans)) | {"transpose_forward": [0, 1, 2], "transpose_backward": [0, 1, 2]}
     return (manager := PlansManager(plans)), manager.get_configuration("3d_fullres")
 
 
-def nnunets_image(case: Case, package: ModelPackage, image: ScanPart) -> tuple[np.ndarray, dict[str, Any]]:
-    """nnU-Net's preprocessing of the part, with what it notes for the way back."""
+def preprocess_by_nnunet(case: Case, package: ModelPackage, image: ScanPart) -> tuple[np.ndarray, dict[str, Any]]:
+    """Preprocess the part with nnU-Net; also return the properties that its export needs."""
     properties = {"spacing": list(image.part.array_spacing_mm)}
-    found, _, properties = DefaultPreprocessor(verbose=False).run_case_npy(
-        on_the_part(case, image), None, properties, *managers(package), {}
+    image_channels, _, properties = DefaultPreprocessor(verbose=False).run_case_npy(
+        crop_channels(case, image), None, properties, *make_managers(package), {}
     )
-    return np.asarray(found), properties
+    return np.asarray(image_channels), properties
 
 
-def everything(case: Case) -> Region:
+def cover_scan(case: Case) -> Region:
     corners = case.scan.geometry.corners_mm()
     return Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
 
 
-def middle(case: Case, half_mm: float = 9.0) -> Region:
+def cover_middle(case: Case, half_mm: float = 9.0) -> Region:
     centre = case.scan.geometry.corners_mm().mean(0)
     return Region(tuple(centre - half_mm), tuple(centre + half_mm), "test")
 
@@ -122,7 +124,7 @@ GRIDS = pytest.mark.parametrize(
         Geometry((34, 30, 20), (1.2, 1.2, 2.5), (3.0, 4.0, 5.0)),
         Geometry((40, 36, 14), (0.9, 0.9, 3.3), (3.0, 4.0, 5.0)),
         Geometry((22, 26, 18), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0)),
-        Geometry((34, 20, 30), (1.2, 2.5, 1.2), (3.0, 4.0, 5.0), direction_of((0, 2, 1), (-1, 1, -1), (0.2, 0.1))),
+        Geometry((34, 20, 30), (1.2, 2.5, 1.2), (3.0, 4.0, 5.0), make_direction((0, 2, 1), (-1, 1, -1), (0.2, 0.1))),
     ],
     ids=["cubic", "slices", "same spacing", "other axes"],
 )
@@ -133,10 +135,10 @@ BOTH = pytest.mark.parametrize("resampling", [STOCK, OURS], ids=["stock", "ours"
 @GRIDS
 @pytest.mark.parametrize("zeros", [0, 3], ids=["whole", "nonzero part"])
 def test_the_image_of_a_whole_scan_is_nnunets(resampling: dict[str, Any], grid: Geometry, zeros: int) -> None:
-    """Without the margin of zeros, and with the z-score of what is left."""
-    case, package = case_of(grid, zeros=zeros), package_of(resampling)
-    image = ScanPart(case, everything(case), package)
-    expected, _ = nnunets_image(case, package, image)
+    """Planes of zeros are cut off, and the z-score covers the rest."""
+    case, package = make_case(grid, zeros=zeros), make_package(resampling)
+    image = ScanPart(case, cover_scan(case), package)
+    expected, _ = preprocess_by_nnunet(case, package, image)
     np.testing.assert_allclose(image.channels(), expected, atol=2e-5)
     assert (image.part.voxel_count < grid.voxel_count) == bool(zeros)
 
@@ -144,38 +146,38 @@ def test_the_image_of_a_whole_scan_is_nnunets(resampling: dict[str, Any], grid: 
 @BOTH
 @GRIDS
 def test_the_image_of_a_part_is_nnunets(resampling: dict[str, Any], grid: Geometry) -> None:
-    """Schemes that take nothing from the image."""
-    case, package = case_of(grid), package_of(resampling, "CTNormalization", "NoNormalization")
-    image = ScanPart(case, middle(case), package)
-    expected, _ = nnunets_image(case, package, image)
+    """These schemes compute nothing from the image."""
+    case, package = make_case(grid), make_package(resampling, "CTNormalization", "NoNormalization")
+    image = ScanPart(case, cover_middle(case), package)
+    expected, _ = preprocess_by_nnunet(case, package, image)
     assert image.part.voxel_count < grid.voxel_count
     np.testing.assert_allclose(image.channels(), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("scheme", ["ZScoreNormalization", "RescaleTo01Normalization"])
 def test_a_part_has_the_scale_of_the_whole_scan(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the scan's own spacing nothing is resampled; slabs of 2 planes, the last of 22 x 26 voxels alone."""
+    """At the scan's own spacing nothing is resampled; slabs have 2 planes of 22 x 26 voxels, the last one has 1."""
     monkeypatch.setattr(preprocessing, "_AT_ONCE", 22 * 26 * 2)
-    case = case_of(Geometry((22, 26, 19), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0)))
-    package = package_of(STOCK, scheme, scheme)
-    whole = on_the_part(case, ScanPart(case, everything(case), package))
-    part = ScanPart(case, middle(case), package)
+    case = make_case(Geometry((22, 26, 19), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0)))
+    package = make_package(STOCK, scheme, scheme)
+    whole = crop_channels(case, ScanPart(case, cover_scan(case), package))
+    part = ScanPart(case, cover_middle(case), package)
     low, high = whole.min((1, 2, 3), keepdims=True), whole.max((1, 2, 3), keepdims=True)
     mean, spread = whole.mean((1, 2, 3), keepdims=True), whole.std((1, 2, 3), keepdims=True)
     shift, scale = (mean, spread) if scheme == "ZScoreNormalization" else (low, high - low)
-    np.testing.assert_allclose(part.channels(), (on_the_part(case, part) - shift) / scale, atol=1e-4)
+    np.testing.assert_allclose(part.channels(), (crop_channels(case, part) - shift) / scale, atol=1e-4)
 
 
 @BOTH
 @GRIDS
 def test_labels_come_back_as_nnunet_exports_them(resampling: dict[str, Any], grid: Geometry) -> None:
-    """Smooth logits of a part, in scans of any orientation; background around the part."""
-    case, package = case_of(grid), package_of(resampling)
-    image = ScanPart(case, middle(case), package)
-    _, properties = nnunets_image(case, package, image)
+    """Restore smooth logits of a part, in scans of any orientation; the part is surrounded by background."""
+    case, package = make_case(grid), make_package(resampling)
+    image = ScanPart(case, cover_middle(case), package)
+    _, properties = preprocess_by_nnunet(case, package, image)
     logits = np.random.default_rng(1).normal(size=(3, *image.grid.array_shape)).astype(np.float32)
     labels = {"background": 0, "GTVp": 1, "GTVn": 2}
-    plans, configuration = managers(package)
+    plans, configuration = make_managers(package)
     expected = convert_predicted_logits_to_segmentation_with_correct_shape(
         logits.copy(),
         plans,
@@ -184,31 +186,31 @@ def test_labels_come_back_as_nnunet_exports_them(resampling: dict[str, Any], gri
         properties,
         num_threads_torch=1,
     )
-    found = reorient(Volume(image.restore(logits, grid), grid))
+    restored = reorient(Volume(image.restore(logits, grid), grid))
     part = image.part
-    z, y, x = find_first_voxel(part, found.geometry)
+    z, y, x = find_first_voxel(part, restored.geometry)
     inside = slices((x, y, z), part.size)
-    np.testing.assert_array_equal(found.array[inside], expected)
+    np.testing.assert_array_equal(restored.array[inside], expected)
     assert np.unique(expected).tolist() == [0, 1, 2]
-    assert np.count_nonzero(found.array) == np.count_nonzero(expected)
+    assert np.count_nonzero(restored.array) == np.count_nonzero(expected)
     nothing = np.stack([np.ones(image.grid.array_shape, np.float32), *np.zeros((2, *image.grid.array_shape))])
     assert not image.restore(nothing, grid).any()
 
 
-def nonzero_part(case: Case) -> Geometry:
-    """The part of a scan that is left of a region that holds all of it."""
-    return ScanPart(case, everything(case), package_of(STOCK)).part
+def find_nonzero_part(case: Case) -> Geometry:
+    """Return the part of a scan that remains if the region covers all of it."""
+    return ScanPart(case, cover_scan(case), make_package(STOCK)).part
 
 
 def test_the_nonzero_part_by_hand() -> None:
-    """CT zero but for voxels (z, y, x) 2 to 4, 3 to 5, 1 to 6; without a PET this box is the scan."""
+    """CT is zero except for voxels (z, y, x) 2 to 4, 3 to 5, 1 to 6; without a PET this box is the scan."""
     grid = Geometry((9, 8, 7), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
     hu = np.zeros(grid.array_shape, np.int16)
     hu[2:5, 3:6, 1:7] = -1000
-    part = nonzero_part(Case(Volume(hu, grid), None, Patient({})))
+    part = find_nonzero_part(Case(Volume(hu, grid), None, Patient({})))
     assert (part.size, part.origin_mm) == ((6, 3, 3), (11.0, 26.0, 36.0))
     pet = Volume(np.ones(grid.array_shape, np.float32), grid)
-    assert nonzero_part(Case(Volume(hu, grid), pet, Patient({}))) == grid
+    assert find_nonzero_part(Case(Volume(hu, grid), pet, Patient({}))) == grid
 
 
 @settings(deadline=None)
@@ -218,7 +220,7 @@ def test_the_nonzero_part_by_hand() -> None:
 @example([], False)
 @example([], True)
 def test_the_nonzero_part_is_nnunets_crop(voxels: list[tuple[bool, int, int, int]], ring: bool) -> None:
-    """Voxels (z, y, x) of CT or PET, single planes and empty scans included, and a ring with a hole."""
+    """Compare for voxels (z, y, x) of CT or PET, single planes, empty scans, and a ring with a hole."""
     grid = Geometry((3, 5, 4), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
     ct, pet = np.zeros(grid.array_shape, np.int16), np.zeros(grid.array_shape, np.float32)
     for of_pet, *place in voxels:
@@ -227,20 +229,20 @@ def test_the_nonzero_part_is_nnunets_crop(voxels: list[tuple[bool, int, int, int
         ct[:3, 1:4], ct[1, 2, 1] = -1000, 0
     _, _, box = crop_to_nonzero(np.stack([ct.astype(np.float32), pet]))
     (z, _), (y, _), (x, _) = box
-    part = nonzero_part(Case(Volume(ct, grid), Volume(pet, grid), Patient({})))
+    part = find_nonzero_part(Case(Volume(ct, grid), Volume(pet, grid), Patient({})))
     assert part.array_shape == tuple(stop - start for start, stop in box)
     assert part.origin_mm == (10.0 + x, 20.0 + 2 * y, 30.0 + 3 * z)
 
 
 def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
-    case = case_of(
-        Geometry((34, 30, 20), (1.2, 1.2, 2.5), (3.0, 4.0, 5.0), direction_of((0, 1, 2), (1, 1, 1), (0.2, 0)))
+    case = make_case(
+        Geometry((34, 30, 20), (1.2, 1.2, 2.5), (3.0, 4.0, 5.0), make_direction((0, 1, 2), (1, 1, 1), (0.2, 0)))
     )
-    package = package_of(STOCK)
+    package = make_package(STOCK)
     plain = replace(package, manifest=package.manifest.model_copy(update={"resampling": "grid"}))
-    upright = make_case_image(case, middle(case), plain)
+    upright = make_case_image(case, cover_middle(case), plain)
     assert (upright.grid.direction, upright.restore) == ((1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), None)
-    image = make_case_image(case, middle(case), package)
+    image = make_case_image(case, cover_middle(case), package)
     assert image.grid.direction == pytest.approx(case.scan.geometry.direction)
     assert image.restore is not None
     assert image.scans[0].shape == image.channels().shape[1:] == image.grid.array_shape

@@ -1,4 +1,4 @@
-"""What inference relies on in nnU-Net: a new version that computes or names something else fails here."""
+"""Functions of nnU-Net that inference calls; a new version with other results or names fails here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def test_steps_of_tiles() -> None:
 
 
 def test_weights_of_a_tile() -> None:
-    """A Gaussian with its maximum in the middle and no zero; cached, because a card that failed must be freed of it."""
+    """Weights are a Gaussian with its maximum in the middle and no zero; they are cached, and the cache can be cleared
+    after a card failed.
+    """
     options = {"sigma_scale": 1 / 8, "value_scaling_factor": 10, "dtype": torch.float32, "device": torch.device("cpu")}
     weight = compute_gaussian((8, 8, 8), **options)
     assert weight[4, 4, 4] == weight.max() == 10
@@ -37,7 +39,7 @@ def test_weights_of_a_tile() -> None:
 
 
 def test_normalisation_schemes() -> None:
-    """Created and run as preprocessing does, without a mask."""
+    """Create and run the schemes as preprocessing does, without a mask."""
     image = np.array([[[-2000.0, 0.0, 50.0]]], dtype=np.float32)
     properties = {"mean": 50.0, "std": 25.0, "percentile_00_5": 0.0, "percentile_99_5": 100.0}
     scheme = find_normalisation("CTNormalization")(use_mask_for_norm=False, intensityproperties=properties)
@@ -48,7 +50,7 @@ def test_normalisation_schemes() -> None:
 
 @pytest.mark.parametrize("kind", ["data", "probabilities"])
 def test_resampling_by_the_plans(kind: str) -> None:
-    """Called with image, new shape, old and new spacing; plans may leave the options out."""
+    """Resampling takes image, new shape, old and new spacing; plans may omit the options."""
     plans = {f"resampling_fn_{kind}": "resample_data_or_seg_to_shape", "architecture": {}}
     image = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2)
     resampled = find_resampling(plans, kind)(image, (4, 4, 4), (2.0,) * 3, (1.0,) * 3)
@@ -61,11 +63,12 @@ def test_networks() -> None:
     plans = tiny_plans()
     configuration = plans["configurations"]["3d_fullres"]
     name = configuration["architecture"]["network_class_name"].rsplit(".", 1)[-1]
-    assert {find_unet(one).__name__ for one in (name, "ResidualEncoderUNet")} == {name, "ResidualEncoderUNet"}
+    names = (name, "ResidualEncoderUNet")
+    assert tuple(find_unet(known).__name__ for known in names) == names
     network = build_untrained_network(configuration, 2, 3)
     assert isinstance(network, find_unet(name))  # type: ignore[arg-type]
-    names = [tensor_name for tensor_name, _ in own_tensors(network)]
+    tensor_names = [tensor_name for tensor_name, _ in own_tensors(network)]
     assert any(key.startswith("decoder.encoder.") for key in network.state_dict())
-    assert not any(key.startswith("decoder.encoder.") for key in names)
+    assert not any(key.startswith("decoder.encoder.") for key in tensor_names)
     with pytest.raises(AttributeError):
         find_unet("no such network")

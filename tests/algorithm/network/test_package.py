@@ -1,4 +1,4 @@
-"""A package is refused unless every byte is what its manifest says, and before anything is computed with it."""
+"""Packages are refused unless every byte is what the manifest says, and before anything is computed with them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_sound_package(tiny_package: Path) -> None:
 
 
 def test_spacing_is_turned_to_x_y_z(root: Path, sign_package: Callable[..., None]) -> None:
-    """The plans hold (z, y, x)."""
+    """Plans have the order (z, y, x)."""
     edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[5.0, 2.0, 1.0]))
     sign_package(root)
     assert load_package(root).spacing_mm == (1.0, 2.0, 5.0)
@@ -53,26 +53,18 @@ def test_a_head_that_is_not_there(tiny_package: Path) -> None:
         load_package(tiny_package).head("staging")
 
 
-def test_a_package_without_heads_segments_only(root: Path, sign_package: Callable[..., None]) -> None:
-    shutil.rmtree(root / "heads")
-    sign_package(root)
-    with pytest.raises(ModelPackageError, match="no head 'rfs'"):
-        load_package(root).head("rfs")
-
-
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["plans.json", "fold_1.safetensors", "heads/rfs.json"])
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "damage", "message"),
     [
-        (Path.unlink, "not in the model package, though its manifest lists it"),
-        (flip_a_bit, "sha256 .*, expected .*the file was modified"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), r"\d+ bytes, expected \d+"),
+        ("plans.json", Path.unlink, "not in the model package, though its manifest lists it"),
+        ("fold_1.safetensors", flip_a_bit, "sha256 .*, expected .*the file was modified"),
+        ("heads/rfs.json", lambda path: path.write_bytes(path.read_bytes()[:-1]), r"\d+ bytes, expected \d+"),
     ],
     ids=["missing", "a changed bit", "truncated"],
 )
@@ -88,26 +80,17 @@ def test_a_file_that_is_not_what_the_manifest_says(
     ("changes", "message"),
     [
         ({"format_version": 3}, "format version 3"),
-        ({"format_version": "1"}, "format version '1'"),
         ({"channels": ["PET", "CT"]}, r"channels: found \['PET', 'CT'\]"),
         ({"labels": {"0": "background", "1": "GTVn", "2": "GTVp"}}, "labels: found"),
         ({"folds": []}, r"folds: found \[\]"),
-        ({"folds": "fold_0.safetensors"}, 'folds: found "fold_0.safetensors"'),
         ({"folds": ["fold_7.safetensors"]}, r"does not list fold_7\.safetensors"),
         ({"mirror_axes": [3]}, r"mirror_axes\[0\]: found 3"),
-        ({"mirror_axes": 2}, "mirror_axes: found 2"),
         ({"fold_configurations": ["3d_fullres"]}, "fold_configurations: found"),
-        ({"fold_configurations": [1, 2]}, r"fold_configurations\[0\]: found 1"),
         ({"resampling": "cubic"}, 'resampling: found "cubic"'),
-        ({"postprocessing": []}, r"postprocessing: found \[\]"),
-        ({"postprocessing": {"gtvn_volume_ml": "1"}}, r'postprocessing.gtvn_volume_ml: found "1"'),
         ({"postprocessing": {"gtvm_volume_ml": 1}}, "postprocessing.gtvm_volume_ml: found 1"),
-        ({"fallbacks": "T2"}, 'fallbacks: found "T2"'),
         ({"fallbacks": None}, "fallbacks: found null"),
-        ({"files": []}, r"files: found \[\]"),
         ({"files": {"../../etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
         ({"files": {"/etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
-        ({"files": {"plans.json": "abc"}}, 'files.plans.json: found "abc"'),
         ({"files": {}}, "does not list plans.json"),
         ({"spacing": [1, 1, 1]}, r"spacing: found \[1, 1, 1\]"),
     ],
@@ -120,7 +103,7 @@ def test_manifests_that_do_not_fit(
         load_package(root)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"format_version": NaN}', "\x00"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": NaN}'])
 def test_invalid_manifests(root: Path, text: str) -> None:
     (root / "manifest.json").write_text(text)
     with pytest.raises(ModelPackageError, match=r"^manifest\.json[.:]"):
@@ -140,15 +123,8 @@ def test_no_package_at_all(tmp_path: Path) -> None:
         (lambda plans: plans["configurations"].clear(), "no configuration '3d_fullres'"),
         (lambda plans: plans["configurations"]["3d_fullres"].pop("patch_size"), "no 'patch_size'"),
         (lambda plans: plans.pop("foreground_intensity_properties_per_channel"), "no 'foreground_intensity"),
-        (
-            lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2]),
-            r"spacing \[1, 2\]",
-        ),
         (lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2, 0]), "spacing .* expected three"),
-        (
-            lambda plans: plans.update(transpose_forward=[2, 0, 0]),
-            r"transpose_forward \[2, 0, 0\]",
-        ),
+        (lambda plans: plans.update(transpose_forward=[2, 0, 0]), r"transpose_forward \[2, 0, 0\]"),
     ],
 )
 def test_plans_that_do_not_fit(
@@ -177,20 +153,17 @@ def test_plans_that_do_not_fit(
 def test_a_normalisation_that_inference_cannot_compute(
     root: Path, sign_package: Callable[..., None], schemes: Any, message: str
 ) -> None:
-    plans = json.loads((root / "plans.json").read_text())
-    plans["configurations"]["3d_fullres"]["normalization_schemes"] = schemes
-    (root / "plans.json").write_text(json.dumps(plans))
+    change = {"normalization_schemes": schemes}
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(change))
     sign_package(root)
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
         load_package(root)
 
 
-@pytest.mark.parametrize("sources", [[0, 2], [0, -1], [0, 1.0], [], "CT", {"0": 1}], ids=str)
+@pytest.mark.parametrize("sources", [[0, 2], [0, -1], [], "CT"], ids=str)
 def test_channels_that_the_manifest_does_not_have(root: Path, sign_package: Callable[..., None], sources: Any) -> None:
-    """The tiny package's channels are CT, 0, and PET, 1."""
-    plans = json.loads((root / "plans.json").read_text())
-    plans["configurations"]["3d_fullres"]["channels"] = sources
-    (root / "plans.json").write_text(json.dumps(plans))
+    """Channels of the tiny package are 0 (CT) and 1 (PET)."""
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(channels=sources))
     sign_package(root)
     with pytest.raises(
         ModelPackageError, match=r"^plans\.json: channels .*, expected numbers from 0 \(CT\) to 1 \(PET\)"
@@ -199,17 +172,14 @@ def test_channels_that_the_manifest_does_not_have(root: Path, sign_package: Call
 
 
 def test_intensities_that_a_normalisation_needs(root: Path, sign_package: Callable[..., None]) -> None:
-    """CTNormalization of the CT, channel 0, without its standard deviation."""
-    plans = json.loads((root / "plans.json").read_text())
-    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization", "ZScoreNormalization"]
-    del plans["foreground_intensity_properties_per_channel"]["0"]["std"]
-    (root / "plans.json").write_text(json.dumps(plans))
+    """CTNormalization needs the standard deviation of the CT, channel 0."""
+    edit_json(root / "plans.json", lambda plans: plans[INTENSITIES]["0"].update(std=None))
     sign_package(root)
     with pytest.raises(ModelPackageError, match=r"^plans\.json: found no number 'std' for channel 0, expected"):
         load_package(root)
 
 
-@pytest.mark.parametrize("outputs", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, "2"], [0, 1, 2.0], 0, {"0": 1}], ids=str)
+@pytest.mark.parametrize("outputs", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2.0], 0], ids=str)
 def test_labels_that_the_manifest_does_not_have(root: Path, sign_package: Callable[..., None], outputs: Any) -> None:
     edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(labels=outputs))
     sign_package(root)
@@ -226,7 +196,7 @@ def test_folds_of_two_members(pair_package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "resampling", "found"),
+    ("changes", "resampling", "difference"),
     [
         ({"spacing": [9.0, 9.0, 8.0]}, "grid", "spacing [9.0, 9.0, 8.0], 3d_fullres [9.0, 9.0, 9.0]"),
         ({"channels": [1, 1]}, "grid", "channels [1, 1], 3d_fullres [0, 1]"),
@@ -246,56 +216,39 @@ def test_networks_that_see_different_images_are_refused(
     sign_package: Callable[..., None],
     changes: dict[str, Any],
     resampling: str,
-    found: str,
+    difference: str,
 ) -> None:
-    """Resampling counts only as nnU-Net does it; the intensities of a z-scored PET count for nothing."""
+    """Resampling counts only if nnU-Net resamples; the intensities of a z-scored PET do not count."""
     root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
-    of = json.loads((root / "manifest.json").read_text())["fold_configurations"]
+    fold_configurations = json.loads((root / "manifest.json").read_text())["fold_configurations"]
 
     def change(plans: Any) -> None:
         for configuration in plans["configurations"].values():
             for kind in ("data", "probabilities"):
                 configuration[f"resampling_fn_{kind}"] = "resample_data_or_seg_to_shape"
-        if own := changes.get(INTENSITIES):
-            own["0"] = plans[INTENSITIES]["0"] | own.get("0", {})
+        if intensities := changes.get(INTENSITIES):
+            intensities["0"] = plans[INTENSITIES]["0"] | intensities.get("0", {})
         plans["configurations"]["segresnet"].update(changes)
 
     edit_json(root / "plans.json", change)
-    sign_package(root, fold_configurations=of, resampling=resampling)
-    if not found:
+    sign_package(root, fold_configurations=fold_configurations, resampling=resampling)
+    if not difference:
         load_package(root)
         return
-    with pytest.raises(ModelPackageError, match=re.escape(f"plans.json: segresnet has {found}")) as refused:
+    with pytest.raises(ModelPackageError, match=re.escape(f"plans.json: segresnet has {difference}")) as refused:
         load_package(root)
     assert refused.value.expected == ONE_IMAGE
 
 
-@pytest.mark.parametrize(
-    ("member", "changes", "message"),
-    [
-        ("segresnet", {"patch_size": [16, 16]}, r"patch_size \[16, 16\]"),
-        ("segresnet", {"spacing": None}, "spacing None"),
-        ("vnet", {}, "no configuration 'vnet', which the manifest names"),
-    ],
-    ids=str,
-)
-def test_a_member_with_impossible_plans(
-    pair_package: Path,
-    tmp_path: Path,
-    sign_package: Callable[..., None],
-    member: str,
-    changes: dict[str, Any],
-    message: str,
-) -> None:
+def test_a_member_without_plans(pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]) -> None:
     root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
-    edit_json(root / "plans.json", lambda plans: plans["configurations"]["segresnet"].update(changes))
-    sign_package(root, fold_configurations=["3d_fullres", member] * 2)
-    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+    sign_package(root, fold_configurations=["3d_fullres", "vnet"] * 2)
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: no configuration 'vnet', which the manifest names"):
         load_package(root)
 
 
 def test_which_package_is_taken(tmp_path: Path) -> None:
-    """The uploaded one where there is one; one that was packed wrongly is not passed over for the shipped one."""
+    """An uploaded package counts even if it was packed wrongly; otherwise the shipped one is taken."""
     assert find_shipped_package() == DEFAULT_PACKAGE
     assert find_uploaded_package(tmp_path / "absent") is None
     uploaded = tmp_path / "model"
@@ -310,7 +263,7 @@ def test_which_package_is_taken(tmp_path: Path) -> None:
 def test_without_the_shipped_packages_the_message_says_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wheel has none; where there are some, another edition has none."""
+    """The wheel ships no package; the tree ships none for some editions."""
     with pytest.raises(ModelPackageError, match=r"none shipped for hntsmrg2024, expected --model PACKAGE$"):
         find_shipped_package("hntsmrg2024")
     monkeypatch.setattr("algorithm.network.loaded_package.DEFAULT_PACKAGES", tmp_path / "default_model")
@@ -319,7 +272,7 @@ def test_without_the_shipped_packages_the_message_says_how_to_get_them(
 
 
 def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:
-    """They stand in that of 2025 alone; the manifest of 2026 has their checksums, and without them it is refused."""
+    """Networks are stored in the package of 2025; the manifest of 2026 has their checksums."""
     both = Path(shutil.copytree(DEFAULT_PACKAGES, tmp_path / "both"))
     package = load_package(both / "hecktor2026")
     assert package.fold_files == load_package(both / "hecktor2025").fold_files
@@ -338,7 +291,7 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
     root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
     of_folds = load_package(root).manifest.fold_configurations
 
-    def signed(first: str, second: str) -> Path:
+    def write_functions(first: str, second: str) -> Path:
         functions = {"resampling_fn_data": first, "resampling_fn_probabilities": "resample_torch_fornnunet"}
 
         def change(plans: dict[str, Any]) -> None:
@@ -350,26 +303,25 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
         return root
 
     cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
-    assert load_package(signed(cubic, cubic)).manifest.resampling == "nnunet"
+    assert load_package(write_functions(cubic, cubic)).manifest.resampling == "nnunet"
     with pytest.raises(ModelPackageError, match=r"segresnet has resampling_fn_data 'resample_torch_fornnunet'"):
-        load_package(signed(cubic, torch))
+        load_package(write_functions(cubic, torch))
     for functions in (("mine", "mine"), (cubic, "mine")):
         with pytest.raises(ModelPackageError, match=r"^plans\.json: (segresnet has )?resampling_fn_data 'mine'"):
-            load_package(signed(*functions))
+            load_package(write_functions(*functions))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"order": "cubic"}, "resampling_fn_data_kwargs {'order': 'cubic'} (TypeError"),
-        ({"num_threads": "many"}, "resampling_fn_data_kwargs {'num_threads': 'many'} (RuntimeError"),
         (["order", 3], "resampling_fn_data_kwargs ['order', 3], expected an object of options"),
     ],
 )
 def test_options_with_which_nnunet_cannot_resample(
     tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None], options: Any, message: str
 ) -> None:
-    """They are refused where the package is loaded, not in the middle of a case."""
+    """Loading the package refuses them, before a case."""
     root = Path(shutil.copytree(tiny_package, tmp_path / "package"))
     functions = dict.fromkeys(("resampling_fn_data", "resampling_fn_probabilities"), "resample_torch_fornnunet")
 

@@ -1,4 +1,4 @@
-"""The sliding window is nnU-Net's own, pass by pass; as many passes are made as time and devices allow."""
+"""Sliding windows as in nnU-Net, pass by pass; time and devices limit the number of passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,21 +22,15 @@ from algorithm.deadline import Deadline, NoPassFitsError, StoppedError
 from algorithm.network import passes as module
 from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights
-from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Passes
 from algorithm.network.tiles import Backend, NetworkImage, Pass, list_mirrored_passes
-
-CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def package(tiny_package: Path) -> ModelPackage:
-    return load_package(tiny_package)
+from tests.algorithm.network.conftest import CPU, make_noise, predict_logits
 
 
 @pytest.fixture
-def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Both sides in float32: nnU-Net sums in half precision, and this code may multiply in bfloat16."""
+def use_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compute in float32: nnU-Net sums in half precision, and this code may multiply in bfloat16."""
     monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: False)
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(
@@ -47,14 +40,14 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compute_gaussian.cache_clear()
 
 
-def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
-    """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(NetworkImage.from_channels(data), passes, Networks(package), Deadline(600), CPU).make_all()
-    return found.logits, found.done
+def run_all(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
+    """Return averaged logits and the number of passes, without a limit of time."""
+    progress = Passes(NetworkImage.from_channels(data), passes, Networks(package), Deadline(600), CPU).make_all()
+    return progress.logits, progress.done
 
 
-def nnunet_logits(package: ModelPackage, fold: int, data: np.ndarray, mirror: tuple[int, ...]) -> np.ndarray:
-    """What nnU-Net's own predictor makes of the same weights."""
+def predict_by_nnunet(package: ModelPackage, fold: int, data: np.ndarray, mirror: tuple[int, ...]) -> np.ndarray:
+    """Predict with nnU-Net's own predictor and the same weights."""
     network = build_network(package)
     load_weights(network, package.fold_files[fold])
     predictor = nnUNetPredictor(
@@ -78,36 +71,32 @@ def nnunet_logits(package: ModelPackage, fold: int, data: np.ndarray, mirror: tu
     return np.asarray(logits)
 
 
-def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(0, 1, (2, *shape)).astype(np.float32)
-
-
-@pytest.mark.usefixtures("in_float32")
+@pytest.mark.usefixtures("use_float32")
 @pytest.mark.parametrize(
     "shape",
     [(16, 16, 16), (24, 24, 24), (30, 17, 21), (9, 16, 40), (5, 7, 9), (15, 33, 16)],
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_one_pass_is_nnunets_sliding_window(package: ModelPackage, shape: tuple[int, int, int]) -> None:
-    """Shapes below, at and above the 16^3 patch, odd and even, so that padding and steps must agree too."""
-    data = noise(shape)
-    found, done = made(data, (Pass(0, ()),), package)
+    """Shapes are below, at and above the 16^3 patch, odd and even, so padding and steps must agree too."""
+    data = make_noise(shape)
+    logits, done = run_all(data, (Pass(0, ()),), package)
     assert done == 1
-    assert found.shape == (3, *shape)
-    np.testing.assert_allclose(found, nnunet_logits(package, 0, data, ()), atol=2e-5, rtol=1e-4)
+    assert logits.shape == (3, *shape)
+    np.testing.assert_allclose(logits, predict_by_nnunet(package, 0, data, ()), atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.usefixtures("in_float32")
+@pytest.mark.usefixtures("use_float32")
 def test_all_mirrors_are_nnunets_test_time_augmentation(package: ModelPackage) -> None:
     """nnU-Net averages mirrored tiles before it weights them, here whole passes are averaged: the same sum."""
-    data = noise((20, 18, 25), 1)
-    found, done = made(data, list_mirrored_passes(1, (0, 2)), package)
+    data = make_noise((20, 18, 25), 1)
+    logits, done = run_all(data, list_mirrored_passes(1, (0, 2)), package)
     assert done == 4
-    np.testing.assert_allclose(found, nnunet_logits(package, 0, data, (0, 2)), atol=2e-5, rtol=1e-4)
+    np.testing.assert_allclose(logits, predict_by_nnunet(package, 0, data, (0, 2)), atol=2e-5, rtol=1e-4)
 
 
 def test_passes_come_most_valuable_first() -> None:
-    """Every fold unmirrored, then one mirror after the other over all folds."""
+    """First all folds run without mirroring, then one mirror after the other over all folds."""
     assert list_mirrored_passes(2, (2,)) == (Pass(0, ()), Pass(1, ()), Pass(0, (2,)), Pass(1, (2,)))
     passes = list_mirrored_passes(5, (0, 1, 2))
     assert len(passes) == len(set(passes)) == 40
@@ -115,7 +104,7 @@ def test_passes_come_most_valuable_first() -> None:
 
 
 class Tiles:
-    """A network whose every tile takes `tile_s` of a clock of its own and answers GTVp; some tiles may fail."""
+    """A network whose tiles take `tile_s` of a simulated clock and answer GTVp; some tiles may fail."""
 
     def __init__(self, tile_s: float, failures: dict[int, Exception] | None = None) -> None:
         self.now, self.tile_s, self.failures = 0.0, tile_s, failures or {}
@@ -135,52 +124,54 @@ class Tiles:
 
 
 @pytest.fixture
-def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Passes]:
-    """Passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, by simulated tiles."""
+def make_timed_passes(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Passes]:
+    """Make passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, with simulated tiles."""
 
     def make(tiles: Tiles, limit_s: float | None, stop_after: int | None = None, **options: Any) -> Passes:
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        image = NetworkImage.from_channels(noise((24, 24, 24)))
+        image = NetworkImage.from_channels(make_noise((24, 24, 24)))
         return Passes(image, list_mirrored_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
 
 
-def test_all_passes_are_made_in_time(timed: Callable[..., Passes]) -> None:
-    passes = timed(Tiles(1.0), 600.0)
+def test_all_passes_are_made_in_time(make_timed_passes: Callable[..., Passes]) -> None:
+    passes = make_timed_passes(Tiles(1.0), 600.0)
     first, last = passes.make_first(), passes.make_all()
     assert (first.done, last.done, last.planned) == (1, 4, 4)
     np.testing.assert_allclose(first.logits, last.logits)
 
 
-def test_without_a_limit_the_log_says_how_long_the_others_take(
-    timed: Callable[..., Passes], caplog: pytest.LogCaptureFixture
+def test_without_a_limit_the_log_estimates_the_time(
+    make_timed_passes: Callable[..., Passes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each pass has 8 tiles of 300 s: 40 min. Two follow the second one."""
+    """Passes have 8 tiles of 300 s: 40 min. Two follow the second one."""
     caplog.set_level(logging.INFO, "hecktor")
-    assert timed(Tiles(300.0), None).make_all().done == 4
+    assert make_timed_passes(Tiles(300.0), None).make_all().done == 4
     lines = [record.getMessage() for record in caplog.records]
     assert lines[1] == "pass 2 of 4: 2400.0 s, about 80 min for the other 2 (Ctrl-C keeps the best answer so far)"
     assert lines[3] == "pass 4 of 4: 2400.0 s"
 
 
-def test_a_limit_stands_for_no_estimate(timed: Callable[..., Passes], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_limit_replaces_the_estimate(
+    make_timed_passes: Callable[..., Passes], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "hecktor")
-    timed(Tiles(1.0), 600.0).make_all()
+    make_timed_passes(Tiles(1.0), 600.0).make_all()
     assert caplog.messages[0] == "pass 1 of 4: 8.0 s"
 
 
-def test_a_pass_that_does_not_fit_is_not_started(timed: Callable[..., Passes]) -> None:
+def test_a_pass_that_does_not_fit_is_not_started(make_timed_passes: Callable[..., Passes]) -> None:
     """Passes of 8 tiles of 3 s are 24 s, 90 s of 100 usable: after three a fourth of 1.2 x 24 s does not fit 18 s."""
-    assert timed(Tiles(3.0), 100.0).make_all().done == 3
+    assert make_timed_passes(Tiles(3.0), 100.0).make_all().done == 3
 
 
-def test_a_later_pass_that_slows_down_is_left_out(timed: Callable[..., Passes]) -> None:
-    """The first pass takes 8 s. Then tiles take 20 s: after two of them six are left, 120 s, and 90 - 48 s remain."""
+def test_a_later_pass_that_slows_down_is_left_out(make_timed_passes: Callable[..., Passes]) -> None:
+    """Pass 1 takes 8 s. Then tiles take 20 s: after two of them six remain, 120 s, but only 90 - 48 s."""
     tiles = Tiles(1.0)
-    passes = timed(tiles, 100.0)
+    passes = make_timed_passes(tiles, 100.0)
     assert passes.make_first().done == 1
     tiles.tile_s = 20.0
     assert passes.make_all().done == 1
@@ -188,9 +179,9 @@ def test_a_later_pass_that_slows_down_is_left_out(timed: Callable[..., Passes]) 
 
 
 @pytest.mark.parametrize(("limit_s", "tile_s"), [(0.001, 100.0), (100.0, 60.0)], ids=["no time", "slow"])
-def test_nothing_fits(timed: Callable[..., Passes], limit_s: float, tile_s: float) -> None:
+def test_nothing_fits(make_timed_passes: Callable[..., Passes], limit_s: float, tile_s: float) -> None:
     with pytest.raises(NoPassFitsError, match="s a tile, "):
-        timed(Tiles(tile_s), limit_s).make_all()
+        make_timed_passes(Tiles(tile_s), limit_s).make_all()
 
 
 # Devices that fail
@@ -211,41 +202,41 @@ def three_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["out of memory", "lost"],
 )
 def test_the_pass_is_repeated_on_the_next_backend(
-    timed: Callable[..., Passes], problem: Exception, caplog: pytest.LogCaptureFixture
+    make_timed_passes: Callable[..., Passes], problem: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tile 3 fails, in the first pass, and tile 20, the first of the third: both passes are made again whole."""
     tiles = Tiles(1.0, {3: problem, 20: problem})
-    found = timed(tiles, 600.0).make_all()
-    assert (found.done, tiles.done) == (4, 3 + 8 + 8 + 1 + 8 + 8)
+    progress = make_timed_passes(tiles, 600.0).make_all()
+    assert (progress.done, tiles.done) == (4, 3 + 8 + 8 + 1 + 8 + 8)
     assert caplog.text.count("going on with cpu") == 2
-    np.testing.assert_allclose(found.logits[:, 5, 5, 5], [0, 5, 1], atol=1e-5)
+    np.testing.assert_allclose(progress.logits[:, 5, 5, 5], [0, 5, 1], atol=1e-5)
 
 
 @pytest.mark.usefixtures("three_backends")
-def test_the_sum_outlives_all_devices(timed: Callable[..., Passes]) -> None:
+def test_the_sum_outlives_all_devices(make_timed_passes: Callable[..., Passes]) -> None:
     lost = RuntimeError("CUDA error: device lost")
-    assert timed(Tiles(1.0, {10: lost, 11: lost, 12: lost}), 600.0).make_all().done == 1
+    assert make_timed_passes(Tiles(1.0, {10: lost, 11: lost, 12: lost}), 600.0).make_all().done == 1
 
 
 @pytest.mark.usefixtures("three_backends")
-def test_all_devices_fail_in_the_first_pass(timed: Callable[..., Passes]) -> None:
+def test_all_devices_fail_in_the_first_pass(make_timed_passes: Callable[..., Passes]) -> None:
     lost = MemoryError()
     with pytest.raises(NoPassFitsError, match="failed: MemoryError"):
-        timed(Tiles(1.0, {1: lost, 2: lost, 3: lost}), 600.0).make_all()
+        make_timed_passes(Tiles(1.0, {1: lost, 2: lost, 3: lost}), 600.0).make_all()
 
 
-def test_a_bug_is_not_taken_for_a_lost_device(timed: Callable[..., Passes]) -> None:
+def test_a_bug_is_not_taken_for_a_lost_device(make_timed_passes: Callable[..., Passes]) -> None:
     with pytest.raises(RuntimeError, match="size of tensor"):
-        timed(Tiles(1.0, {1: RuntimeError("The size of tensor a must match")}), 600.0).make_all()
+        make_timed_passes(Tiles(1.0, {1: RuntimeError("The size of tensor a must match")}), 600.0).make_all()
 
 
-def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
-    """In the first pass there is no result yet; in the second one the first pass is the result."""
+def test_the_deadline_stops_the_passes(make_timed_passes: Callable[..., Passes]) -> None:
+    """Stopping in the first pass gives no result; in the second one the first pass is the result."""
     tiles = Tiles(1.0)
     with pytest.raises(StoppedError):
-        timed(tiles, 600.0, stop_after=3).make_all()
+        make_timed_passes(tiles, 600.0, stop_after=3).make_all()
     tiles = Tiles(1.0)
-    assert timed(tiles, 600.0, stop_after=12).make_all().done == 1
+    assert make_timed_passes(tiles, 600.0, stop_after=12).make_all().done == 1
     assert tiles.done == 12
 
 
@@ -256,7 +247,7 @@ def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
 def test_half_precision_that_overflows_is_computed_again_in_full(
     package: ModelPackage, monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool
 ) -> None:
-    """The first answer is infinite and the second, in float32, counts; the record names the number of tiles.
+    """Infinite answers are computed again in float32; the record has the number of tiles.
 
     Two passes over 24^3 voxels have 2 x 2 x 2 tiles of 16^3 each.
     """
@@ -266,7 +257,7 @@ def test_half_precision_that_overflows_is_computed_again_in_full(
         lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0),
     )
     monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: has_bfloat16)
-    image = NetworkImage.from_channels(noise((24, 24, 24)))
+    image = NetworkImage.from_channels(make_noise((24, 24, 24)))
     progress = Passes(image, [Pass(0), Pass(1)], Networks(package), Deadline(600.0), CPU).make_all()
     assert np.unique(progress.logits).tolist() == [2.0]
     assert progress.backend == ("cpu (bfloat16, 16 tiles in float32)" if has_bfloat16 else "cpu (float32)")
@@ -292,23 +283,23 @@ def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.M
         tiles_module, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan"))
     )
     with pytest.raises(NoPassFitsError, match="returns NaN"):
-        made(noise((8, 8, 8)), (Pass(0),), package)
+        run_all(make_noise((8, 8, 8)), (Pass(0),), package)
 
 
 # Averages
 
 
 @pytest.fixture
-def of_probabilities(package: ModelPackage) -> ModelPackage:
+def probability_package(package: ModelPackage) -> ModelPackage:
     return replace(package, manifest=package.manifest.model_copy(update={"average": "probabilities"}))
 
 
-def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_probabilities: ModelPackage) -> None:
-    """Four passes one by one, their softmax averaged in float64."""
-    data, passes = noise((24, 24, 24)), list_mirrored_passes(2, (2,))
-    single = [made(data, (step,), package)[0].astype(np.float64) for step in passes]
+def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, probability_package: ModelPackage) -> None:
+    """Compare with the softmax of four separate passes, averaged in float64."""
+    data, passes = make_noise((24, 24, 24)), list_mirrored_passes(2, (2,))
+    single = [predict_logits(package, data, (step,)).astype(np.float64) for step in passes]
     naive = np.mean([np.exp(logits) / np.exp(logits).sum(0) for logits in single], axis=0)
-    logits, done = made(data, passes, of_probabilities)
+    logits, done = run_all(data, passes, probability_package)
     assert (done, logits.dtype) == (4, np.float32)
     np.testing.assert_allclose(np.exp(logits), naive, atol=1e-6)
     top = np.sort(naive, axis=0)
@@ -317,7 +308,7 @@ def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_p
     assert clear.mean() > 0.99
 
 
-def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probability_of_zero_stays_finite(probability_package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         tiles_module,
         "_tile_logits",
@@ -325,18 +316,18 @@ def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monk
             3, *part.shape[2:]
         ),
     )
-    logits, _ = made(noise((16, 16, 16)), [Pass(0)], of_probabilities)
+    logits, _ = run_all(make_noise((16, 16, 16)), [Pass(0)], probability_package)
     assert np.isfinite(logits).all()
     assert np.unique(logits.argmax(0)).tolist() == [1]
 
 
-def test_the_longest_pass_says_whether_one_more_fits(timed: Callable[..., Passes]) -> None:
-    """90 s usable. The first pass takes 8 x 5 = 40 s, and 1.2 x 40 = 48 s fit 50; the second takes 8 s.
+def test_the_longest_pass_says_whether_one_more_fits(make_timed_passes: Callable[..., Passes]) -> None:
+    """Of 100 s, 90 s are usable. Pass 1 takes 8 x 5 = 40 s, and 1.2 x 40 = 48 s fit 50; pass 2 takes 8 s.
 
-    42 s are left, in which a pass like the second would fit five times, but not one like the first.
+    In the remaining 42 s a pass like the second would fit five times, but not one like the first.
     """
     tiles = Tiles(5.0)
-    passes = timed(tiles, 100.0)
+    passes = make_timed_passes(tiles, 100.0)
     assert passes.make_first().done == 1
     tiles.tile_s = 1.0
     assert passes.make_all().done == 2

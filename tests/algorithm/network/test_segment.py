@@ -1,4 +1,4 @@
-"""What the network sees of a patient."""
+"""Network inputs from a patient's images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,18 +14,13 @@ import pytest
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import NoPassFitsError
-from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.package import ModelPackage
 from algorithm.network.passes import choose_passes
 from algorithm.network.preprocessing import make_network_channels, make_scan_channels, normalise
 from algorithm.region.grids import make_grid_over
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
-
-
-@pytest.fixture
-def package(tiny_package: Path) -> ModelPackage:
-    return load_package(tiny_package)
 
 
 def test_channels_are_normalised_as_the_plans_say(package: ModelPackage) -> None:
@@ -57,9 +51,9 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
 
 
 def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:
-    """PET 1 in 5 of 25 slices and 0 elsewhere: mean 0.2, spread sqrt(0.2 x 0.8) = 0.4; 1 becomes 2, 0 becomes -0.5.
+    """PET is 1 in 5 of 25 slices and 0 elsewhere: mean 0.2, spread sqrt(0.2 x 0.8) = 0.4; 1 becomes 2, 0 becomes -0.5.
 
-    CT is scaled by what training saw, whatever the scan is.
+    CT is scaled by the training's intensities.
     """
     over_scan = replace(package, manifest=package.manifest.model_copy(update={"normalised_over": "scan"}))
     grid = Geometry((10, 10, 25), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
@@ -83,10 +77,7 @@ def test_importing_the_segmenter_is_light() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_networks_of_the_pet_alone_do_not_answer_without_one(
-    package: ModelPackage, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The log says so."""
+def test_networks_that_see_only_the_pet_need_one(package: ModelPackage, caplog: pytest.LogCaptureFixture) -> None:
     plans = copy.deepcopy(dict(package.plans))
     plans["configurations"]["3d_fullres"]["architecture"]["sees"] = "PET"
     pet_only = replace(package, plans=plans)

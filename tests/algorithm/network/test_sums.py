@@ -1,4 +1,4 @@
-"""The sum of the passes on a card, its copies in RAM, and what is left of it when the card fails."""
+"""Sums of passes on a card, their copies in RAM, and what remains of them when the card fails."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes
 from algorithm.network.tiles import NetworkImage, PassSum, list_mirrored_passes
+from tests.algorithm.network.conftest import CPU, predict_logits
 from tests.conftest import write_tiny_package
 from tests.faults.fake_card import FakeCard, fake_card
 
-CPU, CARD = torch.device("cpu"), torch.device("cuda", 0)
+CARD = torch.device("cuda", 0)
 # One tile for each pass.
 DATA = np.random.default_rng(3).normal(0, 1, (2, 16, 16, 16)).astype(np.float32)
 PASSES = list_mirrored_passes(5, (0, 2))
@@ -32,7 +33,7 @@ def card() -> Iterator[FakeCard]:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> ModelPackage:
-    """Five folds, which make 20 passes with two mirror axes."""
+    """Load a package of five folds, which make 20 passes with two mirror axes."""
     return load_package(write_tiny_package(tmp_path_factory.mktemp("package") / "five", ("3d_fullres",) * 5))
 
 
@@ -46,15 +47,7 @@ def make_passes(package: ModelPackage) -> Callable[..., Passes]:
     return make
 
 
-def logits_of_cpu(package: ModelPackage, count: int) -> np.ndarray:
-    return (
-        Passes(NetworkImage.from_channels(DATA), PASSES[:count], Networks(package), Deadline(600), CPU)
-        .make_all()
-        .logits
-    )
-
-
-def ones(value: float) -> torch.Tensor:
+def fill(value: float) -> torch.Tensor:
     return torch.full((3, 2, 2, 2), value)
 
 
@@ -63,7 +56,7 @@ def test_a_copy_keeps_its_passes_while_the_sum_grows(card: FakeCard, on_card: bo
     passes = PassSum()
     copies = []
     for value in (1.0, 2.0, 4.0):
-        passes.add(ones(value), on_card=on_card)
+        passes.add(fill(value), on_card=on_card)
         passes.start_copy()
         passes.finish_copy()
         copies.append(passes.find_copy())
@@ -72,15 +65,15 @@ def test_a_copy_keeps_its_passes_while_the_sum_grows(card: FakeCard, on_card: bo
 
 
 def test_a_copy_in_flight_is_not_read(card: FakeCard) -> None:
-    """Its memory holds NaN until its event, and a later pass does not change what it will hold."""
+    """Memory of the copy holds NaN until its event, and a later pass does not change the copy."""
     passes = PassSum()
-    passes.add(ones(1.0), on_card=True)
+    passes.add(fill(1.0), on_card=True)
     passes.start_copy()
     passes.finish_copy()
     card.is_copying = True
-    passes.add(ones(2.0), on_card=True)
+    passes.add(fill(2.0), on_card=True)
     passes.start_copy()
-    passes.add(ones(4.0), on_card=True)
+    passes.add(fill(4.0), on_card=True)
     early = passes.find_copy()
     card.is_copying = False
     late = passes.find_copy()
@@ -99,35 +92,35 @@ def test_a_card_copies_after_the_first_pass_every_fifth_and_the_last(
     monkeypatch.setattr(PassSum, "start_copy", lambda self: (counts.append(self.done), real(self))[1])
     progress = make_passes().make_all()
     assert (progress.done, counts) == (12, [1, 5, 10, 12])
-    np.testing.assert_array_equal(progress.logits, logits_of_cpu(package, 12))
+    np.testing.assert_array_equal(progress.logits, predict_logits(package, DATA, PASSES[:12]))
 
 
 def test_the_last_pass_is_waited_for_if_its_copy_is_in_flight(
     make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard
 ) -> None:
-    """The tenth pass is the last one and a multiple of five, whose copy is not waited for during the passes."""
+    """Pass 10 is the last one and a multiple of five; during the passes nothing waits for its copy."""
     card.is_copying = True
     progress = make_passes(10).make_all()
     assert progress.done == 10
-    np.testing.assert_array_equal(progress.logits, logits_of_cpu(package, 10))
+    np.testing.assert_array_equal(progress.logits, predict_logits(package, DATA, PASSES[:10]))
 
 
 @pytest.mark.parametrize(("is_copying", "done"), [(False, 5), (True, 1)])
 def test_the_last_complete_copy_answers_when_the_deadline_stops_a_card(
     make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard, is_copying: bool, done: int
 ) -> None:
-    """In the ninth pass; if the copy after the fifth is still in flight, the copy of the first pass answers."""
+    """Stop in the ninth pass; if the copy after the fifth is still in flight, the copy of the first pass answers."""
     passes = make_passes()
     first = passes.make_first()
     card.is_copying = is_copying
     card.on_image = lambda number: passes.deadline.stop() if number == 9 else None
     progress = passes.make_all()
     assert (first.done, progress.done, card.images) == (1, done, 9)
-    np.testing.assert_array_equal(progress.logits, logits_of_cpu(package, done))
+    np.testing.assert_array_equal(progress.logits, predict_logits(package, DATA, PASSES[:done]))
 
 
 def test_all_passes_answer_when_the_deadline_stops_a_cpu(package: ModelPackage) -> None:
-    """The sum is in RAM, so a copy costs little: no pass is lost."""
+    """Sums are in RAM, so no pass is lost."""
     deadline = Deadline(600)
     passes = Passes(NetworkImage.from_channels(DATA), PASSES, Networks(package), deadline, CPU)
     calls = itertools.count(1)
@@ -143,19 +136,19 @@ def test_a_full_card_moves_its_sum_to_ram(
     card.full_at(9)
     progress = make_passes().make_all()
     assert (progress.done, card.images) == (12, 13)
-    np.testing.assert_array_equal(progress.logits, logits_of_cpu(package, 12))
+    np.testing.assert_array_equal(progress.logits, predict_logits(package, DATA, PASSES[:12]))
 
 
 def test_passes_that_a_lost_card_took_with_it_are_made_again(
     make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard
 ) -> None:
-    """The card is lost in the ninth pass. Five passes are in RAM; the CPU makes the ninth, then those since the fifth."""
+    """Pass 9 loses the card. Five passes are in RAM; the CPU makes the ninth, then those since the fifth."""
     card.lost_at(9)
     passes = make_passes()
     progress = passes.make_all()
     assert progress.done == 12
     assert [number for number, _ in passes._added] == [1, 2, 3, 4, 5, 9, 6, 7, 8, 10, 11, 12]
-    np.testing.assert_allclose(progress.logits, logits_of_cpu(package, 12), atol=1e-5)
+    np.testing.assert_allclose(progress.logits, predict_logits(package, DATA, PASSES[:12]), atol=1e-5)
 
 
 @pytest.mark.parametrize("call", [1, 2, 4])
@@ -166,7 +159,7 @@ def test_a_card_that_is_lost_in_a_copy(
     monkeypatch: pytest.MonkeyPatch,
     call: int,
 ) -> None:
-    """In the first copy, a later one, and the last: the answer still holds all passes."""
+    """Lose the card in the first copy, a later one, and the last: the answer still holds all passes."""
     calls = itertools.count(1)
     real = PassSum.start_copy
 
@@ -177,7 +170,7 @@ def test_a_card_that_is_lost_in_a_copy(
     monkeypatch.setattr(PassSum, "start_copy", start_copy)
     progress = make_passes().make_all()
     assert progress.done == 12
-    np.testing.assert_allclose(progress.logits, logits_of_cpu(package, 12), atol=1e-5)
+    np.testing.assert_allclose(progress.logits, predict_logits(package, DATA, PASSES[:12]), atol=1e-5)
 
 
 def test_without_ram_for_any_copy_the_cpu_makes_the_passes(
@@ -196,13 +189,13 @@ def test_without_ram_for_any_copy_the_cpu_makes_the_passes(
     assert (card.images, passes._sum.done, len(passes._waiting)) == (1, 0, 12)
     progress = passes.make_all()
     assert (progress.done, card.images) == (12, 1)
-    np.testing.assert_allclose(progress.logits, logits_of_cpu(package, 12), atol=1e-5)
+    np.testing.assert_allclose(progress.logits, predict_logits(package, DATA, PASSES[:12]), atol=1e-5)
 
 
 def test_a_copy_without_memory_moves_the_sum_to_ram(
     make_passes: Callable[..., Passes], package: ModelPackage, card: FakeCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Locked memory is scarce; the card goes on with the passes."""
+    """If locked memory is scarce, the card continues with the passes."""
 
     empty = torch.empty
 
@@ -215,4 +208,4 @@ def test_a_copy_without_memory_moves_the_sum_to_ram(
     passes = make_passes()
     progress = passes.make_all()
     assert (progress.done, card.images, passes._sum.on_card) == (12, 12, False)
-    np.testing.assert_array_equal(progress.logits, logits_of_cpu(package, 12))
+    np.testing.assert_array_equal(progress.logits, predict_logits(package, DATA, PASSES[:12]))

@@ -1,4 +1,4 @@
-"""A made-up scan whose landmarks are known: balls of brain in shells of bone, tubes of lung in soft bodies."""
+"""Simulated scans with known landmarks: balls of brain in shells of bone, tubes of lung in soft bodies."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ APEX_MM = 60.0
 Coordinates = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def coordinates() -> Coordinates:
+def make_coordinates() -> Coordinates:
     z, y, x = (
         origin + 4.0 * np.arange(size) for origin, size in zip(GRID.origin_mm[::-1], GRID.size[::-1], strict=True)
     )
     return x[None, None, :], y[None, :, None], z[:, None, None]
 
 
-def ball(centre: tuple[float, float, float], radius: float) -> np.ndarray:
-    x, y, z = coordinates()
+def make_ball(centre: tuple[float, float, float], radius: float) -> np.ndarray:
+    x, y, z = make_coordinates()
     return np.asarray((x - centre[0]) ** 2 + (y - centre[1]) ** 2 + (z - centre[2]) ** 2 < radius**2)
 
 
-def tube(x_mm: float, radius: float, low: float, high: float) -> np.ndarray:
-    x, y, z = coordinates()
+def make_tube(x_mm: float, radius: float, low: float, high: float) -> np.ndarray:
+    x, y, z = make_coordinates()
     return np.asarray(((x - x_mm) ** 2 + y**2 < radius**2) & (z > low) & (z < high))
 
 
@@ -42,9 +42,9 @@ class Scan:
     def __init__(self) -> None:
         self.ct = np.full(GRID.array_shape, -1000.0, dtype=np.float32)
         self.suv = np.zeros(GRID.array_shape, dtype=np.float32)
-        self.fill(tube(0, 130, -400, 120) | tube(0, 60, 100, 300) | ball(BRAIN_MM, 88), 40, 0.8)
+        self.fill(make_tube(0, 130, -400, 120) | make_tube(0, 60, 100, 300) | make_ball(BRAIN_MM, 88), 40, 0.8)
         for side in (-60, 60):
-            self.fill(tube(side, 45, -100, APEX_MM), -820, 0.5)
+            self.fill(make_tube(side, 45, -100, APEX_MM), -820, 0.5)
 
     def fill(self, where: np.ndarray, hu: float, suv: float | None = None) -> Scan:
         self.ct[where] = hu
@@ -53,7 +53,7 @@ class Scan:
         return self
 
     def with_brain(self, centre: tuple[float, float, float] = BRAIN_MM, suv: float = 9.0) -> Scan:
-        return self.fill(ball(centre, 70), 900, 0.5).fill(ball(centre, BRAIN_RADIUS_MM), 35, suv)
+        return self.fill(make_ball(centre, 70), 900, 0.5).fill(make_ball(centre, BRAIN_RADIUS_MM), 35, suv)
 
     def case(self, *, pet: bool = True, top_mm: float = 400.0) -> Case:
         slices = int((top_mm - GRID.origin_mm[2]) / 4) + 1

@@ -17,7 +17,7 @@ from algorithm.region import grids
 from algorithm.region.grids import make_grid_over, resample, resample_mask
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, covering, points_mm
+from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, find_voxel_centres_mm, make_covering_grid
 
 # make_grid_over
 
@@ -37,7 +37,7 @@ def test_grid_over_covers_the_box_and_no_more_than_a_voxel_beyond(
 
 
 def test_grid_over_by_hand() -> None:
-    """A box from 0 to 10 mm at 3 mm needs 4 voxels: 12 mm about its centre 5, so edges -1 and 11, first centre 0.5."""
+    """Boxes from 0 to 10 mm at 3 mm need 4 voxels: 12 mm about the centre 5, so edges -1 and 11, first centre 0.5."""
     grid = make_grid_over((0, 0, 0), (10, 10, 10), (3.0, 3.0, 3.0))
     assert grid.size == (4, 4, 4)
     assert grid.origin_mm == pytest.approx((0.5, 0.5, 0.5))
@@ -46,8 +46,8 @@ def test_grid_over_by_hand() -> None:
 # resample against a naive oracle
 
 
-def naive_linear(volume: Volume, point_mm: np.ndarray, outside: float) -> float:
-    """Trilinear interpolation, one point at a time; a voxel reaches half its spacing around its centre."""
+def interpolate_naively(volume: Volume, point_mm: np.ndarray, outside: float) -> float:
+    """Interpolate trilinearly, one point at a time; a voxel reaches half its spacing around its centre."""
     matrix = volume.geometry.physical_to_index_matrix()
     index = (matrix[:3, :3] @ point_mm + matrix[:3, 3])[::-1]
     shape = volume.array.shape
@@ -64,8 +64,8 @@ def naive_linear(volume: Volume, point_mm: np.ndarray, outside: float) -> float:
     return total
 
 
-def away_from_edges(volume: Geometry, points: np.ndarray) -> np.ndarray:
-    """Points whose side of the volume's outer faces does not hang on a rounding error."""
+def find_clear_points(volume: Geometry, points: np.ndarray) -> np.ndarray:
+    """Return points that rounding cannot move across the volume's outer faces."""
     matrix = volume.physical_to_index_matrix()
     index = points @ matrix[:3, :3].T + matrix[:3, 3]
     gaps = np.minimum(np.abs(index + 0.5), np.abs(index - (np.asarray(volume.size) - 0.5)))
@@ -92,13 +92,13 @@ def test_resample_agrees_with_the_naive_oracle(
     """Target spacing below every source spacing, so that nothing is averaged."""
     source = Geometry(size, spacing, (-6.0, 3.0, 10.0), direction)
     centre = source.corners_mm().mean(0) + shift
-    target = covering(centre, 5.0, (1.9, 1.7, 1.3), target_direction)
+    target = make_covering_grid(centre, 5.0, (1.9, 1.7, 1.3), target_direction)
     array = np.random.default_rng(seed).normal(0, 100, source.array_shape).astype(np.float32)
-    found = resample(Volume(array, source), target, -1024.0)
-    points = points_mm(target).reshape(-1, 3)
-    clear = away_from_edges(source, points)
-    expected = [naive_linear(Volume(array, source), point, -1024.0) for point in points[clear]]
-    np.testing.assert_allclose(found.ravel()[clear], expected, atol=2e-3)
+    values = resample(Volume(array, source), target, -1024.0)
+    points = find_voxel_centres_mm(target).reshape(-1, 3)
+    clear = find_clear_points(source, points)
+    expected = [interpolate_naively(Volume(array, source), point, -1024.0) for point in points[clear]]
+    np.testing.assert_allclose(values.ravel()[clear], expected, atol=2e-3)
 
 
 @settings(max_examples=60)
@@ -113,21 +113,21 @@ def test_a_linear_ramp_is_reproduced(
     slope: tuple[float, ...],
     shift: tuple[float, ...],
 ) -> None:
-    """Averaging whole blocks and interpolating linearly both leave a linear function as it is.
+    """Averaging whole blocks and interpolating linearly both reproduce a linear function.
 
     That holds inside, at least one averaged voxel and the block's rest from the faces; the ramp rises by at most
     sqrt(3) a millimetre over 60 mm, so float32 rounding stays below 1e-3.
     """
-    source = covering(np.zeros(3), 30.0, spacing, direction)
-    target = covering(np.asarray(shift), 20.0, target_spacing, target_direction)
-    ramp = points_mm(source) @ np.asarray(slope) + 7
-    found = resample(Volume(ramp.astype(np.float32), source), target, -999.0)
-    points = points_mm(target)
+    source = make_covering_grid(np.zeros(3), 30.0, spacing, direction)
+    target = make_covering_grid(np.asarray(shift), 20.0, target_spacing, target_direction)
+    ramp = find_voxel_centres_mm(source) @ np.asarray(slope) + 7
+    values = resample(Volume(ramp.astype(np.float32), source), target, -999.0)
+    points = find_voxel_centres_mm(target)
     matrix = source.physical_to_index_matrix()
     index = points @ matrix[:3, :3].T + matrix[:3, 3]
     margin = 2.5 * max(target_spacing) / np.asarray(spacing) + 1.5
     inside = np.all((index > margin) & (index < np.asarray(source.size) - 1 - margin), axis=-1)
-    np.testing.assert_allclose(found[inside], (points @ np.asarray(slope) + 7)[inside], atol=1e-3)
+    np.testing.assert_allclose(values[inside], (points @ np.asarray(slope) + 7)[inside], atol=1e-3)
 
 
 @settings(max_examples=40)
@@ -139,21 +139,21 @@ def test_a_constant_stays_constant_and_beyond_it_is_outside(
     target_direction: tuple[float, ...],
     shift: tuple[float, ...],
 ) -> None:
-    source = covering(np.zeros(3), 20.0, spacing, direction)
-    target = covering(np.asarray(shift), 20.0, target_spacing, target_direction)
-    found = resample(Volume(np.full(source.array_shape, 40, np.int16), source), target, -1024.0)
-    assert set(np.unique(found)) <= {40.0, -1024.0}
+    source = make_covering_grid(np.zeros(3), 20.0, spacing, direction)
+    target = make_covering_grid(np.asarray(shift), 20.0, target_spacing, target_direction)
+    values = resample(Volume(np.full(source.array_shape, 40, np.int16), source), target, -1024.0)
+    assert set(np.unique(values)) <= {40.0, -1024.0}
     matrix = source.physical_to_index_matrix()
-    index = points_mm(target) @ matrix[:3, :3].T + matrix[:3, 3]
-    clear = away_from_edges(source, points_mm(target))
+    index = find_voxel_centres_mm(target) @ matrix[:3, :3].T + matrix[:3, 3]
+    clear = find_clear_points(source, find_voxel_centres_mm(target))
     within = np.all((index >= -0.5) & (index <= np.asarray(source.size) - 0.5), axis=-1)
-    assert np.all(found[within & clear] == 40.0)
+    assert np.all(values[within & clear] == 40.0)
     # The last block may reach beyond the source by the rest of its voxels, less than a target voxel.
     beyond = np.any(
         (index < -1e-5 - 0.5) | (index > np.asarray(source.size) - 0.5 + max(target_spacing) / np.asarray(spacing)),
         axis=-1,
     )
-    assert np.all(found[beyond] == -1024.0)
+    assert np.all(values[beyond] == -1024.0)
 
 
 def test_block_averaging_by_hand() -> None:
@@ -165,7 +165,6 @@ def test_block_averaging_by_hand() -> None:
 
 
 def test_the_crop_before_resampling_changes_nothing() -> None:
-    """A small target within a large volume gives what the same target gives without the crop."""
     rng = np.random.default_rng(5)
     source = Volume(
         rng.normal(0, 1, (20, 30, 40)).astype(np.float32), Geometry((40, 30, 20), (3.0, 3.5, 4.0), (1.0, 2.0, 3.0))
@@ -188,24 +187,30 @@ def test_no_overlap_is_all_outside() -> None:
 @settings(max_examples=20)
 @given(SPACINGS, DIRECTIONS)
 def test_a_mask_on_its_own_grid_is_itself(spacing: tuple[float, float, float], direction: tuple[float, ...]) -> None:
-    geometry = covering(np.zeros(3), 10.0, spacing, direction)
+    geometry = make_covering_grid(np.zeros(3), 10.0, spacing, direction)
     mask = np.random.default_rng(0).integers(0, 3, geometry.array_shape).astype(np.uint8)
     np.testing.assert_array_equal(resample_mask(Volume(mask, geometry), geometry), mask)
 
 
 def test_training_masks_take_the_largest_share() -> None:
-    """Two voxels of 1 mm onto one of 2 mm: a label needs more than half of it."""
+    """With two voxels of 1 mm in one of 2 mm, a label needs more than half of it."""
     source = Geometry((2, 1, 1), (1.0, 2.0, 2.0), (0.0, 0.0, 0.0))
     target = Geometry((1, 1, 1), (2.0, 2.0, 2.0), (0.5, 0.0, 0.0))
 
-    def onto(*labels: int) -> int:
+    def resample_labels(*labels: int) -> int:
         return int(resample_mask(Volume(np.array([[labels]], np.uint8), source), target)[0, 0, 0])
 
-    assert [onto(1, 1), onto(2, 2), onto(0, 0), onto(1, 0), onto(1, 2)] == [1, 2, 0, 0, 0]
+    assert [
+        resample_labels(1, 1),
+        resample_labels(2, 2),
+        resample_labels(0, 0),
+        resample_labels(1, 0),
+        resample_labels(1, 2),
+    ] == [1, 2, 0, 0, 0]
 
 
 def test_far_less_is_read_than_the_scan_holds() -> None:
-    """Of a whole-body scan only what the target touches is cropped out, one voxel more on each side."""
+    """From a whole-body scan only the target's part is cropped, one voxel more on each side."""
     scan = Geometry((500, 500, 1000), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     window = grids._find_window(scan, Geometry((10, 10, 10), (1.0, 1.0, 1.0), (100.0, 100.0, 900.0)))
     assert window is not None
@@ -213,10 +218,10 @@ def test_far_less_is_read_than_the_scan_holds() -> None:
 
 
 def test_blocks_are_averaged_along_the_axis_of_the_scan_that_the_coarse_steps_follow() -> None:
-    """A scan stored with its first axis upwards, 0 0 9 three times from below, on slices of 3 mm.
+    """Store a scan with its first axis upwards, 0 0 9 three times from below, and resample it on slices of 3 mm.
 
-    Each slice lies in the middle of three voxels, of which the mean is 3. Averages along another axis of the scan,
-    in which nothing changes, would leave the middle voxel, 0.
+    Slices lie in the middle of three voxels, whose mean is 3. Averages along another axis of the scan, where nothing
+    changes, would give the middle voxel, 0.
     """
     upwards_first = (0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
     scan = Geometry((9, 6, 6), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), upwards_first)

@@ -1,4 +1,4 @@
-"""The network's grid lies on nnU-Net's own grid of the whole scan."""
+"""Networks' grids lie on nnU-Net's grid of the whole scan."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from algorithm.region.grids import (
 )
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, points_mm
-from tests.algorithm.region.oriented_grids import oriented as direction_of
+from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, find_voxel_centres_mm, make_direction
 
 SCANS = st.builds(
     Geometry,
@@ -31,16 +30,16 @@ SCANS = st.builds(
 NEW_SPACINGS = st.tuples(*[st.floats(0.5, 6)] * 3)
 
 
-def index_in(grid: Geometry, points: np.ndarray) -> np.ndarray:
+def find_index(grid: Geometry, points: np.ndarray) -> np.ndarray:
     matrix = grid.physical_to_index_matrix()
     return np.asarray(points @ matrix[:3, :3].T + matrix[:3, 3])
 
 
 def test_by_hand() -> None:
-    """10 voxels of 2 mm are 20 mm, at 3 mm round(6.67) = 7 voxels of 20 / 7 mm; the faces stay at -1 and 19 mm.
+    """Ten voxels of 2 mm are 20 mm, at 3 mm round(6.67) = 7 voxels of 20 / 7 mm; the faces stay at -1 and 19 mm.
 
-    The first centre lies half a voxel from the face, at -1 + 10 / 7. The box from 4 to 9 mm begins in voxel
-    floor(5 / (20 / 7)) = 1 and ends in voxel ceil(10 / (20 / 7)) - 1 = 3.
+    Voxel centres begin half a voxel from the face, at -1 + 10 / 7. The box from 4 to 9 mm begins in voxel floor(5 / (20
+    / 7)) = 1 and ends in voxel ceil(10 / (20 / 7)) - 1 = 3.
     """
     scan = Geometry((10, 10, 10), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
     whole = make_scan_grid(scan, (3.0, 3.0, 3.0))
@@ -55,7 +54,9 @@ def test_by_hand() -> None:
 def test_a_scan_with_the_networks_spacing_is_its_own_lattice() -> None:
     scan = Geometry((12, 9, 7), (3.0, 3.0, 3.0), (0.3, -0.7, 11.0))
     grid = make_upright_grid(scan, (2, 2, 12), (20, 18, 25), (3.0, 3.0, 3.0))
-    assert index_in(scan, np.array(grid.origin_mm)) == pytest.approx(np.rint(index_in(scan, np.array(grid.origin_mm))))
+    assert find_index(scan, np.array(grid.origin_mm)) == pytest.approx(
+        np.rint(find_index(scan, np.array(grid.origin_mm)))
+    )
 
 
 @given(SCANS, NEW_SPACINGS)
@@ -76,17 +77,17 @@ def test_the_lattice_of_a_crop_is_part_of_the_lattice_of_the_whole(
     extent: tuple[float, ...],
     is_part: bool,
 ) -> None:
-    """Every voxel of the crop is a voxel of the whole, and every point of the scan in the box is in the crop."""
+    """Voxels of the crop are voxels of the whole, and the scan's points in the box are in the crop."""
     low = np.asarray(scan.corners_mm().min(0) if is_part else lower)
     whole = make_scan_grid(scan, spacing)
     part = crop_to_box(whole, low, low + extent)
-    index = index_in(whole, points_mm(part)).reshape(-1, 3)
+    index = find_index(whole, find_voxel_centres_mm(part)).reshape(-1, 3)
     np.testing.assert_allclose(index, np.rint(index), atol=1e-6)
     assert tuple(np.rint(index).min(0)[::-1]) == find_first_voxel(part, whole)
     assert np.all(np.rint(index).max(0) < whole.size)
-    points = points_mm(scan).reshape(-1, 3)
+    points = find_voxel_centres_mm(scan).reshape(-1, 3)
     inside = points[np.all((points > low) & (points < low + extent), axis=1)]
-    in_crop = index_in(part, inside)
+    in_crop = find_index(part, inside)
     assert np.all((in_crop > -0.5 - 1e-6) & (in_crop < np.asarray(part.size) - 0.5 + 1e-6))
 
 
@@ -107,8 +108,8 @@ def test_an_oriented_scan_has_the_same_values_in_the_same_places(scan: Geometry)
     rng = np.random.default_rng(0)
     volume = Volume(rng.integers(0, 1000, scan.array_shape), scan)
     turned = reorient(volume)
-    index = np.rint(index_in(scan, points_mm(turned.geometry))).astype(int)
-    np.testing.assert_allclose(index_in(scan, points_mm(turned.geometry)), index, atol=1e-6)
+    index = np.rint(find_index(scan, find_voxel_centres_mm(turned.geometry))).astype(int)
+    np.testing.assert_allclose(find_index(scan, find_voxel_centres_mm(turned.geometry)), index, atol=1e-6)
     np.testing.assert_array_equal(volume.array[index[..., 2], index[..., 1], index[..., 0]], turned.array)
     assert np.shares_memory(turned.array, volume.array)
     axes = np.asarray(turned.geometry.direction).reshape(3, 3)
@@ -116,5 +117,5 @@ def test_an_oriented_scan_has_the_same_values_in_the_same_places(scan: Geometry)
 
 
 def test_the_first_voxel_of_a_part() -> None:
-    scan = Geometry((9, 8, 7), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), direction_of((0, 1, 2), (1.0, 1.0, 1.0), (0.3, 0.1)))
+    scan = Geometry((9, 8, 7), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), make_direction((0, 1, 2), (1.0, 1.0, 1.0), (0.3, 0.1)))
     assert find_first_voxel(scan.crop((2, 3, 1), (4, 4, 4)), scan) == (1, 3, 2)

@@ -1,4 +1,4 @@
-"""The region holds every reference voxel, whatever the field of view; unsure means larger, never small and wrong."""
+"""Regions hold every reference voxel in any field of view; an unsure region is larger."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rehearsal.phantoms.rendering import Rendered
 from tests.rehearsal.phantoms.variants import KINDS, vary
 
 
-def varied_phantom(kind: str, index: int, coarsening: int = 8) -> Rendered:
+def render_phantom(kind: str, index: int, coarsening: int = 8) -> Rendered:
     case = make_case(31, index, CENTRES)
     case = replace(case, protocol=coarsen_protocol(case.protocol, coarsening))
     return vary(case, kind, np.random.default_rng((31, index, KINDS.index(kind))))
 
 
-def region_of(ct: Volume) -> Region:
+def find_region(ct: Volume) -> Region:
     return localise(Case(clean_ct(ct, "CT", Notices()), None, Patient()))
 
 
-def lesion_points_mm(mask: Volume) -> np.ndarray:
+def find_lesion_points_mm(mask: Volume) -> np.ndarray:
     index = np.argwhere(mask.array > 0)[:, ::-1]
     matrix = mask.geometry.index_to_physical_matrix()
     return np.asarray(index @ matrix[:3, :3].T + matrix[:3, 3])
@@ -38,15 +38,15 @@ def lesion_points_mm(mask: Volume) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_region_holds_every_lesion_and_lies_in_the_scan(kind: str) -> None:
-    """A patient of each kind; 450 x 300 x 300 mm is what an unsure region has at most, 382 x 290 x 250 a sure one."""
-    found = varied_phantom(kind, 0)
-    ct = clean_ct(found.ct, "CT", Notices())
-    region = localise(Case(ct, clean_pet(found.pet, ct, "PET", Notices()), Patient()))
-    points = lesion_points_mm(found.mask)
+    """An unsure region has at most 450 x 300 x 300 mm, a sure one 382 x 290 x 250 mm."""
+    scan = render_phantom(kind, 0)
+    ct = clean_ct(scan.ct, "CT", Notices())
+    region = localise(Case(ct, clean_pet(scan.pet, ct, "PET", Notices()), Patient()))
+    points = find_lesion_points_mm(scan.mask)
     assert len(points)
     assert np.all(points >= region.lower_mm)
     assert np.all(points <= region.upper_mm)
-    corners = found.ct.geometry.corners_mm()
+    corners = scan.ct.geometry.corners_mm()
     assert np.all(region.lower_mm >= corners.min(0) - 1e-6)
     assert np.all(region.upper_mm <= corners.max(0) + 1e-6)
     assert region.volume_litres <= (0.25 * 0.29 * 382 if region.sure else 0.3 * 0.3 * LONGEST_UNSURE_MM) + 1e-6
@@ -54,29 +54,29 @@ def test_the_region_holds_every_lesion_and_lies_in_the_scan(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["whole body", "head and neck", "shoulders cut off"])
 def test_a_visible_brain_is_found_without_a_pet_and_is_not_sure(kind: str) -> None:
-    """On real CTs alone the brain's lower end is 52 to 115 mm too high, so the region is larger, too."""
-    region = region_of(varied_phantom(kind, 2, coarsening=4).ct)
+    """On real CTs without a PET the brain's lower end is 52 to 115 mm too high, so the region is larger, too."""
+    region = find_region(render_phantom(kind, 2, coarsening=4).ct)
     assert (region.found_by, region.sure) == ("brain case", False)
     assert region.upper_mm[0] - region.lower_mm[0] == pytest.approx(340)
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("patient", ["STS_001", "STS_035"])
-def test_real_scans_of_limbs_are_unsure_and_taken_up_to_the_limit(sts_scans: Path, patient: str) -> None:
-    """Both are cropped to a limb: no brain, no lungs. At most 193 x 206 x 197 mm: all is taken but air."""
+def test_real_scans_of_limbs_are_unsure(sts_scans: Path, patient: str) -> None:
+    """Both scans are cropped to a limb without brain and lungs. The region is the body, at most 193 x 206 x 197 mm."""
     images = (read_volume(sts_scans / patient / f"{name}_image.nii.gz") for name in ("CT", "PET"))
     ct, pet = images
     ct = clean_ct(ct, "CT", Notices())
     region = localise(Case(ct, clean_pet(pet, ct, "PET", Notices()), Patient()))
     assert (region.sure, region.found_by) == (False, "body outline")
     assert region.has_no_landmark
-    tumour = lesion_points_mm(read_volume(sts_scans / patient / "CT_mask.nii.gz"))
+    tumour = find_lesion_points_mm(read_volume(sts_scans / patient / "CT_mask.nii.gz"))
     assert np.all(tumour >= region.lower_mm)
     assert np.all(tumour <= region.upper_mm)
 
 
-def turned(volume: Volume, axes: tuple[int, ...]) -> Volume:
-    """The same patient stored in other directions: array axes (z, y, x) flipped, the header saying so."""
+def flip_axes(volume: Volume, axes: tuple[int, ...]) -> Volume:
+    """Flip array axes (z, y, x) of the volume and its header, so that the patient is the same."""
     geometry = volume.geometry
     last, signs = [0, 0, 0], [1.0, 1.0, 1.0]
     for axis in axes:
@@ -89,10 +89,10 @@ def turned(volume: Volume, axes: tuple[int, ...]) -> Volume:
 
 @pytest.mark.parametrize("axes", [(0,), (1, 2), (0, 1, 2)])
 def test_the_order_of_voxels_in_the_file_makes_no_difference(axes: tuple[int, ...]) -> None:
-    ct = varied_phantom("head and neck", 1).ct
-    plain, other = region_of(ct), region_of(turned(ct, axes))
-    assert plain.found_by == other.found_by == "brain case"
-    np.testing.assert_allclose([other.lower_mm, other.upper_mm], [plain.lower_mm, plain.upper_mm], atol=8.0)
+    ct = render_phantom("head and neck", 1).ct
+    plain, flipped = find_region(ct), find_region(flip_axes(ct, axes))
+    assert plain.found_by == flipped.found_by == "brain case"
+    np.testing.assert_allclose([flipped.lower_mm, flipped.upper_mm], [plain.lower_mm, plain.upper_mm], atol=8.0)
 
 
 GRID = Geometry((40, 40, 60), (8.0, 8.0, 10.0), (-160.0, -160.0, -300.0))
@@ -100,8 +100,8 @@ GRID = Geometry((40, 40, 60), (8.0, 8.0, 10.0), (-160.0, -160.0, -300.0))
 
 @pytest.mark.parametrize("hu", [-1024, 0, 1500])
 def test_a_scan_without_anatomy_is_the_region(hu: int) -> None:
-    """600 mm of nothing, of water or of bone: unsure, and the upper 450 mm at most."""
-    region = region_of(Volume(np.full(GRID.array_shape, hu, np.int16), GRID))
+    """With 600 mm of air, water or bone the region is unsure, and has the upper 450 mm at most."""
+    region = find_region(Volume(np.full(GRID.array_shape, hu, np.int16), GRID))
     assert not region.sure
     assert region.upper_mm[2] == pytest.approx(295.0)
     assert region.upper_mm[2] - region.lower_mm[2] <= LONGEST_UNSURE_MM + 8
@@ -109,6 +109,6 @@ def test_a_scan_without_anatomy_is_the_region(hu: int) -> None:
 
 def test_a_small_scan_is_the_region() -> None:
     grid = Geometry((20, 20, 10), (8.0, 8.0, 10.0), (0.0, 0.0, 0.0))
-    region = region_of(Volume(np.full(grid.array_shape, 40, np.int16), grid))
+    region = find_region(Volume(np.full(grid.array_shape, 40, np.int16), grid))
     corners = grid.corners_mm()
     np.testing.assert_allclose([region.lower_mm, region.upper_mm], [corners.min(0), corners.max(0)], atol=4.0)

@@ -21,11 +21,9 @@ from contract.editions import DEFAULT_EDITION
 from contract.io.files import read_json
 
 
-def full_size(name: str, *, quick: bool = False) -> dict[str, Any]:
-    """The configuration of a network."""
-    configuration: dict[str, Any] = make_plans(name, read_json(DEFAULT_PACKAGE / PLANS), quick=quick)["configurations"][
-        "3d_fullres"
-    ]
+def make_configuration(name: str, *, quick: bool = False) -> dict[str, Any]:
+    plans = make_plans(name, read_json(DEFAULT_PACKAGE / PLANS), quick=quick)
+    configuration: dict[str, Any] = plans["configurations"]["3d_fullres"]
     return configuration
 
 
@@ -34,7 +32,7 @@ def test_plans_are_of_full_size(name: str, millions: float) -> None:
     """nnU-Net's default network of six stages for two channels and three labels has 31 million parameters. Each edge of
     the patch can be halved as often as the strides say.
     """
-    configuration = full_size(name)
+    configuration = make_configuration(name)
     assert configuration["patch_size"] == [192, 112, 112]
     assert np.prod(configuration["architecture"]["arch_kwargs"]["strides"], axis=0).tolist() == [32, 16, 16]
     with torch.device("meta"):
@@ -43,19 +41,19 @@ def test_plans_are_of_full_size(name: str, millions: float) -> None:
 
 
 def test_operations_of_a_tile() -> None:
-    """The quick default network: two stages of two convolutions, 4 and 8 features, one decoder stage, on 16^3 voxels.
+    """Count for the quick default network: two stages of two convolutions, 4 and 8 features, one decoder stage, 16^3 voxels.
 
     A convolution of 3^3 costs 2 x 27 x in x out a voxel. Finest stage, 4,096 voxels: 2 -> 4 and 4 -> 4, in the
     decoder 8 -> 4 and 4 -> 4: 54 x (8 + 16 + 32 + 16) = 3,888. Second stage, 512 voxels: 4 -> 8 and 8 -> 8: 54 x
     (32 + 64) = 5,184. Up by 2^3, each of 4,096 voxels from one of 512: 2 x 8 x 4 = 64. Logits: 2 x 4 x 3 = 24.
     """
     expected = 4096 * (3888 + 64 + 24) + 512 * 5184
-    assert count_tile_flops(full_size("default", quick=True)) == expected
+    assert count_tile_flops(make_configuration("default", quick=True)) == expected
 
 
 @pytest.mark.parametrize("name", PLAN_NAMES)
 def test_a_random_package_segments_hot_voxels_of_the_pet(name: str, tmp_path: Path) -> None:
-    """Noise of sd 1 in both channels with a block of 20 in the PET: GTVp there and nowhere else."""
+    """Noise of sd 1 in both channels and a block of 20 in the PET give GTVp there and nowhere else."""
     package = load_package(write_random_package(tmp_path / name, name, DEFAULT_EDITION, quick=True))
     assert len(list_passes(package)) == 4
     data = torch.randn((1, 2, 16, 16, 16), generator=torch.Generator().manual_seed(0)).clip(-2, 2)

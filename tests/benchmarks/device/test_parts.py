@@ -17,12 +17,12 @@ from benchmarks.device.job import Limit
 ROW = """printf '%s' '[{"name": "a", "figures": {}, "failures": []}]' >"$ROWS"; """
 
 
-def options(device: str = "cuda") -> argparse.Namespace:
+def make_options(device: str = "cuda") -> argparse.Namespace:
     return argparse.Namespace(device=device, quick=True, image=None)
 
 
 def test_a_command_is_killed_at_its_deadline_with_its_children(tmp_path: Path) -> None:
-    """The child would write after three seconds."""
+    """Its child would write after three seconds."""
     begun = time.monotonic()
     assert run_until(["sh", "-c", f"(sleep 3; touch {tmp_path}/late) & sleep 60"], 1.0, tmp_path / "log") is None
     assert time.monotonic() - begun < 30
@@ -35,28 +35,28 @@ def test_a_command_in_time_gives_its_status_and_its_log(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "done\n"
 
 
-def run_with(script: str, monkeypatch: pytest.MonkeyPatch, folder: Path, name: str = "tiles", **more: float) -> Any:
-    """Run a part whose process is a shell script instead, with a deadline of `deadline_s`."""
+def run_script(script: str, monkeypatch: pytest.MonkeyPatch, folder: Path, name: str = "tiles", **more: float) -> Any:
+    """Run a part whose process is a shell script, with a deadline of `deadline_s`."""
     shell = ["env", f"ROWS={folder / name}.json", "sh", "-c", script]
     monkeypatch.setattr(check, "run_until", lambda _, deadline_s, log: run_until(shell, deadline_s, log))
     part = CheckPart("speed:time_tiles", more.get("deadline_s", 60.0), "")
-    return check.run_part(name, part, options(), folder, time.monotonic() - more.get("spent_s", 0.0))
+    return check.run_part(name, part, make_options(), folder, time.monotonic() - more.get("spent_s", 0.0))
 
 
 def test_a_part_that_outruns_its_deadline_keeps_its_rows_and_the_next_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    slow = run_with(f"{ROW} sleep 60", monkeypatch, tmp_path, deadline_s=1.5)
-    good = run_with(ROW, monkeypatch, tmp_path, "patients")
+    slow = run_script(f"{ROW} sleep 60", monkeypatch, tmp_path, deadline_s=1.5)
+    good = run_script(ROW, monkeypatch, tmp_path, "patients")
     assert [slow["state"], good["state"]] == ["stopped at its deadline", "done"]
-    assert [one["rows"] for one in (slow, good)] == [[{"name": "a", "figures": {}, "failures": []}]] * 2
+    assert slow["rows"] == good["rows"] == [{"name": "a", "figures": {}, "failures": []}]
     document = check.summarise("cuda", True, [slow, good])
     assert (document["status"], document["stopped"]) == (0, ["tiles"])
 
 
-def test_no_part_gets_more_than_what_is_left_of_the_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_part_gets_more_than_the_remaining_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of 540 s 539 are spent."""
-    last = run_with("sleep 60", monkeypatch, tmp_path, spent_s=LIMIT_S - 1)
+    last = run_script("sleep 60", monkeypatch, tmp_path, spent_s=LIMIT_S - 1)
     assert last["state"] == "stopped at its deadline"
     assert last["deadline_s"] == pytest.approx(1.0, abs=0.1)
     document = check.summarise("cuda", True, [last])
@@ -64,21 +64,21 @@ def test_no_part_gets_more_than_what_is_left_of_the_whole(monkeypatch: pytest.Mo
 
 
 def test_a_part_with_an_error_fails_and_shows_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    failed = run_with("echo no driver; exit 1", monkeypatch, tmp_path)
+    failed = run_script("echo no driver; exit 1", monkeypatch, tmp_path)
     assert (failed["state"], failed["log"]) == ("failed", ["no driver"])
     assert check.summarise("cuda", True, [failed])["failures"] == ["tiles: failed"]
 
 
 @pytest.mark.parametrize(("figure", "failures"), [(14.0, 0), (14.1, 1), (None, 1)])
 def test_limits(figure: float | None, failures: int) -> None:
-    """At most 14; a figure that was not measured keeps no limit."""
-    found = Limit("GiB", maximum=14.0).find_failure({} if figure is None else {"GiB": figure})
-    assert (found is not None) == bool(failures)
+    """At most 14; a figure that was not measured fails."""
+    failure = Limit("GiB", maximum=14.0).find_failure({} if figure is None else {"GiB": figure})
+    assert (failure is not None) == bool(failures)
     assert Limit("GiB", minimum=1).find_failure({"GiB": float("nan")}) is not None
 
 
-def test_parts_that_run() -> None:
-    """Always the machine first; the image only if it is named."""
+def test_selected_parts() -> None:
+    """First comes the machine; the image is tested only if it is named."""
     assert check.select_parts(None, None) == [name for name in PARTS if name != "image"]
     assert check.select_parts(["tiles"], None) == ["machine", "tiles"]
     assert check.select_parts(["tiles"], "an:image") == ["machine", "tiles", "image"]
@@ -94,7 +94,7 @@ def test_without_a_card_nothing_else_runs_and_nothing_is_written(
         return {"part": name, "state": "done", "rows": [{"name": name, "figures": {"cards": 0}, "failures": []}]}
 
     monkeypatch.setattr(check, "run_part", part)
-    given = argparse.Namespace(device="cuda", quick=True, only=None, image=None, output=tmp_path / "check.json")
+    options = argparse.Namespace(device="cuda", quick=True, only=None, image=None, output=tmp_path / "check.json")
     monkeypatch.setenv("PYTHONPATH", "")
-    assert check.check(given, time.monotonic()) == check.NO_CARD == 3
+    assert check.check(options, time.monotonic()) == check.NO_CARD == 3
     assert (started, capsys.readouterr().out, list(tmp_path.iterdir())) == (["machine"], "", [])

@@ -1,4 +1,4 @@
-"""Who answered a call of `predict`, and Dice."""
+"""Runs of `predict` that the network must answer, and Dice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.device.patients import MARGIN_S, PASSES, PredictRun, dice
 CARD = "NVIDIA T4 (float16, sums on cuda)"
 
 
-def run(mask: Path, **changes: Any) -> PredictRun:
+def make_run(mask: Path, **changes: Any) -> PredictRun:
     plain = {
         "segmented_by": "network",
         "device": CARD,
@@ -40,21 +40,21 @@ def run(mask: Path, **changes: Any) -> PredictRun:
         ({"status": 1}, "cuda", True),
     ],
 )
-def test_who_answered(changes: dict[str, Any], device: str, fails: bool, tmp_path: Path) -> None:
+def test_failures_of_a_run(changes: dict[str, Any], device: str, fails: bool, tmp_path: Path) -> None:
     mask = tmp_path / "mask.mha"
     mask.touch()
-    assert bool(run(mask, **changes).find_failures(device)) is fails
-    assert run(tmp_path / "none", **changes).find_failures(device)
+    assert bool(make_run(mask, **changes).find_failures(device)) is fails
+    assert make_run(tmp_path / "none", **changes).find_failures(device)
 
 
 def test_figures_of_a_run_record(tmp_path: Path) -> None:
-    figures = run(tmp_path, gpu_peak_memory_mib=512.0).figures()
+    figures = make_run(tmp_path, gpu_peak_memory_mib=512.0).figures()
     assert (figures["segment (s)"], figures[PASSES], figures[MARGIN_S], figures[CARD_GIB]) == (12.0, 7, 500.0, 0.5)
-    assert CARD_GIB not in run(tmp_path).figures()
+    assert CARD_GIB not in make_run(tmp_path).figures()
 
 
 def test_dice() -> None:
-    """Two and three voxels, of which one is common: 2 x 1 / 5."""
+    """With two and three voxels and one in common: 2 x 1 / 5."""
     first, second = np.array([1, 1, 0, 0, 0], bool), np.array([0, 1, 1, 1, 0], bool)
     assert dice(first, second) == pytest.approx(0.4)
     assert dice(first & False, second & False) is None

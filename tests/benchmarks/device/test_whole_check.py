@@ -17,7 +17,7 @@ from benchmarks.device.speed import CONVERTED, HALF, TILE
 from contract.io.files import read_json
 
 ROOT = Path(__file__).resolve().parents[3]
-# The parts whose processes the test starts, and the functions of the others, which it calls: on a CPU they are quick.
+# The test starts the processes of these parts, and calls the functions of the others: on a CPU they are quick.
 STARTED = {
     "machine": ["machine"],
     "tiles": ["default, 16 x 16 x 16 voxels", "resenc-m, 16 x 16 x 16 voxels"],
@@ -39,7 +39,7 @@ def test_a_part_on_a_cpu(name: str, tmp_path: Path) -> None:
     assert PARTS[name].function == f"{function.__module__.rpartition('.')[2]}:{function.__name__}"
     job = CheckJob("cpu", True, tmp_path, tmp_path / "rows.json", 60.0)
     function(job)
-    assert [(one["name"], set(one["figures"]), one["failures"]) for one in job.rows] == [(row, figures, [])]
+    assert [(r["name"], set(r["figures"]), r["failures"]) for r in job.rows] == [(row, figures, [])]
 
 
 @pytest.mark.slow
@@ -60,6 +60,6 @@ def test_the_other_parts_run_on_a_cpu(tmp_path: Path) -> None:
     for run in figures["patients"]:
         assert (run["passes"], run["planned passes"]) == (4, 4)
         assert run["answered by"].startswith("cpu (")
-    assert figures["agreement"][0]["Dice GTVp"] == 1  # the CPU with itself
+    assert figures["agreement"][0]["Dice GTVp"] == 1  # the CPU agrees with itself
     assert figures["training"][0]["an iteration (ms)"] > 0
     assert not [path for path in tmp_path.iterdir() if path != target]  # no scratch is left

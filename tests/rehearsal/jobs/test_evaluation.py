@@ -32,7 +32,7 @@ def test_without_a_list_of_ranked_metrics_all_numbers_count():
     assert select_ranked_values({"aggregates": aggregates}) == (
         {"aggregates.a.value": 1.0, "aggregates.b.value": 0.5}, []
     )  # fmt: skip
-    for empty, found in (({}, "nothing"), ({"aggregates": {}}, "a dict"), ([], "nothing")):
+    for empty, text in (({}, "nothing"), ({"aggregates": {}}, "a dict"), ([], "nothing")):
         values, (problem,) = select_ranked_values(empty)
         assert values == {}
-        assert problem.startswith(f"metrics.json: found {found} at aggregates, expected a number")
+        assert problem.startswith(f"metrics.json: found {text} at aggregates, expected a number")

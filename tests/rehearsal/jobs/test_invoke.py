@@ -1,4 +1,4 @@
-"""One server for all cases, as plain processes: failures are reported with the platform's reaction."""
+"""One server process for all cases: failures are reported with the platform's reaction."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from rehearsal.jobs.evaluation import EVALUATION_LIMITS
 from rehearsal.jobs.execution import choose_api_method
 from rehearsal.runners.monitor import Logs
 from rehearsal.runners.runner import GIB, CallResult, Limits, ProcessRunner, RunningServer
-from tests.rehearsal.conftest import input_entries
+from tests.rehearsal.conftest import read_input_entries
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 
@@ -31,12 +31,12 @@ def test_a_good_server_passes(rehearse_toy, tmp_path: Path):
     assert len(list((tmp_path / "out" / "predictions").iterdir())) == 2
 
 
-def test_durations_stand_under_the_api_method(rehearse_toy, tmp_path: Path):
-    for method, other in (("exec", "invoke"), ("invoke", "exec")):
+def test_durations_have_the_name_of_the_api_method(rehearse_toy, tmp_path: Path):
+    for method, other_method in (("exec", "invoke"), ("invoke", "exec")):
         rehearse_toy(task="hpv", api_method=method)
         for job in read_json(tmp_path / "out" / "evaluation" / "input" / "predictions.json"):
             assert job[f"{method}_duration"].startswith("P0DT00H00M0")
-            assert job[f"{other}_duration"] is None
+            assert job[f"{other_method}_duration"] is None
 
 
 def test_cases_share_a_process_but_not_their_folders(rehearse_toy, tmp_path: Path):
@@ -46,13 +46,9 @@ def test_cases_share_a_process_but_not_their_folders(rehearse_toy, tmp_path: Pat
     reports = [json.loads(log.read_text()) for log in logs]
     assert len({report["pid"] for report in reports}) == 1
     for report, case in zip(reports, result.cases, strict=True):
-        images = [entry["image"]["pk"] for entry in input_entries(out, case.job) if entry["image"]]
-        assert report["inputs"] == [
-            "ehr.json",
-            f"images/ct/{images[0]}.mha",
-            f"images/pet/{images[1]}.mha",
-            "inputs.json",
-        ]
+        images = [entry["image"]["pk"] for entry in read_input_entries(out, case.job) if entry["image"]]
+        expected = ["ehr.json", f"images/ct/{images[0]}.mha", f"images/pet/{images[1]}.mha", "inputs.json"]
+        assert report["inputs"] == expected
         assert report["output"] == []
     assert (out / "logs" / "server-1.stderr").read_text() == "".join(log.read_text() for log in logs)
     report = read_json(out / "rehearsal.json")
@@ -81,7 +77,7 @@ def test_a_bad_server_fails(rehearse_toy, behave, task, message):
 
 @pytest.mark.slow
 def test_a_server_that_is_never_ready_fails(rehearse_toy):
-    """A redirection is no answer. The toy starts well within 50 calls, 0.1 s apart."""
+    """Redirections do not count. The toy starts well within 50 calls, 0.1 s apart."""
     result = rehearse_toy("redirect", task="hpv", api_method="invoke", health_tries=50)
     message = r"GET /health: 302 \(\) after \d+ s, expected 200 within 50 calls, 0.1 s apart; the platform would"
     assert len(result.failures) == 2
@@ -112,7 +108,7 @@ def test_the_trial_of_a_server_has_the_limits_of_the_starter_kit():
 
 @pytest.mark.parametrize(("tries", "ready"), [(2, False), (3, True)])
 def test_health_is_asked_a_fixed_number_of_times(tmp_path: Path, tries: int, ready: bool):
-    """A server that answers 200 from its third call on is ready with three calls, and not with two."""
+    """If the third call answers 200, the server is ready with three calls, and not with two."""
     answers = iter([503, 503, 200])
     process = subprocess.Popen(["sleep", "60"])
     logs = Logs(process, tmp_path / "stdout", tmp_path / "stderr")
@@ -127,37 +123,27 @@ def test_health_is_asked_a_fixed_number_of_times(tmp_path: Path, tries: int, rea
 
 
 @pytest.mark.parametrize(
-    ("behave", "first", "status", "why"),
+    ("behave", "first", "why"),
     [
-        (
-            "sleep",
-            r"Invoke time limit exceeded: still running after 1 s; .* SIGTERM",
-            None,
-            "the time limit was exceeded",
-        ),
-        (
-            "die",
-            "the server ended during the case: exit status 3; .* on stderr: the scanner was off",
-            None,
-            "the process",
-        ),
-        ("missing", "the server ended during the case: exit status 0; the platform would", None, "the process ended"),
+        ("sleep", r"Invoke time limit exceeded: still running after 1 s; .* SIGTERM", "the time limit was exceeded"),
+        ("die", "the server ended during the case: exit status 3; .* on stderr: the scanner was off", "the process"),
+        ("missing", "the server ended during the case: exit status 0; the platform would", "the process ended"),
     ],
 )
-def test_an_unhealthy_process_is_ended_and_answers_no_further_case(rehearse_toy, behave, first, status, why):
-    """One process answers the batch: after the first case of two there is no other one, and the second fails."""
+def test_an_unhealthy_process_is_ended_and_answers_no_further_case(rehearse_toy, behave, first, why):
+    """No other process starts after the first case of two, so the second case fails."""
     result = rehearse_toy(behave, task="hpv", api_method="invoke", time_limit_s=1, evaluation="well")
     failures = [case.failure for case in result.cases]
     assert re.match(first, failures[0]), failures
     assert failures[1].startswith(f"503, not answered: the process is unhealthy since case A-1 ({why}")
-    assert [case.http_status for case in result.cases] == [status, 503]
+    assert [case.http_status for case in result.cases] == [None, 503]
     assert [case.timed_out for case in result.cases] == [behave == "sleep", False]
     assert len(result.startup_s) == 1
     assert "2 of 2 cases failed (A-1, B-2), so the platform would fail the job" in result.problems
 
 
 def test_a_server_that_fills_the_disk_is_ended(rehearse_toy, tmp_path: Path):
-    """80 MB where 50 MB are allowed: its case fails at once, and the others as after any unhealthy process."""
+    """With 80 MB where 50 MB are allowed its case fails at once, and the others as after any unhealthy process."""
     result = rehearse_toy("fill", task="hpv", api_method="invoke", disk_bytes=50_000_000)
     failures = [case.failure for case in result.cases]
     assert failures[0].startswith("disk limit exceeded: its files take 0.08 GB, expected at most 0.05 GB"), failures
@@ -167,7 +153,7 @@ def test_a_server_that_fills_the_disk_is_ended(rehearse_toy, tmp_path: Path):
 
 
 def test_an_image_without_the_label_is_no_server():
-    """The label is required for `invoke`; for a command there is no label to read."""
+    """Images need the label for `invoke`; commands have no label."""
     unlabelled = SimpleNamespace(description="image", api_method="exec", is_isolated=True)
     with pytest.raises(EngineError, match="image: labelled exec"):
         choose_api_method(unlabelled, "invoke", 1)
@@ -175,7 +161,7 @@ def test_an_image_without_the_label_is_no_server():
 
 
 def test_a_server_image_can_be_called_by_exec():
-    """The platform reads the label, so the other call is a warning."""
+    """Since the platform reads the label, the other call is a warning."""
     server = SimpleNamespace(description="image", api_method="invoke", is_isolated=True)
     method, (warning,) = choose_api_method(server, "exec", 1)
     assert method == "exec"
@@ -193,7 +179,7 @@ def rehearse_evaluation(rehearse_toy, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_evaluation_may_be_a_server(rehearse_evaluation, tmp_path: Path):
-    """Both of the two cases have an answer, so every metric of the toy is 2 / 2."""
+    """Both cases have an answer, so every metric of the toy is 2 / 2."""
     result = rehearse_evaluation("well")
     assert result.succeeded, (result.failures, result.problems)
     assert set(result.ranked.values()) == {1.0}

@@ -1,4 +1,6 @@
-"""Cases of a release: NIfTI images become `.mha` on the same grid, rows `ehr.json`, masks and outcomes the reference."""
+"""Cases of a release: NIfTI images become `.mha` on the same grid, rows become `ehr.json`, masks and outcomes the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from tests.rehearsal.conftest import Rehearse
 
 E2025, E2026 = load_edition(), load_edition("hecktor2026")
 TOY = f"{sys.executable} {Path(__file__).parents[1] / 'toy_algorithm.py'}"
-# Turned by 30 degrees about z, which the rows of a NIfTI file's affine matrix in float32 do not hold exactly.
+# Turned by 30 degrees about z, which the affine matrix of a NIfTI file in float32 does not hold exactly.
 COS, SIN = 3**0.5 / 2, 0.5
 OBLIQUE = Geometry((5, 4, 3), (0.977, 0.977, 3.27), (-10.1, 4.2, -300.3), (COS, -SIN, 0, SIN, COS, 0, 0, 0, 1))
 TABLE_2025 = (
@@ -46,7 +48,7 @@ def write_patient(folder: Path, name: str, suffixes: tuple[str, ...] = ("__CT", 
         write_volume(folder / name / f"{name}{suffix}.nii.gz", Volume(pixels, OBLIQUE))
 
 
-def release(root: Path, folder: str, table: str | None) -> Path:
+def write_release(root: Path, folder: str, table: str | None) -> Path:
     for name in ("A-1", "B-2"):
         write_patient(root / folder, name)
     if table is not None:
@@ -54,26 +56,32 @@ def release(root: Path, folder: str, table: str | None) -> Path:
     return root
 
 
-def ehr(cohort: Cohort, edition: Edition, number: int = 0) -> Any:
+def find_ehr(cohort: Cohort, edition: Edition, number: int = 0) -> Any:
     return dict(cohort.cases[number].values)[edition.inputs[EHR]]
 
 
-@pytest.mark.parametrize("given", [".", "Task 2"], ids=["the release", "its task folder"])
-def test_ehr_is_built_from_the_declared_clinical_variables_alone(tmp_path: Path, given: str) -> None:
-    """Numbers as numbers, null for a missing one, an impossible one as it stands; never Task, Relapse or RFS."""
-    root = release(tmp_path, "Task 2", TABLE_2025) / given
+@pytest.mark.parametrize("folder", [".", "Task 2"], ids=["the release", "its task folder"])
+def test_ehr_holds_only_the_declared_clinical_variables(tmp_path: Path, folder: str) -> None:
+    """Numbers stay numbers, missing values become null, impossible values stay; Task, Relapse and RFS are absent."""
+    root = write_release(tmp_path, "Task 2", TABLE_2025) / folder
     assert has_release_layout(root, load_edition())
     cohort = read_release_cohort(root, E2025, E2025.find_algorithm("rfs"))
     assert [case.case_id for case in cohort.cases] == ["A-1", "B-2"]
     expected = {"Age": 61, "Gender": 1, "Tobacco Consumption": None, "M-stage": "M0", "CenterID": "7"}
-    assert ehr(cohort, E2025) == expected
-    assert ehr(cohort, E2025, 1) == {**expected, "Age": 52.5, "Gender": 0, "Tobacco Consumption": 1, "M-stage": "M9"}
+    assert find_ehr(cohort, E2025) == expected
+    assert find_ehr(cohort, E2025, 1) == {
+        **expected,
+        "Age": 52.5,
+        "Gender": 0,
+        "Tobacco Consumption": 1,
+        "M-stage": "M9",
+    }
     assert cohort.warnings == ("table.csv: B-2: M-stage 'M9', expected M0 or M1",)
 
 
 @pytest.mark.parametrize("edition", [E2025, E2026], ids=lambda edition: edition.name)
 def test_no_outcome_reaches_the_input_of_any_task(tmp_path: Path, edition: Edition) -> None:
-    """A table with every outcome under every spelling, each with the value 4711 or Z9, in every task's folder."""
+    """Write outcomes in all their spellings, with the value 4711 or Z9, into every task's folder."""
     for task in edition.algorithms:
         columns = {column: "4711" for answer in task.head_specs for column in answer.columns.values()}
         columns |= {
@@ -81,7 +89,7 @@ def test_no_outcome_reaches_the_input_of_any_task(tmp_path: Path, edition: Editi
         }
         header = ",".join(["PatientID", "Age", *columns])
         rows = "".join(",".join([name, "61", *columns.values()]) + "\n" for name in ("A-1", "B-2"))
-        root = release(tmp_path / task.name, f"Task {task.number}", f"{header}\n{rows}")
+        root = write_release(tmp_path / task.name, f"Task {task.number}", f"{header}\n{rows}")
         for case in read_release_cohort(root, edition, task).cases:
             job = stage_job(case, tmp_path / task.name / "jobs" / case.case_id)
             assert read_json(job.input_dir / "ehr.json") == {"Age": 61}
@@ -92,15 +100,15 @@ def test_no_outcome_reaches_the_input_of_any_task(tmp_path: Path, edition: Editi
 
 
 def test_a_clinical_variable_that_is_the_tasks_outcome_is_left_out(tmp_path: Path) -> None:
-    """An edition may declare HPV status as known before treatment, and ask for it in one of its tasks."""
+    """HPV status may be known before treatment in an edition, and the outcome of one of its tasks."""
     hpv = E2026.model_copy(update={"algorithms": E2025.algorithms})
-    root = release(tmp_path, "Task 3", "PatientID,Age,HPV Status\nA-1,61,1\nB-2,50,0\n")
+    root = write_release(tmp_path, "Task 3", "PatientID,Age,HPV Status\nA-1,61,1\nB-2,50,0\n")
     case = read_release_cohort(root, hpv, hpv.find_algorithm("hpv")).cases[0]
     assert [value for _, value in case.values] == [{"Age": 61}]
 
 
 def test_images_keep_grid_values_and_type(tmp_path: Path) -> None:
-    root = release(tmp_path, "Task 2", TABLE_2025)
+    root = write_release(tmp_path, "Task 2", TABLE_2025)
     write_patient(root / "Task 2", "C-3", ("__CT", "__PT", "__CTPlanning", "__RTDOSE"))
     task = E2025.find_algorithm("rfs")
     case = read_release_cohort(root, E2025, task, ["C-3"]).cases[0]
@@ -119,20 +127,20 @@ def test_images_keep_grid_values_and_type(tmp_path: Path) -> None:
 
 
 def test_patients_without_a_table_have_an_empty_ehr(tmp_path: Path) -> None:
-    cohort = read_release_cohort(release(tmp_path, ".", None), E2025, E2025.find_algorithm("hpv"))
-    assert ehr(cohort, E2025) == {}
+    cohort = read_release_cohort(write_release(tmp_path, ".", None), E2025, E2025.find_algorithm("hpv"))
+    assert find_ehr(cohort, E2025) == {}
     name = "HECKTOR_2025_Training_Task.csv"
     assert cohort.warnings == (f"{tmp_path.name}: no CSV file such as {name}, so ehr.json of each case is empty",)
 
 
-def test_a_factor_of_another_table_stands_in_the_ehr(tmp_path: Path) -> None:
-    """75 kg and 150 MBq are a factor of 75,000 g / 150e6 Bq = 0.0005."""
-    root = release(tmp_path, "HECKTOR 2026 Training Data", TABLE_2026)
+def test_a_factor_of_another_table_enters_the_ehr(tmp_path: Path) -> None:
+    """With 75 kg and 150 MBq the factor is 75,000 g / 150e6 Bq = 0.0005."""
+    root = write_release(tmp_path, "HECKTOR 2026 Training Data", TABLE_2026)
     factors = "pid,patient_weight_kg,dose_for_suv_bq\nA-1,75,150e6\nZ-9,70,1e8\n"
     (root / "HECKTOR 2026 Training Data" / "suv.csv").write_text(factors)
     cohort = read_release_cohort(root, E2026, E2026.find_algorithm())
-    assert ehr(cohort, E2026) == {"CenterID": "3", "Age": 61, "HPV Status": 1, "SUV Factor": 0.0005}
-    assert "SUV Factor" not in ehr(cohort, E2026, 1)
+    assert find_ehr(cohort, E2026) == {"CenterID": "3", "Age": 61, "HPV Status": 1, "SUV Factor": 0.0005}
+    assert "SUV Factor" not in find_ehr(cohort, E2026, 1)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +154,7 @@ def test_a_factor_of_another_table_stands_in_the_ehr(tmp_path: Path) -> None:
     ],
 )
 def test_an_unusable_release_is_one_line(tmp_path: Path, fault: str, message: str) -> None:
-    folder = release(tmp_path, "Task 2", TABLE_2025) / "Task 2"
+    folder = write_release(tmp_path, "Task 2", TABLE_2025) / "Task 2"
     if fault == "no PET":
         (folder / "A-1" / "A-1__PT.nii.gz").unlink()
     elif fault == "two tables":
@@ -158,19 +166,19 @@ def test_an_unusable_release_is_one_line(tmp_path: Path, fault: str, message: st
         read_release_cohort(tmp_path, E2025, task, ["X-9"] if fault == "no case" else [])
 
 
-ANSWERED = [
-    (["--task", "segmentation"], "Task 1", "PatientID,Age\nA-1,61\nB-2,50\n", "gtvp_dsc_mean"),
-    (["--task", "rfs"], "Task 2", TABLE_2025, "c_index"),
-    (["--edition", "hecktor2026"], "HECKTOR 2026 Training Data", TABLE_2026, "c_index"),
-]
-
-
-@pytest.mark.parametrize(("edition", "folder", "table", "metric"), ANSWERED, ids=["mask", "risk", "2026"])
+@pytest.mark.parametrize(
+    ("edition", "folder", "table", "metric"),
+    [
+        (["--task", "segmentation"], "Task 1", "PatientID,Age\nA-1,61\nB-2,50\n", "gtvp_dsc_mean"),
+        (["--edition", "hecktor2026"], "HECKTOR 2026 Training Data", TABLE_2026, "c_index"),
+    ],
+    ids=["mask", "2026"],
+)
 def test_a_release_is_scored_by_its_own_references_and_can_be_scored_again(
     tmp_path: Path, edition: list[str], folder: str, table: str, metric: str
 ) -> None:
     """The toy's mask is empty, so DSC is 0; equal answers order no pair, so the C-index is 0.5; twice the same."""
-    root, out, again = release(tmp_path / "release", folder, table), tmp_path / "out", tmp_path / "again"
+    root, out, again = write_release(tmp_path / "release", folder, table), tmp_path / "out", tmp_path / "again"
     four = ["--arguments=--four-answers"] if "--edition" in edition else []
     command = ["--cases", str(root), "--output", str(out), "--command", TOY, "--evaluation-arguments=--bootstraps 0"]
     main([*edition, *command, *four])  # an undefined metric of an empty mask may leave it unranked
@@ -185,7 +193,7 @@ def test_a_release_is_scored_by_its_own_references_and_can_be_scored_again(
 
 
 def test_a_release_without_references_is_not_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = release(tmp_path / "release", "Task 1", None)
+    root = write_release(tmp_path / "release", "Task 1", None)
     for path in root.glob("Task 1/*/?-?.nii.gz"):
         path.unlink()
     options = ["--task", "1", "--cases", str(root), "--output", str(tmp_path / "out"), "--command", TOY]
@@ -235,5 +243,5 @@ def test_decomposed_letters_and_files_of_macos_in_a_release(tmp_path: Path) -> N
     write_patient(tmp_path / "Task 2" / "__MACOSX", decomposed)
     cohort = read_release_cohort(tmp_path, E2025, E2025.find_algorithm("rfs"))
     assert [case.case_id for case in cohort.cases] == [composed]
-    assert ehr(cohort, E2025)["Age"] == 61.0
+    assert find_ehr(cohort, E2025)["Age"] == 61.0
     assert all(path.is_file() for _, path in cohort.cases[0].files)

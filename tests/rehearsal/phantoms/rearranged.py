@@ -1,4 +1,4 @@
-"""Rendered scans rearranged: turned prone, stored in other directions, with objects beside the patient.
+"""Rearrange rendered scans: turn them prone, store them in other directions, put objects next to the patient.
 
 Functions that add objects expect the generator's axis-aligned grids.
 """
@@ -24,11 +24,11 @@ TABLE_HALF_MM, TABLE_WALL_MM, TABLE_WALL_HU, TABLE_FOAM_HU = (210.0, 22.0), 4.0,
 LARGEST_TILT_DEGREES = 25.0
 
 
-def prone(scan: Rendered, rng: np.random.Generator) -> Rendered:
-    """The patient turned by 180 degrees about z in the scanner, with a new table below.
+def turn_prone(scan: Rendered, rng: np.random.Generator) -> Rendered:
+    """Turn the patient by 180 degrees about z in the scanner, with a new table below.
 
-    Half of the scans are labelled supine, so that the anatomy is turned in LPS. The headers of the others say prone, so
-    that the anatomy is right in LPS and the table lies in front.
+    Half of the scans are labelled supine, so that the anatomy is turned in LPS. The other headers say prone, so that
+    the anatomy is right in LPS and the table lies in front.
     """
     low, high = _box(scan.ct.geometry)
     middle = (low + high) / 2
@@ -36,17 +36,17 @@ def prone(scan: Rendered, rng: np.random.Generator) -> Rendered:
         scan,
         ct=Volume(np.flip(scan.ct.array, (1, 2)).copy(), scan.ct.geometry),
         mask=Volume(np.flip(scan.mask.array, (1, 2)).copy(), scan.mask.geometry),
-        pet=_half_turn(reordered(scan.pet, (0, 1, 2), (True, True, False)), middle),
+        pet=_turn_header(reorder(scan.pet, (0, 1, 2), (True, True, False)), middle),
     )
     _add_table(turned.ct, rng)
     if rng.random() < 0.5:
         return turned
-    ct, mask, pet = (_half_turn(volume, middle) for volume in (turned.ct, turned.mask, turned.pet))
+    ct, mask, pet = (_turn_header(volume, middle) for volume in (turned.ct, turned.mask, turned.pet))
     return replace(turned, ct=ct, mask=mask, pet=pet)
 
 
-def reordered_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
-    """CT and PET, each stored in one of the 48 orders and directions of its axes; nothing moves in LPS."""
+def reorder_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
+    """Store CT and PET in one of the 48 orders and directions of their axes; nothing moves in LPS."""
 
     def draw() -> tuple[tuple[int, int, int], tuple[bool, bool, bool]]:
         a, b, c = (int(n) for n in rng.permutation(3))
@@ -54,32 +54,32 @@ def reordered_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
         return (a, b, c), (p, q, r)
 
     ct, pet = draw(), draw()
-    return replace(scan, ct=reordered(scan.ct, *ct), mask=reordered(scan.mask, *ct), pet=reordered(scan.pet, *pet))
+    return replace(scan, ct=reorder(scan.ct, *ct), mask=reorder(scan.mask, *ct), pet=reorder(scan.pet, *pet))
 
 
-def oblique_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
-    """Both images on oblique grids, tilted by up to 25 degrees about any axis, that cover the whole scan.
+def tilt_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
+    """Resample both images on grids that are tilted by up to 25 degrees about any axis and cover the scan.
 
-    The PET is tilted like the CT in half of the scans and not at all in the others; nothing moves in LPS.
+    In half of the scans the PET is tilted like the CT, in the others not at all; nothing moves in LPS.
     """
     axis = rng.normal(0, 1, 3)
     angle = np.radians(rng.uniform(5, LARGEST_TILT_DEGREES)) * rng.choice([-1, 1])
     rotation = Rotation.from_rotvec(axis / np.linalg.norm(axis) * angle).as_matrix()
-    return oblique(scan, rotation, with_pet=rng.random() < 0.5)
+    return tilt(scan, rotation, with_pet=rng.random() < 0.5)
 
 
-def oblique(scan: Rendered, rotation: NDArray[np.float64], *, with_pet: bool) -> Rendered:
-    """The CT, and the PET if `with_pet`, resampled on a grid with the columns of `rotation` as axes."""
+def tilt(scan: Rendered, rotation: NDArray[np.float64], *, with_pet: bool) -> Rendered:
+    """Resample the CT, and the PET if `with_pet`, on a grid with the columns of `rotation` as axes."""
     return replace(
         scan,
-        ct=_oblique(scan.ct, rotation, AIR_HU, sitk.sitkLinear),
-        mask=_oblique(scan.mask, rotation, 0, sitk.sitkNearestNeighbor),
-        pet=_oblique(scan.pet, rotation, 0, sitk.sitkLinear) if with_pet else scan.pet,
+        ct=_tilt_volume(scan.ct, rotation, AIR_HU, sitk.sitkLinear),
+        mask=_tilt_volume(scan.mask, rotation, 0, sitk.sitkNearestNeighbor),
+        pet=_tilt_volume(scan.pet, rotation, 0, sitk.sitkLinear) if with_pet else scan.pet,
     )
 
 
-def with_head_holder(scan: Rendered, rng: np.random.Generator) -> Rendered:
-    """A plastic cradle behind the head, and in half of the scans a thermoplastic mask on the skin; in place."""
+def add_head_holder(scan: Rendered, rng: np.random.Generator) -> Rendered:
+    """Add a plastic cradle behind the head, and in half of the scans a thermoplastic mask on the skin; in place."""
     ct = scan.ct
     axes = make_axes(ct.geometry)
     body = ct.array > SKIN_HU
@@ -101,16 +101,16 @@ def with_head_holder(scan: Rendered, rng: np.random.Generator) -> Rendered:
     return scan
 
 
-def with_spills(scan: Rendered, rng: np.random.Generator) -> Rendered:
-    """Activity outside the body: syringes, bags of urine beside the patient, a contaminated sheet; in place."""
+def add_spills(scan: Rendered, rng: np.random.Generator) -> Rendered:
+    """Add activity outside the body: syringes, bags of urine, a contaminated sheet; in place."""
     occupied = scan.ct.array > SKIN_HU
     for _ in range(int(rng.integers(1, 4))):
         if rng.random() < 0.5:
             radius = float(rng.uniform(6, 12))
-            _put_beside(scan, occupied, (radius, radius, radius), float(rng.uniform(30, 250)), rng)
+            _add_source(scan, occupied, (radius, radius, radius), float(rng.uniform(30, 250)), rng)
         else:
             radii = (float(rng.uniform(30, 60)), float(rng.uniform(20, 40)), float(rng.uniform(50, 90)))
-            _put_beside(scan, occupied, radii, float(rng.uniform(5, 60)), rng)
+            _add_source(scan, occupied, radii, float(rng.uniform(5, 60)), rng)
     low, high = _box(scan.ct.geometry)
     sheet = (float(rng.uniform(30, 120)), 6.0, float(rng.uniform(30, 120)))
     place = rng.uniform(low, high)
@@ -119,10 +119,10 @@ def with_spills(scan: Rendered, rng: np.random.Generator) -> Rendered:
     return scan
 
 
-def _put_beside(
+def _add_source(
     scan: Rendered, occupied: NDArray[np.bool_], radii: Point, suv: float, rng: np.random.Generator
 ) -> None:
-    """Water with activity, in an ellipsoid of `radii` at a random free place; nothing if none is found."""
+    """Put water with activity into an ellipsoid of `radii` at a random free place, if there is one."""
     axes = make_axes(scan.ct.geometry)
     low, high = _box(scan.ct.geometry)
     for _ in range(300):
@@ -163,8 +163,8 @@ def _box(grid: Geometry) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return corners.min(0), corners.max(0)
 
 
-def _half_turn(volume: Volume, middle: NDArray[np.float64]) -> Volume:
-    """The volume turned by 180 degrees about the z axis through `middle`, by its header alone."""
+def _turn_header(volume: Volume, middle: NDArray[np.float64]) -> Volume:
+    """Turn the volume by 180 degrees about the z axis through `middle`, only in its header."""
     grid = volume.geometry
     turn = np.diag([-1.0, -1.0, 1.0])
     direction = turn @ np.asarray(grid.direction).reshape(3, 3)
@@ -173,8 +173,8 @@ def _half_turn(volume: Volume, middle: NDArray[np.float64]) -> Volume:
     return Volume(volume.array, Geometry(grid.size, grid.spacing_mm, origin, tuple(direction.ravel().tolist())))
 
 
-def reordered(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, bool, bool]) -> Volume:
-    """The same voxels stored in another order: axes (x, y, z) first flipped where `flips`, then permuted."""
+def reorder(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, bool, bool]) -> Volume:
+    """Store the same voxels in another order: axes (x, y, z) first flipped where `flips`, then permuted."""
     grid = volume.geometry
     first = [size - 1 if flip else 0 for size, flip in zip(grid.size, flips, strict=True)]
     origin = (grid.index_to_physical_matrix() @ [*first, 1])[:3]
@@ -187,8 +187,8 @@ def reordered(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, bo
     return Volume(array, Geometry(size, to_point(spacing), to_point(origin), tuple(direction.ravel().tolist())))
 
 
-def _oblique(volume: Volume, rotation: NDArray[np.float64], outside: float, interpolator: int) -> Volume:
-    """The volume resampled with its spacing on a grid that covers it, with the columns of `rotation` as axes."""
+def _tilt_volume(volume: Volume, rotation: NDArray[np.float64], outside: float, interpolator: int) -> Volume:
+    """Resample the volume with its spacing on a grid that covers it, with the columns of `rotation` as axes."""
     grid = volume.geometry
     spacing = np.asarray(grid.spacing_mm)
     along = grid.corners_mm() @ rotation

@@ -1,4 +1,4 @@
-"""What 1,000 patients drawn without rendering say about the cohort's stated distributions."""
+"""Distributions of 1,000 patients that are drawn without rendering."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def cohort() -> list[PhantomCase]:
     return [make_case(11, index, CENTRES) for index in range(1000)]
 
 
-def concordance(cohort: list[PhantomCase], risk: np.ndarray) -> float:
-    """Harrell's C by its definition: among pairs whose earlier time is an event, the share with the higher risk."""
+def c_index(cohort: list[PhantomCase], risk: np.ndarray) -> float:
+    """Return Harrell's C by its definition: among pairs whose earlier time is an event, the share with the higher risk."""
     days = np.array([case.outcome.rfs_days for case in cohort])
     right = pairs = 0.0
     for index in np.flatnonzero([case.outcome.relapse for case in cohort]):
@@ -29,7 +29,7 @@ def concordance(cohort: list[PhantomCase], risk: np.ndarray) -> float:
     return right / pairs
 
 
-def partial_risk(cohort: list[PhantomCase], names: tuple[str, ...]) -> np.ndarray:
+def compute_partial_risk(cohort: list[PhantomCase], names: tuple[str, ...]) -> np.ndarray:
     terms = [compute_hazard_terms(case.clinical, case.disease, case.outcome.hpv_positive) for case in cohort]
     return np.array([sum(HAZARD[name] * row[name] for name in names) for row in terms])
 
@@ -53,8 +53,9 @@ def test_patients_come_from_the_chosen_centres() -> None:
 
 
 def test_primary_tumours_follow_the_stated_distribution(cohort: list[PhantomCase]) -> None:
-    """Of 1,000, five per cent without any has a standard error of 0.7 points; a median's log has about 1.1 x 1.25
-    / sqrt(950) = 0.045."""
+    """Among 1,000 patients, a share of five per cent has a standard error of 0.7 points; the log of a median has about
+    1.1 x 1.25 / sqrt(950) = 0.045.
+    """
     volumes = np.array([case.disease.gtvp_ml for case in cohort])
     assert (volumes == 0).mean() == pytest.approx(lesions.NO_GTVP_SHARE, abs=0.02)
     present = volumes[volumes > 0]
@@ -88,14 +89,14 @@ def test_the_first_twenty_patients_have_every_outcome() -> None:
 
 def test_every_stage_is_there(cohort: list[PhantomCase]) -> None:
     for stage_of, stages in ((t_stage, ("T1", "T2", "T3", "T4", None)), (n_stage, ("N0", "N1", "N2", "N3"))):
-        found = [stage_of(case.disease) for case in cohort[:150]]
-        assert all(found.count(stage) >= 3 for stage in stages)
+        drawn = [stage_of(case.disease) for case in cohort[:150]]
+        assert all(drawn.count(stage) >= 3 for stage in stages)
 
 
 def test_imaging_can_improve_on_clinical_variables(cohort: list[PhantomCase]) -> None:
-    oracle = concordance(cohort, np.array([case.outcome.linear_predictor for case in cohort]))
-    clinical = concordance(cohort, partial_risk(cohort, ("performance_status", "tobacco")))
-    imaging = concordance(cohort, partial_risk(cohort, ("log_total_volume", "sqrt_node_count")))
+    oracle = c_index(cohort, np.array([case.outcome.linear_predictor for case in cohort]))
+    clinical = c_index(cohort, compute_partial_risk(cohort, ("performance_status", "tobacco")))
+    imaging = c_index(cohort, compute_partial_risk(cohort, ("log_total_volume", "sqrt_node_count")))
     assert 0.74 <= oracle <= 0.81
     assert 0.55 <= clinical <= 0.65
     assert clinical + 0.05 < imaging < oracle
@@ -131,7 +132,7 @@ def test_ct_and_pet_never_share_a_grid(cohort: list[PhantomCase]) -> None:
 
 @pytest.mark.parametrize("shape_seed", range(5))
 def test_an_uneven_surface_encloses_the_planned_volume(shape_seed: int) -> None:
-    """Counting voxels of 0.5 mm on 8 ml: the voxelwise error is far below the 5% allowed."""
+    """Counting voxels of 0.5 mm in 8 ml, the error is far below the 5% allowed."""
     lesion = Lesion(1, "tonsil", (0, 0, 0), 8.0, (1.2, 0.9, 1.0), 0.14, 12.0, 85.0, 0.0, shape_seed)
     surface = Surface(lesion, (3.0, -4.0, 50.0))
     low, high = surface.corners()

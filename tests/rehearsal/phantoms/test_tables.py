@@ -1,4 +1,4 @@
-"""Outcomes and clinical variables that only an edition of one's own declares."""
+"""Outcomes and clinical variables that only a custom edition declares."""
 
 from __future__ import annotations
 
@@ -28,40 +28,38 @@ def cases() -> list[PhantomCase]:
     return [make_case(3, index, CENTRES) for index in range(300)]
 
 
-def edition(answers: list[dict[str, Any]], clinical: list[dict[str, Any]] | None = None) -> Edition:
+def make_edition(answers: list[dict[str, Any]], clinical: list[dict[str, Any]] | None = None) -> Edition:
     content = read_json(FOUR_ANSWERS)
     content["algorithms"][0]["answers"] = answers
     return parse_edition(content | ({} if clinical is None else {"clinical": clinical}))
 
 
-def column(cases: list[PhantomCase], declared: Edition, name: str) -> list[Any]:
+def read_column(cases: list[PhantomCase], declared: Edition, name: str) -> list[Any]:
     return [make_table_row(case, declared, declared.find_algorithm())[name] for case in cases]
 
 
 @pytest.mark.parametrize(
-    ("classes", "written"), [(["a", "b", "c"], ["a", "b", "c"]), ([False, True], [0, 1]), ([2, 5, 7, 8], [2, 5, 7, 8])]
+    ("classes", "expected"), [(["a", "b", "c"], ["a", "b", "c"]), ([False, True], [0, 1]), ([2, 5, 7, 8], [2, 5, 7, 8])]
 )
 def test_a_class_grows_with_the_volume_and_all_are_frequent(
-    cases: list[PhantomCase], classes: list[Any], written: list[Any]
+    cases: list[PhantomCase], classes: list[Any], expected: list[Any]
 ) -> None:
     """Of 300 patients each of k classes has 300 / k, within 4 standard errors of sqrt(300 (1 / k) (1 - 1 / k)) <= 8.7."""
-    values = column(cases, edition([CLASS | {"classes": classes, "columns": {"class": "Grade"}}]), "Grade")
+    values = read_column(cases, make_edition([CLASS | {"classes": classes, "columns": {"class": "Grade"}}]), "Grade")
     counts = Counter(values)
-    assert sorted(counts) == written
+    assert sorted(counts) == expected
     assert all(abs(count - 300 / len(classes)) < 35 for count in counts.values())
     volumes = [case.disease.gtvp_ml + case.disease.gtvn_ml for case in cases]
-    medians = [
-        np.median([one for one, value in zip(volumes, values, strict=True) if value == name]) for name in written
-    ]
+    medians = [np.median(np.array(volumes)[np.array(values) == value]) for value in expected]
     assert medians == sorted(medians)
 
 
 def test_a_survival_has_the_hazard_of_the_recurrence_and_its_own_draws(cases: list[PhantomCase]) -> None:
-    declared = edition([SURVIVAL | {"columns": {"time": "Days", "event": "Death"}}])
-    days, deaths = (np.array(column(cases, declared, name)) for name in ("Days", "Death"))
+    declared = make_edition([SURVIVAL | {"columns": {"time": "Days", "event": "Death"}}])
+    days, deaths = (np.array(read_column(cases, declared, name)) for name in ("Days", "Death"))
     assert 30 <= days.min() < days.max() <= 2192  # six years of follow-up
     assert 60 < deaths.sum() < 150
-    assert (days == [case.outcome.rfs_days for case in cases]).mean() < 0.2  # that of six years
+    assert (days == [case.outcome.rfs_days for case in cases]).mean() < 0.2  # equal only at six years
     hazards = np.array([case.outcome.linear_predictor for case in cases])
     earlier = (days[:, None] < days[None]) & (deaths[:, None] == 1)
     concordant = (hazards[:, None] > hazards[None])[earlier].mean()
@@ -70,22 +68,28 @@ def test_a_survival_has_the_hazard_of_the_recurrence_and_its_own_draws(cases: li
 
 @pytest.mark.slow
 def test_columns_of_phantoms_are_used_where_the_declaration_can_read_them(cases: list[PhantomCase]) -> None:
-    """T1 to T4 are no 1 to 4 without words for them, and a death does not come with the days of a recurrence."""
+    """Without words T1 to T4 are not 1 to 4, and a death does not use the days of a recurrence."""
     words = {f"t{stage}": stage for stage in (1, 2, 3, 4)}
     stages = CLASS | {"classes": [1, 2, 3, 4], "columns": {"class": "T-stage"}}
-    assert set(column(cases, edition([stages | {"words": words}]), "T-stage")) <= {"T1", "T2", "T3", "T4", None}
-    assert set(column(cases, edition([stages]), "T-stage")) == {1, 2, 3, 4}
+    assert set(read_column(cases, make_edition([stages | {"words": words}]), "T-stage")) <= {
+        "T1",
+        "T2",
+        "T3",
+        "T4",
+        None,
+    }
+    assert set(read_column(cases, make_edition([stages]), "T-stage")) == {1, 2, 3, 4}
     hpv = CLASS | {"classes": ["neg", "pos"], "columns": {"class": "HPV"}, "words": {"0": "neg", "1": "pos"}}
-    assert column(cases, edition([hpv]), "HPV") == [int(case.outcome.hpv_positive) for case in cases]
+    assert read_column(cases, make_edition([hpv]), "HPV") == [int(case.outcome.hpv_positive) for case in cases]
     rfs = [case.outcome.rfs_days for case in cases]
     for event, is_same in (("Relapse", True), ("Death", False)):
-        declared = edition([SURVIVAL | {"columns": {"time": "RFS", "event": event}}])
-        assert (column(cases, declared, "RFS") == rfs) is is_same
+        declared = make_edition([SURVIVAL | {"columns": {"time": "RFS", "event": event}}])
+        assert (read_column(cases, declared, "RFS") == rfs) is is_same
 
 
 def test_clinical_variables_by_type(cases: list[PhantomCase]) -> None:
-    """Codes of phantoms that the declaration cannot read are drawn anew; each of 3 values has 80 to 115 of 300 patients,
-    less about 2% missing.
+    """Codes of phantoms that the declaration cannot read are drawn again; each of 3 values has 80 to 115 of 300
+    patients, less about 2% missing.
     """
     clinical: list[dict[str, Any]] = [
         {"name": "age_years", "key": "Age", "type": "years"},
@@ -95,20 +99,20 @@ def test_clinical_variables_by_type(cases: list[PhantomCase]) -> None:
         {"name": "grade", "key": "Grade", "type": "stage", "stages": ["G1", "G2", "G3"]},
     ]
     survival = SURVIVAL | {"columns": {"time": "Days", "event": "Death"}}
-    declared = edition([survival], clinical)
-    assert column(cases, declared, "Tobacco") == [case.record["tobacco"] for case in cases]
-    assert column(cases, declared, "Age") == [case.record["age_years"] for case in cases]
+    declared = make_edition([survival], clinical)
+    assert read_column(cases, declared, "Tobacco") == [case.record["tobacco"] for case in cases]
+    assert read_column(cases, declared, "Age") == [case.record["age_years"] for case in cases]
     for name, values in (("Status", [0, 1, 2]), ("Grade", ["G1", "G2", "G3"])):
-        counts = Counter(column(cases, declared, name))
+        counts = Counter(read_column(cases, declared, name))
         assert all(70 < counts[value] < 125 for value in values)
         assert 0 < counts[None] < 20
-    assert {type(value) for value in column(cases, declared, "Before")} == {int, type(None)}
+    assert {type(value) for value in read_column(cases, declared, "Before")} == {int, type(None)}
     for case in cases[:20]:
         row, ehr = make_table_row(case, declared, declared.find_algorithm()), make_platform_ehr(case, declared)
         assert all(ehr.get(name) == row[name] for name in ("Age", "Before", "Tobacco", "Status", "Grade"))
 
 
-def test_a_cohort_is_continued_for_the_same_declaration_alone(tmp_path: Path) -> None:
+def test_a_cohort_is_continued_only_for_the_same_declaration(tmp_path: Path) -> None:
     """Two editions of one name have the same file names; their digests differ in `truth/cohort.json`."""
     content = read_json(FOUR_ANSWERS)
     file = tmp_path / "edition.json"

@@ -29,9 +29,9 @@ def visits(case: PhantomCase) -> Visits:
     return render_visits(case, coarsening=4)
 
 
-def dice(one: Volume, other: Volume) -> float:
-    both = np.count_nonzero((one.array > 0) & (other.array > 0))
-    return 2 * both / (np.count_nonzero(one.array) + np.count_nonzero(other.array))
+def dice(first: Volume, second: Volume) -> float:
+    both = np.count_nonzero((first.array > 0) & (second.array > 0))
+    return 2 * both / (np.count_nonzero(first.array) + np.count_nonzero(second.array))
 
 
 def test_lesions_shrink_and_the_registered_mask_lies_near_them(case: PhantomCase, visits: Visits) -> None:
@@ -55,7 +55,7 @@ def test_both_layouts_give_each_task_its_images(tmp_path: Path, case: PhantomCas
     for task, folder in zip(EDITION.algorithms, ("preRT", "midRT"), strict=True):
         released = read_release_cohort(tmp_path / "release", EDITION, task)
         mounted = find_cases(tmp_path / "platform", task)
-        assert [len(one.files) for one in (*released.cases, *mounted)] == [len(task.inputs)] * 2
+        assert [len(patient.files) for patient in (*released.cases, *mounted)] == [len(task.inputs)] * 2
         assert released.masks[case.patient_id].parent.name == folder
         assert released.warnings == ()
         assert (tmp_path / "platform" / EDITION.reference_folder(task) / f"{case.patient_id}.mha").is_file()

@@ -48,17 +48,17 @@ class Variant:
     arrange: Arrange | None = None
 
 
-def _hot_bladder(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+def _heat_bladder(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
     uptake = case.body.uptake
     bladder = uptake.brain * float(rng.uniform(4, 12))
     return replace(case, body=replace(case.body, uptake=replace(uptake, bladder=bladder)))
 
 
-def _touching_table(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+def _move_table(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
     return replace(case, body=replace(case.body, table_y=float(rng.uniform(108, 120))))
 
 
-def _without_table(case: PhantomCase, _: np.random.Generator) -> PhantomCase:
+def _remove_table(case: PhantomCase, _: np.random.Generator) -> PhantomCase:
     return replace(case, body=replace(case.body, table_y=FAR_BELOW_MM))
 
 
@@ -69,19 +69,19 @@ VARIANTS: dict[str, Variant] = {
     "head cut off": Variant(("head_cut_off",)),
     "top of the head cut off": Variant(("skull_cut", "skull_cut_to_hip")),
     "shoulders cut off": Variant(("shoulders_cut_off",)),
-    "prone": Variant((*USUAL, "head_cut_off"), _without_table, rearranged.prone),
-    "bed in view": Variant(USUAL, _touching_table, rearranged.with_head_holder),
-    "bladder hotter than the brain": Variant(("whole_body", "skull_to_hip", "no_brain"), _hot_bladder),
+    "prone": Variant((*USUAL, "head_cut_off"), _remove_table, rearranged.turn_prone),
+    "bed in view": Variant(USUAL, _move_table, rearranged.add_head_holder),
+    "bladder hotter than the brain": Variant(("whole_body", "skull_to_hip", "no_brain"), _heat_bladder),
     "no brain in the field": Variant(("no_brain",)),
-    "flipped": Variant((*USUAL, "head_cut_off"), None, rearranged.reordered_at_random),
-    "oblique": Variant((*USUAL, "head_cut_off"), None, rearranged.oblique_at_random),
-    "uptake outside the body": Variant((*USUAL, "no_brain"), None, rearranged.with_spills),
+    "flipped": Variant((*USUAL, "head_cut_off"), None, rearranged.reorder_at_random),
+    "oblique": Variant((*USUAL, "head_cut_off"), None, rearranged.tilt_at_random),
+    "uptake outside the body": Variant((*USUAL, "no_brain"), None, rearranged.add_spills),
 }
 KINDS = tuple(VARIANTS)
 
 
 def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
-    """CT, PET and mask of this patient in a scan of this kind; no planning CT and no dose.
+    """Render CT, PET and mask of this patient in a scan of this kind; no planning CT and no dose.
 
     The extent of the scan is replaced; `rng` draws it and all other free parameters of the kind, one of `KINDS`. A scan
     that is cut at the top still includes part of the lowest lesion, and every scan ends at least 15 mm below it.
@@ -89,23 +89,23 @@ def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
     variant = VARIANTS[kind]
     extent = variant.extents[int(rng.integers(len(variant.extents)))]
     (top_low, top_high), (bottom_low, bottom_high) = EXTENTS[extent]
-    case = _scanned(case, float(rng.uniform(bottom_low, bottom_high)), float(rng.uniform(top_low, top_high)))
+    case = _set_extent(case, float(rng.uniform(bottom_low, bottom_high)), float(rng.uniform(top_low, top_high)))
     if variant.change is not None:
         case = variant.change(case, rng)
     rendered = render(case)
     return rendered if variant.arrange is None else variant.arrange(rendered, rng)
 
 
-def _scanned(case: PhantomCase, bottom: float, top: float) -> PhantomCase:
-    """The patient scanned between two anatomical heights; the PET overlaps the ends of the CT as before."""
+def _set_extent(case: PhantomCase, bottom: float, top: float) -> PhantomCase:
+    """Scan the patient between two anatomical heights; the PET overlaps the ends of the CT as before."""
     frame, protocol = case.frame, case.protocol
     low = min(frame.height_mm(bottom), compute_lesion_extent(case.disease, frame)[0] - BEYOND_LESIONS_MM)
     lowest = min(frame.to_patient(lesion.place)[2] for lesion in case.disease.lesions if lesion.label)
     high = max(frame.height_mm(top), lowest)
     below = protocol.pet.origin_mm[2] - protocol.ct.origin_mm[2]
     above = _top(protocol.pet) - _top(protocol.ct)
-    ct = _between(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], choose_min_slice_mm(high - low)))
-    pet = _between(protocol.pet, low + below, high + above, protocol.pet.spacing_mm[2])
+    ct = _set_slices(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], choose_min_slice_mm(high - low)))
+    pet = _set_slices(protocol.pet, low + below, high + above, protocol.pet.spacing_mm[2])
     return replace(case, protocol=replace(protocol, ct=ct, pet=pet, planning=None, dose=None))
 
 
@@ -113,7 +113,7 @@ def _top(grid: Geometry) -> float:
     return grid.origin_mm[2] + grid.spacing_mm[2] * (grid.size[2] - 1)
 
 
-def _between(grid: Geometry, low: float, high: float, thickness: float) -> Geometry:
-    """The grid with other slices: from `low` up to `high` in patient mm."""
+def _set_slices(grid: Geometry, low: float, high: float, thickness: float) -> Geometry:
+    """Give the grid other slices: from `low` up to `high` in patient mm."""
     (columns, rows, _), (across, along, _), (x, y, _) = grid.size, grid.spacing_mm, grid.origin_mm
     return Geometry((columns, rows, int((high - low) / thickness) + 1), (across, along, thickness), (x, y, low))

@@ -1,4 +1,4 @@
-"""The platform's checks of an uploaded image."""
+"""Checks of an uploaded image, as on the platform."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rehearsal.platform.images import (
 )
 
 
-def facts(**changes) -> ImageFacts:
+def make_facts(**changes) -> ImageFacts:
     sound = {"name": "i", "user": "hecktor", "architecture": "amd64", "api_method": "exec"}
     return ImageFacts(**{**sound, "variables": (), **changes})
 
@@ -34,18 +34,18 @@ def facts(**changes) -> ImageFacts:
     ],
 )
 def test_an_image_is_refused_for_one_reason(changes, message):
-    (problem,) = find_upload_problems(facts(**changes))
+    (problem,) = find_upload_problems(make_facts(**changes))
     assert message in problem
     assert problem.endswith("; the platform would refuse the image")
 
 
 @pytest.mark.parametrize("user", ["hecktor", "1000", "1000:0", "rooty", "00x"])
 def test_users_other_than_root_are_accepted(user):
-    assert find_upload_problems(facts(user=user)) == []
+    assert find_upload_problems(make_facts(user=user)) == []
 
 
 @pytest.mark.parametrize(
-    ("config", "found"),
+    ("config", "hidden"),
     [
         ({"WorkingDir": "/opt/ml/model/code"}, "WORKDIR /opt/ml/model/code is hidden"),
         ({"Entrypoint": ["python", "/opt/ml/model/run.py"]}, "ENTRYPOINT /opt/ml/model/run.py is hidden"),
@@ -55,10 +55,10 @@ def test_users_other_than_root_are_accepted(user):
         ({"WorkingDir": "/tmpfiles", "Entrypoint": ["/opt/ml/models/run"]}, None),
     ],
 )
-def test_a_program_that_the_platform_hides_is_named(config: dict[str, object], found: str | None) -> None:
+def test_a_program_that_the_platform_hides_is_named(config: dict[str, object], hidden: str | None) -> None:
     problems = find_hidden_programs(ImageFacts.from_config("image", config, "amd64"))
-    assert (found is None) == (problems == [])
-    assert all(str(found) in problem for problem in problems)
+    assert (hidden is None) == (problems == [])
+    assert all(str(hidden) in problem for problem in problems)
 
 
 def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
@@ -68,7 +68,7 @@ def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "layer_commands", "found"),
+    ("variables", "layer_commands", "versions"),
     [
         (["PYTORCH_VERSION=2.9.0"], [], ["PyTorch 2.9.0"]),
         ([], ["RUN pip install torch==2.9.1 nnunetv2"], ["PyTorch 2.9.1"]),
@@ -78,15 +78,15 @@ def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
     ],
 )
 def test_versions_that_the_platform_cannot_run_are_warnings(
-    variables: list[str], layer_commands: list[str], found: list[str]
+    variables: list[str], layer_commands: list[str], versions: list[str]
 ) -> None:
     warnings = find_version_warnings(ImageFacts.from_config("image", {"Env": variables}, "amd64", layer_commands))
-    assert len(warnings) == len(found)
-    assert all(part in warning for part, warning in zip(found, warnings, strict=True))
+    assert len(warnings) == len(versions)
+    assert all(part in warning for part, warning in zip(versions, warnings, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("wheels", "found"),
+    ("wheels", "versions"),
     [
         (["torch-2.9.1+cu128.dist-info"], ["PyTorch 2.9.1"]),
         (["torch-2.9.0.dist-info", "nvidia_cuda_runtime-13.0.96.dist-info"], ["PyTorch 2.9.0", "CUDA 13.0.96"]),
@@ -96,14 +96,14 @@ def test_versions_that_the_platform_cannot_run_are_warnings(
         (["torch-2.90.0.dist-info"], []),
     ],
 )
-def test_versions_are_those_of_the_wheels(wheels: list[str], found: list[str]) -> None:
-    """Names as pip writes them: `torch-VERSION.dist-info`, and CUDA's, which from 13 on have no suffix."""
+def test_versions_come_from_the_wheels(wheels: list[str], versions: list[str]) -> None:
+    """pip names the folders `torch-VERSION.dist-info`, and CUDA's, which from 13 on have no suffix."""
     facts = replace(ImageFacts.from_config("image", {}, "amd64"), wheels=tuple(wheels))
-    assert [warning.split(": ")[1].split(", ")[0] for warning in find_version_warnings(facts)] == found
+    assert [warning.split(": ")[1].split(", ")[0] for warning in find_version_warnings(facts)] == versions
 
 
 def test_an_archive_of_more_than_10_gb_is_refused(tmp_path: Path) -> None:
-    """The file has holes, so it takes no space."""
+    """Because of its holes the file takes no space."""
     for name in ("image.tar.gz", "image.zip"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(10_000_000_000)

@@ -1,4 +1,4 @@
-"""The command line of a container, with a client that only records its arguments."""
+"""Command lines of containers, with a client that only records its arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ elif sys.argv[1] == "run" and "--init" in sys.argv:
     ("api_method", "after_the_image"), [("exec", ["--passes", "1"]), ("invoke", ["--passes", "1", "--no-serve"])]
 )
 def test_mounts_and_arguments(tmp_path: Path, api_method: str, after_the_image: list[str]) -> None:
-    """The run record goes to the container's /tmp, which is the call's folder."""
+    """In the container the run record is in /tmp, which is the call's folder."""
     client, log = tmp_path / "client", tmp_path / "log.json"
     client.write_text(CLIENT.format(python=sys.executable, api_method=api_method, log=str(log)))
     client.chmod(0o755)
@@ -44,7 +44,7 @@ def test_mounts_and_arguments(tmp_path: Path, api_method: str, after_the_image: 
     assert "--network=none" in arguments
     assert "HECKTOR_RUN_RECORD=/tmp/run-record.json" in arguments
     assert call.record_path == folders[2] / "run-record.json"
-    volumes = [arguments[number + 1] for number, one in enumerate(arguments) if one == "--volume"]
+    volumes = [arguments[number + 1] for number, argument in enumerate(arguments) if argument == "--volume"]
     assert volumes == [
         f"{folders[0]}:/input:ro", f"{folders[1]}:/output", f"{folders[2]}:/tmp", f"{folders[3]}:/opt/ml/model:ro",
     ]  # fmt: skip
@@ -73,10 +73,10 @@ elif sys.argv[1] == "run":
 """
 
 
-def failing_call(
+def make_failing_call(
     tmp_path: Path, message: str, started: str, *, is_podman: bool = False
 ) -> tuple[ContainerRunner, Call]:
-    """A runner whose client ends with status 125, and a call of it."""
+    """Make a runner whose client ends with status 125, and a call."""
     client = tmp_path / "client"
     client.write_text(FAILING.format(python=sys.executable, message=message, started=started))
     client.chmod(0o755)
@@ -89,8 +89,8 @@ def failing_call(
 
 
 def test_gpus_that_are_not_there_are_named_with_what_to_install(tmp_path: Path) -> None:
-    """The engine's cause stands before its hint at `--help`, and the image has the name that the user typed."""
-    runner, call = failing_call(tmp_path, NO_GPU, "0001-01-01T00:00:00Z")
+    """The engine's cause comes before its hint at `--help`, and the image has the name that the user typed."""
+    runner, call = make_failing_call(tmp_path, NO_GPU, "0001-01-01T00:00:00Z")
     for start in (runner.run, runner.start):
         with pytest.raises(EngineError) as error:
             start(call)
@@ -102,9 +102,9 @@ def test_gpus_that_are_not_there_are_named_with_what_to_install(tmp_path: Path) 
 
 
 def test_a_message_of_several_lines_is_kept_whole(tmp_path: Path) -> None:
-    """Podman's line `Error: ...` may be followed by lines that name the cause. No container was made."""
+    """Podman's line `Error: ...` may be followed by lines that name the cause. No container exists."""
     message = "Error: setting up CDI devices:\nunresolvable CDI devices nvidia.com/gpu=all\n"
-    runner, call = failing_call(tmp_path, message, "", is_podman=True)
+    runner, call = make_failing_call(tmp_path, message, "", is_podman=True)
     with pytest.raises(
         EngineError, match=r"CDI devices: unresolvable CDI devices nvidia\.com/gpu=all, expected an NVIDIA"
     ):
@@ -114,8 +114,8 @@ def test_a_message_of_several_lines_is_kept_whole(tmp_path: Path) -> None:
 
 
 def test_a_program_may_end_with_status_125(tmp_path: Path) -> None:
-    """The engine knows that the container ran, so only its job fails."""
-    runner, call = failing_call(tmp_path, "my own error\n", "2026-11-28T20:31:39.7Z")
+    """If the engine reports that the container ran, only its job fails."""
+    runner, call = make_failing_call(tmp_path, "my own error\n", "2026-11-28T20:31:39.7Z")
     assert runner.run(call).exit_code == 125
     assert find_run_failure(runner.run(call), call.limits, call.stderr).endswith(
         "its last line on stderr: my own error"
@@ -123,7 +123,6 @@ def test_a_program_may_end_with_status_125(tmp_path: Path) -> None:
 
 
 def test_a_container_is_limited_in_the_size_of_a_file() -> None:
-    """4 GB, as much as is copied out of a container."""
     arguments = ContainerEngine("docker", is_podman=False).build_limit_arguments(Limits(16 * GIB, 60))
     assert "--ulimit=fsize=4000000000:4000000000" in arguments
 
@@ -146,7 +145,7 @@ from pathlib import Path
 state, arguments = Path({state!r}), sys.argv[1:]
 names = json.loads(state.read_text())
 if arguments[:2] == ["image", "ls"]:
-    print(*(f"{{name}} {{one}}" for name, one in names.items()), sep="\\n")
+    print(*(f"{{name}} {{image_id}}" for name, image_id in names.items()), sep="\\n")
 elif arguments[:2] == ["image", "inspect"]:
     print(names.get(arguments[-1], arguments[-1]))
 elif arguments == ["load"]:
@@ -163,9 +162,9 @@ state.write_text(json.dumps(names))
 
 @pytest.mark.parametrize("second", ["b", "c"])
 def test_an_archive_takes_no_name_of_the_engine(tmp_path: Path, second: str) -> None:
-    """The name of another image is given back, a new one is taken off; the image is known by its ID.
+    """Another image's name is given back, a new one is removed; the image is known by its ID.
 
-    An archive of two images, sha256:bb and sha256:cc, is refused after that.
+    Archives of two images, sha256:bb and sha256:cc, are refused after that.
     """
     client, state, archive = tmp_path / "client", tmp_path / "state.json", tmp_path / "stranger.tar"
     client.write_text(ENGINE.format(python=sys.executable, state=str(state), second=second))

@@ -1,4 +1,4 @@
-"""The disk space of a running program: files that cannot be measured fail it, as files that are too large do."""
+"""Disk space of a running program: files that are too large, or that cannot be measured, fail it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rehearsal.runners.monitor import DiskWatch
 
 
 def test_files_that_cannot_be_measured_fail_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process measures anything in 0 s, like `du` on millions of files in a minute."""
+    """No process can measure in 0 s, like `du` on millions of files in a minute."""
     monkeypatch.setattr(monitor, "MAX_MEASURE_S", 0.0)
     stopped = threading.Event()
     with DiskWatch([tmp_path], 10**9, lambda _: stopped.set()) as watch:

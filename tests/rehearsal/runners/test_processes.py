@@ -11,7 +11,7 @@ from pathlib import Path
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
 LIMITS = Limits(memory_bytes=2 << 30, time_limit_s=60)
-# Runs a program that survives a SIGTERM to its group, writes its process number and then sleeps, as a rehearsal does.
+# A rehearsal of a program that survives a SIGTERM to its group, writes its process number and then sleeps.
 REHEARSAL = """
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_program_has_an_empty_input_and_no_further_files(tmp_path: Path) -> No
 
 
 def test_a_program_starts_without_children(tmp_path: Path) -> None:
-    """Otherwise a program that waits for all its children would wait for the rehearsal."""
+    """If the rehearsal were its child, a program that waits for all its children would wait for the rehearsal."""
     program = "import os\ntry: os.wait()\nexcept ChildProcessError: print('no children')"
     call = Call.create("test", tmp_path, tmp_path / "log", LIMITS, None)
     assert ProcessRunner((sys.executable, "-c", program)).run(call).exit_code == 0
@@ -58,7 +58,7 @@ def wait_until(condition) -> None:
 
 
 def is_running(number: int) -> bool:
-    """Whether a process runs; one that ended may remain until its parent takes note."""
+    """Return whether a process runs; an ended process may remain until its parent waits for it."""
     try:
         os.kill(number, 0)
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,4 +1,4 @@
-"""Answers of a client that a stranger's image runs: anything may be printed there."""
+"""Answers of a client in an unknown image, which may print anything."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         running.kill()
 
 
-def served(process: subprocess.Popen[bytes], python: tuple[str, ...], folder: Path) -> RunningServer:
+def make_server(process: subprocess.Popen[bytes], python: tuple[str, ...], folder: Path) -> RunningServer:
     logs = Logs(process, folder / "stdout", folder / "stderr")
     return RunningServer(process, logs, python, 1, make_group_stopper(process.pid), lambda: None)
 
@@ -27,14 +27,14 @@ def served(process: subprocess.Popen[bytes], python: tuple[str, ...], folder: Pa
 @pytest.mark.parametrize("printed", ["garbage", "[1]", '{"status": 201}', "[" * 100_000])
 def test_nonsense_is_no_answer(tmp_path: Path, process: subprocess.Popen[bytes], printed: str) -> None:
     python = (sys.executable, "-c", f"print({printed!r})")
-    server = served(process, python, tmp_path)
+    server = make_server(process, python, tmp_path)
     assert server.invoke(5).status is None
 
 
 def test_an_endless_answer_is_cut(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    """After 4 MiB, not after the limit of the call."""
+    """Reading ends after 4 MiB, before the limit of the call."""
     python = (sys.executable, "-c", "while True: print('x' * 100_000)")
-    server = served(process, python, tmp_path)
+    server = make_server(process, python, tmp_path)
     begun = time.monotonic()
     assert server.invoke(100).text == "no answer"
     assert time.monotonic() - begun < 60

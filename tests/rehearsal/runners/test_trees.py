@@ -1,4 +1,4 @@
-"""What a program wrote is copied out without following a link, and removed whatever it is."""
+"""A program's output is copied without following a link, and removed completely."""
 
 import os
 import socket
@@ -11,8 +11,8 @@ from rehearsal.runners.trees import UntrustedFileError, copy_file, copy_tree, re
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
-    """An output folder with one regular file in a folder, and a file outside of it."""
+def output(tmp_path: Path) -> Path:
+    """Write an output folder with one regular file in a folder, and a file outside."""
     (tmp_path / "secret").write_text("the reference")
     folder = tmp_path / "output"
     (folder / "images").mkdir(parents=True)
@@ -20,16 +20,16 @@ def written(tmp_path: Path) -> Path:
     return folder
 
 
-def copied(folder: Path) -> tuple[tuple[str, ...], list[str]]:
+def copy_output(folder: Path) -> tuple[tuple[str, ...], list[str]]:
     target = folder.with_name("copy")
     faults = copy_tree(folder, target)
     return faults, sorted(str(path.relative_to(target)) for path in target.rglob("*"))
 
 
-def test_regular_files_and_folders_are_copied(written: Path) -> None:
-    assert copied(written) == ((), ["images", "images/a.mha"])
-    assert (written.with_name("copy") / "images" / "a.mha").read_bytes() == b"mask"
-    assert not (written.with_name("copy") / "images" / "a.mha").samefile(written / "images" / "a.mha")
+def test_regular_files_and_folders_are_copied(output: Path) -> None:
+    assert copy_output(output) == ((), ["images", "images/a.mha"])
+    assert (output.with_name("copy") / "images" / "a.mha").read_bytes() == b"mask"
+    assert not (output.with_name("copy") / "images" / "a.mha").samefile(output / "images" / "a.mha")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_regular_files_and_folders_are_copied(written: Path) -> None:
     ],
 )
 def test_anything_else_is_refused_and_named(
-    written: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fault: str
+    output: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fault: str
 ) -> None:
-    secret, x = written.with_name("secret"), written / "x"
+    secret, x = output.with_name("secret"), output / "x"
     if kind == "link":
         x.symlink_to("../secret")
     elif kind == "folder link":
@@ -57,21 +57,21 @@ def test_anything_else_is_refused_and_named(
     elif kind == "pipe":
         os.mkfifo(x)
     elif kind == "socket":
-        monkeypatch.chdir(written)
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind("x")
+        monkeypatch.chdir(output)
+        with socket.socket(socket.AF_UNIX) as unix_socket:
+            unix_socket.bind("x")
     elif kind == "bytes":
-        Path(os.fsdecode(os.fsencode(written) + b"/bad\xff")).touch()
+        Path(os.fsdecode(os.fsencode(output) + b"/bad\xff")).touch()
     else:
-        (written / "\x1b[31mred\nerror: fake").symlink_to("a")
-    faults, names = copied(written)
+        (output / "\x1b[31mred\nerror: fake").symlink_to("a")
+    faults, names = copy_output(output)
     assert len(faults) == 1
     assert faults[0].startswith(fault)
     assert names == ["images", "images/a.mha"]
 
 
-def nested(folder: Path, name: str, levels: int) -> None:
-    """Folders whose path the kernel would not take as one text."""
+def make_nested_folders(folder: Path, name: str, levels: int) -> None:
+    """Make folders whose path is too long for the kernel."""
     handle = os.open(folder, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir(name, dir_fd=handle)
@@ -83,43 +83,43 @@ def nested(folder: Path, name: str, levels: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "levels"), [("d", 1500), ("d" * 200, 30)], ids=["deep", "long"])
-def test_a_deep_or_long_path_is_one_fault_and_is_removed(written: Path, name: str, levels: int) -> None:
-    nested(written, name, levels)
-    faults, _ = copied(written)
+def test_a_deep_or_long_path_is_one_fault_and_is_removed(output: Path, name: str, levels: int) -> None:
+    make_nested_folders(output, name, levels)
+    faults, _ = copy_output(output)
     assert len(faults) == 1
     assert "expected at most 1024 bytes and 32 levels" in faults[0]
-    remove_tree(written)
-    assert not written.exists()
+    remove_tree(output)
+    assert not output.exists()
 
 
-def test_the_number_and_size_of_files_are_bounded(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all files together: 4 and 2 bytes leave 1 of 7."""
+def test_the_number_and_size_of_files_are_bounded(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 7 bytes for all files together, 4 and 2 bytes leave 1."""
     monkeypatch.setattr(trees, "MAX_ENTRIES", 4)
     monkeypatch.setattr(trees, "MAX_BYTES", 7)
     for name in ("x", "y", "z"):
-        (written / name).write_bytes(b"12")
-    assert copied(written)[0] == ("y: 2 bytes, expected at most 1", "more than 4 files and folders")
+        (output / name).write_bytes(b"12")
+    assert copy_output(output)[0] == ("y: 2 bytes, expected at most 1", "more than 4 files and folders")
 
 
-def test_one_file_is_copied_out_or_named(written: Path, tmp_path: Path) -> None:
-    (written / "link").symlink_to("../secret")
-    copy_file(written / "images", "a.mha", tmp_path / "b", 4)
+def test_one_file_is_copied_out_or_named(output: Path, tmp_path: Path) -> None:
+    (output / "link").symlink_to("../secret")
+    copy_file(output / "images", "a.mha", tmp_path / "b", 4)
     assert (tmp_path / "b").read_bytes() == b"mask"
-    copy_file(written, "absent", tmp_path / "c", 4)
+    copy_file(output, "absent", tmp_path / "c", 4)
     with pytest.raises(UntrustedFileError, match=r"^4 bytes, expected at most 3$"):
-        copy_file(written / "images", "a.mha", tmp_path / "c", 3)
+        copy_file(output / "images", "a.mha", tmp_path / "c", 3)
     with pytest.raises(UntrustedFileError, match=r"^a symbolic link"):
-        copy_file(written, "link", tmp_path / "c", 4)
+        copy_file(output, "link", tmp_path / "c", 4)
     assert not (tmp_path / "c").exists()
 
 
-def test_a_tree_is_removed_without_what_its_links_point_to(written: Path) -> None:
-    (written / "link").symlink_to("..")
-    locked = written / "locked"
+def test_a_tree_is_removed_without_what_its_links_point_to(output: Path) -> None:
+    (output / "link").symlink_to("..")
+    locked = output / "locked"
     (locked / "inner").mkdir(parents=True)
     (locked / "inner").chmod(0)
     locked.chmod(0o500)
-    remove_tree(written)
-    assert not written.exists()
-    assert written.with_name("secret").read_text() == "the reference"
-    remove_tree(written)
+    remove_tree(output)
+    assert not output.exists()
+    assert output.with_name("secret").read_text() == "the reference"
+    remove_tree(output)

@@ -1,4 +1,4 @@
-"""The files to upload, which get their names once all have passed."""
+"""Files to upload get their names once all have passed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -68,32 +68,32 @@ class StubImages:
 
 @pytest.fixture(scope="module")
 def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """One small phantom, made once."""
+    """Make one small phantom for all tests."""
     folder = tmp_path_factory.mktemp("phantom")
     return folder, make_phantoms(folder, load_edition(), ("head_and_neck",), coarsening=16)
 
 
 @pytest.fixture(autouse=True)
-def phantom_made_once(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The phantom is not made again for each test; HECKTOR 2026 has the same paths of inputs."""
+def copy_phantom(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy the phantom instead of making it again; HECKTOR 2026 has the same paths of inputs."""
     cohort, kinds = phantom
 
-    def copied(folder: Path, _: Edition, __: Sequence[str], coarsening: int) -> dict[str, str]:
+    def copy_cohort(folder: Path, _: Edition, __: Sequence[str], coarsening: int) -> dict[str, str]:
         shutil.copytree(cohort, folder)
         return kinds
 
-    monkeypatch.setattr(pipeline, "make_phantoms", copied)
+    monkeypatch.setattr(pipeline, "make_phantoms", copy_cohort)
 
 
-def ignore(_: str) -> None:
-    """Nothing is shown."""
+def ignore_line(_: str) -> None:
+    pass
 
 
-def request(package: Path, output: Path, **changes: Any) -> SubmissionOptions:
+def make_options(package: Path, output: Path, **changes: Any) -> SubmissionOptions:
     return SubmissionOptions(package, output, kinds=("head_and_neck",), **changes)
 
 
-def names(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -106,19 +106,19 @@ def test_a_package_without_heads_is_refused_before_the_rehearsal(tiny_package: P
     shutil.rmtree(package / "heads")
     lines: list[str] = []
     with pytest.raises(ModelPackageError) as error:
-        make_submission(request(package, tmp_path / "out"), None, lines.append)
+        make_submission(make_options(package, tmp_path / "out"), None, lines.append)
     expected = "heads for rfs, hpv, or only --task segmentation"
     assert str(error.value) == f"--package: no head rfs, hpv, expected {expected}"
     assert (lines, (tmp_path / "out").exists()) == ([], False)
-    make_submission(request(package, tmp_path / "out", tasks=(SEGMENTATION,)), StubImages(), ignore)
+    make_submission(make_options(package, tmp_path / "out", tasks=(SEGMENTATION,)), StubImages(), ignore_line)
     assert (tmp_path / "out" / "model.tar.gz").is_file()
     pipeline._check_heads(read_manifest(package), NEWEST.algorithms)
 
 
 def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     output, images = tmp_path / "submission", StubImages()
-    make_submission(request(tiny_package, output, torch="cpu"), images, ignore)
-    assert names(output) == [
+    make_submission(make_options(tiny_package, output, torch="cpu"), images, ignore_line)
+    assert list_names(output) == [
         "README.md", "hecktor-hpv.tar.gz", "hecktor-rfs.tar.gz", "hecktor-segmentation.tar.gz", "model.tar.gz",
         "rehearsal", "submission.json",
     ]  # fmt: skip
@@ -131,9 +131,8 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
         "file": "hecktor-rfs.tar.gz", "sha256": hashlib.sha256(b"rfs").hexdigest(), "size": 3, "task": "rfs",
         "image": "toy-hecktor-rfs:cpu", "torch": "cpu",
     }  # fmt: skip
-    assert [(one["task"], one["time_limit_s"]) for one in record["rehearsals"]] == [
-        ("segmentation", 600), ("rfs", 900), ("hpv", 600),
-    ]  # fmt: skip
+    limits = {rehearsal["task"]: rehearsal["time_limit_s"] for rehearsal in record["rehearsals"]}
+    assert limits == {"segmentation": 600, "rfs": 900, "hpv": 600}
     assert record["model"]["manifest_sha256"] == read_identity(tiny_package).manifest_sha256
     (case,) = record["rehearsals"][1]["cases"]
     assert case["kind"] == "head_and_neck"
@@ -147,14 +146,14 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
 
 
 def test_one_image_for_the_four_answers_of_2026(combined_package: Path, tmp_path: Path) -> None:
-    """Named after the declaration's image; the README gives the direction of the recurrence-free survival."""
+    """Image and archive are named as declared; the README gives the direction of the recurrence-free survival."""
     output, images = tmp_path / "submission", StubImages(options=("--four-answers",))
-    made = make_submission(request(combined_package, output, edition=NEWEST), images, ignore)
-    assert names(output) == ["README.md", "hecktor-2026.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
+    submission = make_submission(make_options(combined_package, output, edition=NEWEST), images, ignore_line)
+    assert list_names(output) == ["README.md", "hecktor-2026.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
     assert images.built == ["combined"]
-    assert made.rehearsals[0].time_limit_s == 25 * 60
+    assert submission.rehearsals[0].time_limit_s == 25 * 60
     predictions = output / "rehearsal" / "combined" / "predictions"
-    assert names(predictions) == ["n_stage", "rfs", "segmentation", "t_stage"]
+    assert list_names(predictions) == ["n_stage", "rfs", "segmentation", "t_stage"]
     text = (output / "README.md").read_text()
     assert "| head-neck-tumor-segmentation, t-stage, n-stage, rfs |" in text
     assert "- `rfs.json` is a time in days: a higher value means later recurrence." in text
@@ -163,14 +162,14 @@ def test_one_image_for_the_four_answers_of_2026(combined_package: Path, tmp_path
 def test_one_bad_answer_of_four_leaves_no_files(combined_package: Path, tmp_path: Path) -> None:
     images = StubImages({"combined": "T2a"}, options=("--four-answers",))
     with pytest.raises(HecktorError, match=r't-stage\.json: found "T2a", expected one of "T1", "T2", "T3", "T4"'):
-        make_submission(request(combined_package, tmp_path / "submission", edition=NEWEST), images, ignore)
-    assert names(tmp_path / "submission") == ["failed"]
+        make_submission(make_options(combined_package, tmp_path / "submission", edition=NEWEST), images, ignore_line)
+    assert list_names(tmp_path / "submission") == ["failed"]
 
 
 def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: Path) -> None:
     record = RECORD | {"region": UNSURE, "notices": [{"what": "CT", "found": "padding"}]}
     submission = make_submission(
-        request(tiny_package, tmp_path / "submission", tasks=(RFS,)), StubImages(record=record), ignore
+        make_options(tiny_package, tmp_path / "submission", tasks=(RFS,)), StubImages(record=record), ignore_line
     )
     (case,) = submission.rehearsals[0].cases
     expected = "4 of 4 passes, region unsure, warnings: 1"
@@ -200,36 +199,36 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
     ids=["exit status", "geometry", "no pass", "empty scan", "package", "fallback", "refused"],
 )
 def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
-    """Nor do the files that had passed before it; the logs stay."""
+    """Files that had passed are removed too; the logs stay."""
     with pytest.raises(HecktorError, match=says):
-        make_submission(request(tiny_package, tmp_path / "submission"), images, ignore)
-    assert names(tmp_path / "submission") == ["failed"]
+        make_submission(make_options(tiny_package, tmp_path / "submission"), images, ignore_line)
+    assert list_names(tmp_path / "submission") == ["failed"]
     assert (tmp_path / "submission" / "failed" / "images.log").read_text() == "built\n"
 
 
 def test_an_earlier_submission_is_replaced_only_by_one_that_passed(tiny_package: Path, tmp_path: Path) -> None:
-    """A later one of fewer tasks leaves none of the earlier images behind."""
+    """Submissions of fewer tasks leave none of the earlier images behind."""
     output = tmp_path / "submission"
-    make_submission(request(tiny_package, output, tasks=(RFS, HPV)), StubImages(), ignore)
+    make_submission(make_options(tiny_package, output, tasks=(RFS, HPV)), StubImages(), ignore_line)
     before = {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
     with pytest.raises(HecktorError, match="exit status 3"):
-        make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages({"hpv": "exit-3"}), ignore)
+        make_submission(make_options(tiny_package, output, tasks=(HPV,)), StubImages({"hpv": "exit-3"}), ignore_line)
     assert before == {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
-    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(), ignore)
-    assert names(output) == ["README.md", "hecktor-hpv.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
-    assert names(output / "rehearsal") == ["hpv", "images.log"]
+    make_submission(make_options(tiny_package, output, tasks=(HPV,)), StubImages(), ignore_line)
+    assert list_names(output) == ["README.md", "hecktor-hpv.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
+    assert list_names(output / "rehearsal") == ["hpv", "images.log"]
 
 
 def test_an_algorithm_without_a_run_record_passes_and_the_readme_says_so(tiny_package: Path, tmp_path: Path) -> None:
     output, lines = tmp_path / "submission", list[str]()
-    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(record=None), lines.append)
+    make_submission(make_options(tiny_package, output, tasks=(HPV,)), StubImages(record=None), lines.append)
     assert "no run record |" in (output / "README.md").read_text()
     unknown = r"hpv: warning: model package: no run record of \S+, so the package that answered is not known"
     assert any(re.fullmatch(unknown, line) for line in lines)
 
 
 def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
-    """Drawn, not rendered: the usual, the longest and the shortest field of view."""
+    """Draw the usual, the longest and the shortest field of view without rendering."""
     cases = list(_make_cases(KINDS))
     assert [case.protocol.field_of_view for case in cases] == list(KINDS)
     assert len({case.index for case in cases}) == 3
@@ -239,14 +238,14 @@ def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
 def test_a_folder_with_other_content_is_refused(tiny_package: Path, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("a thesis")
     with pytest.raises(OutputError, match="exists and is not the folder of a submission"):
-        make_submission(request(tiny_package, tmp_path), StubImages(), ignore)
-    assert names(tmp_path) == ["README.md"]
+        make_submission(make_options(tiny_package, tmp_path), StubImages(), ignore_line)
+    assert list_names(tmp_path) == ["README.md"]
 
 
 def test_a_packed_package_gives_the_same_model(tiny_package: Path, tmp_path: Path) -> None:
     pack(tiny_package, tmp_path / "packed.tar.gz")
     for package, name in ((tiny_package, "first"), (tmp_path / "packed.tar.gz", "second")):
-        make_submission(request(package, tmp_path / name, tasks=(SEGMENTATION,)), StubImages(), ignore)
+        make_submission(make_options(package, tmp_path / name, tasks=(SEGMENTATION,)), StubImages(), ignore_line)
     first, second = (tmp_path / name / "model.tar.gz" for name in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()
 
@@ -255,34 +254,21 @@ def test_a_package_of_another_edition_is_refused_before_images_are_built(
     tiny_package: Path, combined_package: Path, tmp_path: Path
 ) -> None:
     images = StubImages()
-    for package, edition, found, expected in (
+    for package, edition, edition_of_package, expected in (
         (tiny_package, NEWEST, "hecktor2025", "hecktor2026"),
         (combined_package, load_edition(), "hecktor2026", "hecktor2025"),
     ):
         with pytest.raises(ModelPackageError) as error:
-            make_submission(request(package, tmp_path / "submission", edition=edition), images, ignore)
-        assert str(error.value) == f"manifest.json: found edition {found!r}, expected {expected!r}"
-    assert (images.built, names(tmp_path)) == ([], [])
+            make_submission(make_options(package, tmp_path / "submission", edition=edition), images, ignore_line)
+        assert str(error.value) == f"manifest.json: found edition {edition_of_package!r}, expected {expected!r}"
+    assert (images.built, list_names(tmp_path)) == ([], [])
 
 
 @pytest.mark.slow
-def test_a_package_of_one_task_is_refused_for_the_others_before_images_are_built(
-    tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
-) -> None:
-    """The networks of the two tasks of 2024 see different images: `--task pre-rt` makes the upload of this package."""
-    package, images = Path(shutil.copytree(tiny_package, tmp_path / "package")), StubImages()
-    sign_package(package, edition="hntsmrg2024", channels=["mr_before"])
-    options = request(package, tmp_path / "submission", edition=load_edition("hntsmrg2024"))
-    with pytest.raises(ModelPackageError, match="found channels mr_before"):
-        make_submission(options, images, ignore)
-    assert (images.built, names(tmp_path)) == ([], ["package"])
-
-
-@pytest.mark.slow
-def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
+def test_without_images_the_model_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
     output = tmp_path / "submission"
-    submission = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
-    assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
+    submission = make_submission(make_options(tiny_package, output, tasks=(HPV,)), None, ignore_line)
+    assert list_names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
     assert submission.rehearsals[0].cases[0].answered.startswith(f"{read_identity(tiny_package).name}: ")
     assert "No image archives were made" in (output / "README.md").read_text()
     assert read_json(output / "submission.json")["images"] == []
@@ -297,7 +283,8 @@ def test_without_an_engine_only_the_model_is_made(
     with pytest.raises(EngineError, match=r"\(tried no-such-client\).*model\.tar\.gz was made and rehearsed"):
         cli.main([*options, "--engine", "no-such-client", "--task", "3", "--task", "rfs"])
     assert cli.main([*options, "--model-only"]) == 0
-    assert [(one.tasks, images) for one, images in calls] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
+    requested = [(request.tasks, images) for request, images in calls]
+    assert requested == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
     with pytest.raises(SystemExit):
         cli.main([*options, "--model-only", "--images", "cuda"])
     # The package knows its edition.
@@ -315,42 +302,37 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text('#!/bin/sh\necho "$HECKTOR_ENGINE $*"\necho "error: no wheels"\nexit 4\n')
     script.chmod(0o755)
+
+    def build(builder: ImageBuilder, edition: Edition, *tasks: Algorithm) -> str:
+        """Return the arguments of the script."""
+        with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
+            builder.build(edition, tasks, tmp_path / "log")
+        return (tmp_path / "log").read_text().splitlines()[-2].removeprefix("toy-client ")
+
     images = ImageBuilder(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1, "third try")
-    with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
-        images.build(load_edition(), (SEGMENTATION, RFS), tmp_path / "log")
-    assert (tmp_path / "log").read_text().splitlines()[0] == (
-        "toy-client hecktor-segmentation hecktor-rfs --require-model --cuda --revision third try --edition hecktor2025"
-    )
+    common = "--require-model --cuda --revision third try"
+    arguments = build(images, load_edition(), SEGMENTATION, RFS)
+    assert arguments == f"hecktor-segmentation hecktor-rfs {common} --edition hecktor2025"
     assert images.name(HPV) == "hecktor-hpv:cuda-require-model"
+
     server = replace(images, api_method="invoke")
+    assert "hecktor-hpv --require-model --cuda --api-method invoke --revision" in build(server, load_edition(), HPV)
     assert server.name(HPV) == "hecktor-hpv:cuda-invoke-require-model"
     assert replace(server, torch=None).name(HPV) == "hecktor-evaluation-hpv:invoke"
-    with pytest.raises(EngineError):
-        server.build(load_edition(), (HPV,), tmp_path / "log")
-    assert "hecktor-hpv --require-model --cuda --api-method invoke --revision" in (tmp_path / "log").read_text()
+
     with_code = replace(images, code=(tmp_path / "my_model", tmp_path / "forest"))
+    code = f"third try --code {tmp_path}/my_model --code {tmp_path}/forest"
+    assert code in build(with_code, load_edition(), HPV)
     assert with_code.name(HPV) == "hecktor-hpv:cuda-require-model-my_model-forest"
-    with pytest.raises(EngineError):
-        with_code.build(load_edition(), (HPV,), tmp_path / "log")
-    assert f"third try --code {tmp_path}/my_model --code {tmp_path}/forest" in (tmp_path / "log").read_text()
+
     (four_answers,) = NEWEST.algorithms
-    with pytest.raises(EngineError):
-        images.build(NEWEST, (four_answers,), tmp_path / "log")
-    assert (
-        "toy-client hecktor-2026 --require-model --cuda --revision third try --edition hecktor2026\n"
-        in (tmp_path / "log").read_text()
-    )
-    own = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
-    with pytest.raises(EngineError):
-        images.build(own, own.algorithms, tmp_path / "log")
-    assert (
-        f"everything --require-model --cuda --revision third try --edition {tmp_path}/edition.json"
-        in (tmp_path / "log").read_text()
-    )
-    assert read_json(tmp_path / "edition.json") == own.content
+    assert build(images, NEWEST, four_answers) == f"hecktor-2026 {common} --edition hecktor2026"
     assert images.name(four_answers) == "hecktor-2026:cuda-require-model"
+
+    custom = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
+    assert f"everything {common} --edition {tmp_path}/edition.json" in build(images, custom, *custom.algorithms)
+    assert read_json(tmp_path / "edition.json") == custom.content
+
     evaluation = replace(images, torch=None, revision="")
-    with pytest.raises(EngineError):
-        evaluation.build(load_edition(), (HPV,), tmp_path / "log")
-    assert "toy-client hecktor-evaluation-hpv --edition hecktor2025\n" in (tmp_path / "log").read_text()
+    assert build(evaluation, load_edition(), HPV) == "hecktor-evaluation-hpv --edition hecktor2025"
     assert evaluation.name(HPV) == "hecktor-evaluation-hpv:latest"

@@ -1,4 +1,4 @@
-"""The four answers of HECKTOR 2026 to a small case, and heads that spoil one of them."""
+"""Predictions of HECKTOR 2026's four answers for a small case, and heads that fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from algorithm.prediction import Prediction
 from algorithm.request import METHODS, PredictRequest
 from contract.images.volumes import read_volume
 from contract.io.files import read_json, write_json
-from tests.algorithm.conftest import files_below
+from tests.algorithm.conftest import list_files
 from tests.algorithm.edition import COMBINED, EDITION_2026
 from tests.conftest import CaseFolder, class_head_json
 
@@ -24,23 +24,23 @@ RECORD = {"CenterID": "NEW", "Age": 61, "Gender": 1, "Tobacco Consumption": 0, "
           "Performance Status": 0, "Treatment": 1, "HPV Status": 1}  # fmt: skip
 
 
-def with_node(case: CaseFolder) -> CaseFolder:
-    """A second, smaller hot spot 40 mm behind the primary: a node."""
+def add_node(case: CaseFolder) -> CaseFolder:
+    """Add a second, smaller hot spot 40 mm behind the primary: a node."""
     case.pet.array[NODE] = 12.0
     return case.write()
 
 
-def answered(case: CaseFolder, package: Path, *code: Path, **changes: Any) -> Prediction:
-    """The case answered by the package, with an entrant's `code` and `changes` of the request."""
+def predict_case(case: CaseFolder, package: Path, *code: Path, **changes: Any) -> Prediction:
+    """Predict the case with the package, user code and `changes` of the request."""
     request = PredictRequest(
         EDITION_2026, COMBINED, METHODS["baseline"], case.input, case.output, "cpu", COMBINED.time_limit_s
     )
     return predict(replace(request, code=code, **changes), LoadedPackage(package, "cpu", code))
 
 
-def values(case: CaseFolder) -> dict[str, Any]:
-    """The written values; the mask is on the CT's grid."""
-    assert files_below(case.output) == FILES
+def read_values(case: CaseFolder) -> dict[str, Any]:
+    """Read the written values, and check that the mask is on the CT's grid."""
+    assert list_files(case.output) == FILES
     assert read_volume(case.output / MASK).geometry.find_differences(case.ct.geometry) == []
     return {path.stem: read_json(path) for path in case.output.glob("*.json")}
 
@@ -59,8 +59,8 @@ def write_heads(package: Path, sign: Callable[..., None], *, fallbacks: Any = No
     sign(package, edition=EDITION_2026.name, **({} if fallbacks is None else {"fallbacks": fallbacks}))
 
 
-def n_head(preferred: str) -> dict[str, Any]:
-    """A head that gives one class to everybody."""
+def make_n_head(preferred: str) -> dict[str, Any]:
+    """Make a head that gives every patient the same class."""
     return class_head_json({f"N{k}": float(f"N{k}" == preferred) for k in range(4)})
 
 
