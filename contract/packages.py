@@ -406,7 +406,7 @@ def check_code(manifest: Manifest, code: Code, *, is_from_option: bool) -> list[
     Args:
         manifest: Manifest of the package.
         code: The available code.
-        is_from_option: Whether the code was named by `--code`, so that unused code is a finding.
+        is_from_option: Whether the code was named by `--code`; then unused code is a finding.
 
     Returns:
         Findings about code that changed since the package was made, and code that the package does not use, such as

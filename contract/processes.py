@@ -86,7 +86,7 @@ def map_in_processes(
     """Apply `work` to every item in spawned interpreters; yield index and result in the order of completion.
 
     Forked processes would inherit the locks of ITK's threads and can hang. The processes do not import the program's
-    main module, so that a script needs no `if __name__ == "__main__"`; `work` must be a function of another module.
+    main module, so a script needs no `if __name__ == "__main__"`; `work` must be a function of another module.
     They exit when their parent is killed. A process that dies is replaced, but its item is not repeated.
 
     After an exception, processes may complete the items that they have begun within `MAX_END_S` seconds. After Ctrl-C,

@@ -14,14 +14,14 @@ _TASK_OPTIONS = {"--edition", "--task"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate a submission; with the word `rank`, rank teams as `hecktor rank` does.
+    """Evaluate a submission; with the argument `rank`, rank teams as `hecktor rank` does.
 
     The variables of an image declare default arguments. Only `--edition` and `--task` may come before `rank`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     place = 0
-    while place < len(arguments) and arguments[place] in _TASK_OPTIONS:
-        place += 2
+    while place < len(arguments) and arguments[place].partition("=")[0] in _TASK_OPTIONS:
+        place += 1 if "=" in arguments[place] else 2
     if arguments[place : place + 1] == ["rank"]:
         from evaluation.ranking.cli import main as rank
 

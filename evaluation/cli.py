@@ -168,7 +168,7 @@ def _describe_counts(cases: Mapping[str, Any]) -> list[str]:
 def _list_warnings(report: Mapping[str, Any]) -> list[str]:
     cases = report["cases"]
     lines = [f"{failure['case']} failed: {failure['why']}" for failure in cases.get("failed", ())]
-    explanations = {"missing": "", "unknown": "", "duplicate": ", several answers, so that none counts"}
+    explanations = {"missing": "", "unknown": "", "duplicate": ", several answers, so none counts"}
     for key, explanation in explanations.items():
         if cases.get(key):
             lines.append(f"{key}{explanation}: {', '.join(cases[key])}")
@@ -223,7 +223,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add("--ground-truth", type=Path, default=platform.GROUND_TRUTH_DIR, help=truth)
     add("--output", type=Path, default=platform.OUTPUT_DIR, help="folder for metrics.json (default: %(default)s)")
     add_edition_option(parser)
-    rule = "change a rule of the edition (docs/editions.md); may be given several times"
+    rule = "change a rule of the edition (docs/editions.md); may be repeated"
     add("--option", type=_parse_rule, action="append", default=[], metavar="NAME=VALUE", help=rule)
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
     add_bootstrap_options(parser)

@@ -142,7 +142,7 @@ class Algorithm(Document):
 
     @property
     def always_answers(self) -> bool:
-        """Whether every risk and class has a fallback, so that a case gets all answers even if its data is unusable."""
+        """Whether every risk and class has a fallback, so a case gets all answers even if its data is unusable."""
         return bool(self.head_specs) and all(answer.fallback is not None for answer in self.head_specs)
 
     def find_answer(self, name: str) -> AnswerSpec:

@@ -241,7 +241,7 @@ def parse_positive_number(raw: object) -> float:
 
 
 def _parse_number(raw: object, expected: str, is_possible: Callable[[float], bool]) -> float:
-    """Read a finite number, or a string that holds one, but not a truth value.
+    """Read a finite number, or a string that holds one, but not a boolean.
 
     Raises:
         ImpossibleValueError: The value is no such number, or `is_possible` is false for it. The text is `expected`.

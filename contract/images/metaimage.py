@@ -118,7 +118,7 @@ def _read_uncompressed(
 def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> None:
     """Inflate a stream into `target`, an array of zeros.
 
-    Zeros are not copied, so that most pages of a mask take no memory.
+    Zeros are not copied, so most pages of a mask take no memory.
     """
     inflater = zlib_ng.decompressobj()
     size, pending = 0, b""

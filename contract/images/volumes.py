@@ -1,6 +1,6 @@
 """Read and write images with their geometry.
 
-Headers are checked before pixels are read, so that a false size in a header allocates no memory. SimpleITK takes 0.4 s
+Headers are checked before pixels are read, so a false size in a header allocates no memory. SimpleITK takes 0.4 s
 to import, so only the functions that read or write an image import it.
 """
 

@@ -86,7 +86,7 @@ class TaskProfile:
 
     @property
     def has_several_answers(self) -> bool:
-        """Whether the task has several answers, so that metrics, rows and options are separate for each answer."""
+        """Whether the task has several answers, so metrics, rows and options are separate for each answer."""
         return len(self.answers) > 1
 
     @property

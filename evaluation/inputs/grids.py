@@ -29,7 +29,7 @@ class Resampling:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the mask lies outside the reference's field of view, so that only background is left."""
+        """Whether the mask lies outside the reference's field of view, so only background is left."""
         return not overlaps(self.mask, self.reference)
 
     def make_finding(self, what: str, first: str = "") -> Finding:

@@ -167,7 +167,7 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> Predicted
     Raises:
         PredictionError: The mask cannot be read, has other labels, or has a grid that the rule refuses.
     """
-    # The grid is compared before any pixel is read, so that a header that announces terabytes uses no memory.
+    # The grid is compared before any pixel is read, so a header that announces terabytes allocates no memory.
     with catch_file_errors(path.name):
         geometry = read_header(path, error=PredictionError).geometry
     if not geometry.find_differences(grid):

@@ -249,7 +249,7 @@ def _match_group(references: Integers, predictions: Integers, iou: Floats) -> li
 
     row_names, row = np.unique(references, return_inverse=True)
     column_names, column = np.unique(predictions, return_inverse=True)
-    # A pair weighs more than any total IoU, so that the number of pairs decides and the IoU breaks ties.
+    # A pair weighs more than any total IoU, so the number of pairs decides and the IoU breaks ties.
     pair_worth = min(row_names.size, column_names.size) + 1.0
     worth = np.zeros((row_names.size, column_names.size))
     worth[row, column] = pair_worth + iou

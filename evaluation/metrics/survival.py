@@ -93,7 +93,7 @@ def dynamic_auc_metric(cohort: SurvivalCohort, missing_risk: str, time_days: flo
     """
     controls = cohort.times_days > time_days
     cases = cohort.events & ~controls
-    # Patients who were censored by the time come before all cases, so that no case is comparable with them.
+    # Patients who were censored by the time come before all cases, so no case is comparable with them.
     order = np.where(controls, 2.0, np.where(cases, 1.0, 0.0))
     counter = PairCounter(order, cases, cohort.risks, MISSING_RISK_RULES[missing_risk])
     follow_up = find_follow_up(cohort.times_days, cohort.events)

@@ -104,7 +104,7 @@ def rank_by_scheme(values: Values, metrics: Mapping[str, MetricProfile], scheme:
     most wins is first.
 
     With `ties` of `average` the ranks that a scheme combines are averaged over tied teams. The scheme's own ranks are
-    then the minimum, so that they are whole numbers.
+    then the minimum, so they are whole numbers.
     Source: the HECKTOR 2025 rules (nested) and overview (flat); Wiesenfarth et al. 2021, Sci Rep 11:2369 (ranks within
     cases, significant wins).
     """
@@ -145,6 +145,6 @@ def _rank_lexicographically(part_ranks: Floats, ties: str) -> Floats:
     n_teams = part_ranks.shape[-1]
     combined = rank_values(part_ranks[0], "dense")
     for ranks in part_ranks[1:]:
-        # A step of the combined rank exceeds every rank of the next part, so that this part only breaks ties.
+        # A step of the combined rank exceeds every rank of the next part, so the next part only breaks ties.
         combined = rank_values(combined * (n_teams + 1) + rank_values(ranks, "dense"), "dense")
     return rank_values(combined, ties)

@@ -130,7 +130,7 @@ def format_board_csv(board: Leaderboard) -> str:
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval. Values
     have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`. The column
-    `without_rows` is written if a team has no rows, so that its values could not be checked. `method_...` are the
+    `without_rows` is written if a team has no rows, so its values could not be checked. `method_...` are the
     descriptors of the methods. With entries out of competition a last column gives their reasons; they have no rank.
     """
     entries = board.ordered_entries

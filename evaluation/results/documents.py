@@ -128,7 +128,7 @@ class Provenance(Document):
         for rules in options.values():
             values = rules.values() if isinstance(rules, dict) else [rules]
             if not all(isinstance(value, str | bool | int | float) for value in values):
-                raise ValueError("a string, a number or a truth value for each rule")
+                raise ValueError("a string, a number or a boolean for each rule")
         return options
 
 

@@ -73,7 +73,7 @@ class RowTable:
         return self.columns["error"]
 
     def numbers(self, name: str) -> Floats:
-        """Return a column of numbers or truth values as an array, NaN for None."""
+        """Return a column of numbers or booleans as an array, NaN for None."""
         return np.array(self.columns[name], dtype=np.float64)
 
     def select(self, is_selected: Collection[bool]) -> RowTable:

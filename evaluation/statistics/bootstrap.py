@@ -65,10 +65,10 @@ def estimate(metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: in
 
     Args:
         metrics: Functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
-        n_cases: Number of patients in the cohort. They are sorted by name, so that teams with the same seed share
+        n_cases: Number of patients in the cohort. They are sorted by name, so teams with the same seed share
             their draws.
         bootstraps: Number of replicates; 0 gives no intervals.
-        seed: Seed of the draws. Replicate i has its own stream, so that a second draw of it changes no other replicate.
+        seed: Seed of the draws. Replicate i has its own stream, so a second draw of it changes no other replicate.
 
     Raises:
         MetricError: A replicate stays undefined after 10,000 draws.

@@ -171,7 +171,7 @@ def _test_signed_ranks(goodness: Floats, others: Floats) -> tuple[Floats, Floats
 def signed_rank_statistic(goodness_a: Floats, goodness_b: Floats) -> WeightedMetric:
     """Return Wilcoxon's statistic of team a over team b as a function of case weights, whole numbers that count cases.
 
-    The statistic is standardised, so that the standard normal distribution gives an approximate p. It is 0 if no pair
+    The statistic is standardised, so the standard normal distribution gives an approximate p. It is 0 if no pair
     differs. Pairs and ties are treated as in `signed_rank_test`.
 
     Args:
@@ -213,7 +213,7 @@ def signed_rank_statistic(goodness_a: Floats, goodness_b: Floats) -> WeightedMet
 
 def _exact_p(ranks: Floats, in_favour: Booleans) -> float:
     """Compute the fraction of all assignments of signs to ranks that give at least this sum of ranks in favour."""
-    # Ranks of ties end in a half, so that twice the ranks are whole numbers.
+    # Ranks of ties may end in a half, so twice the ranks are whole numbers.
     steps = np.rint(2 * ranks).astype(int)
     chances = np.zeros(steps.sum() + 1)
     chances[0] = 1.0
@@ -284,7 +284,7 @@ def kang(patients: TeamRisks) -> PairwiseTest:
 
         var D = (4 sum_i (w_i.)^2 - 2 sum_ij w_ij^2) / (n (n - 1) (n - 2) (n - 3)).
 
-    At least one of c_ij and c_ji is 0, and D c.. equals g.., so that the sum of squares is
+    At least one of c_ij and c_ji is 0, and D c.. equals g.., so the sum of squares is
     2 (sum g_ij^2 - D^2 c..) / (q.. / N)^2. It needs only sums over rows, columns and all of c and g, which are added up
     block by block of rows. In the code `q_rows` is q_i., `d_rows` is d_i., `g_squares` is sum g_ij^2, and `row_squares`
     is sum (d_i. - D q_i.)^2.

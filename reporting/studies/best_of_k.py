@@ -83,7 +83,7 @@ def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) ->
 def summarise_scores(best: Floats, winner: float | None = None) -> dict[str, float]:
     """Return mean, standard deviation and quantiles, and the probability `p` that chance reaches the winner's score.
 
-    There is no `p` without a winner. Its numerator and its denominator are increased by 1, so that it is never 0
+    There is no `p` without a winner. Its numerator and its denominator are increased by 1, so it is never 0
     (Davison and Hinkley 1997, section 4.2).
     """
     figures = {"mean": float(best.mean()), "sd": float(best.std())}

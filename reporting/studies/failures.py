@@ -33,7 +33,7 @@ COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
 _UNMATCHED_REASONS: Final = {
     "unknown": "not a case of the metrics.json",
-    "duplicate": "appears twice, so that neither row counts",
+    "duplicate": "appears twice, so neither row counts",
     "missing": "no row in the table, no record",
 }
 

@@ -41,7 +41,7 @@ def test_the_evaluation_ranks_teams(hpv_phase, tmp_path):
     """As an entry point `python -m evaluation --edition NAME --task NAME` is followed by the user's arguments."""
     assert evaluate(hpv_phase).returncode == 0
     files = [hpv_phase.output_dir / "metrics.json"] * 2
-    for defaults, own in (([], ["--task", "hpv"]), (["--edition", "hecktor2025", "--task", "hpv"], [])):
+    for defaults, own in (([], ["--task", "hpv"]), (["--edition", "hecktor2025", "--task=hpv"], [])):
         command = [sys.executable, "-m", "evaluation", *defaults, "rank", *map(str, files), "--names", "a", "b", *own]
         command += ["--output", str(tmp_path / "board")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
