@@ -230,7 +230,7 @@ class LabelScores:
 
 @dataclass(frozen=True)
 class MaskScores:
-    """Comparison of two masks: each label, and the detected, false and missed lesions of GTVn.
+    """Comparison of two masks: each label, and the detected, false-positive and missed lesions of GTVn.
 
     There is a warning if the prediction was resampled to the reference's grid, as in the editions 2020 to 2022.
     """

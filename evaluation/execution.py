@@ -85,7 +85,7 @@ def _prepare_process() -> None:
 
 
 def _work_within_limits(work: Callable[[Item], Row], folder: Path, time_limit_s: float, item: Item) -> Row:
-    """Do the work in `folder`; the kernel ends the process after the time limit, even inside a library."""
+    """Call `work` in `folder`; the kernel ends the process after the time limit, even inside a library."""
     os.chdir(folder)
     signal.setitimer(signal.ITIMER_REAL, time_limit_s)
     try:

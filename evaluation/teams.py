@@ -34,8 +34,10 @@ def evaluate_team_folder(request: EvaluationRequest, task: TaskProfile, folder: 
             warning; any other entry is a separate error.
 
     Raises:
-        HecktorError: The folder has no entry, or the ground truth cannot be used.
+        HecktorError: The folder does not exist or has no entry, or the ground truth cannot be used.
     """
+    if not folder.is_dir():
+        raise HecktorError(f"--teams {folder.name}", "a file" if folder.exists() else "no such folder", "a folder")
     entries = _find_entries(folder)
     errors = dict(entries.errors)
     for name in {*errors, *(Path(error).stem for error in errors)} - entries.paths.keys():

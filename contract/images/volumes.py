@@ -348,7 +348,7 @@ def _read_unchecked_header(path: Path, error: type[HecktorError]) -> ImageHeader
 
 def _check_file(path: Path, suffix: str | None, error: type[HecktorError]) -> None:
     if not path.exists():
-        raise error(path.name, f"not found in {path.parent.name}", "an image")
+        raise error(path.name, f"not found in {path.parent.name or 'the current folder'}", "an image")
     if not path.is_file():
         raise error(path.name, "not a regular file", "an image")
     if path.stat().st_size == 0:

@@ -60,7 +60,7 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class PairBlock:
-    """Pairs of some recurrences, the rows, with all patients who may be comparable with them, the columns.
+    """Pairs of some recurrences (rows) with all patients who may be comparable with them (columns).
 
     Attributes:
         rows: Places of the rows among the recurrences of the follow-up.

@@ -20,7 +20,7 @@ _SCIPY_CONNECTIVITY: Final = {6: 1, 18: 2, 26: 3}
 
 @dataclass(frozen=True)
 class LesionCounts:
-    """Detected, false and missed lesions of one case."""
+    """Detected, false-positive and missed lesions of one case."""
 
     true_positives: int
     false_positives: int
@@ -47,7 +47,7 @@ class ComparedLesions:
     """Comparison of the lesions of one case, which are in the order of their first voxels.
 
     Attributes:
-        counts: Detected, false and missed lesions.
+        counts: Detected, false-positive and missed lesions.
         false: Voxels of lesions that the other mask does not touch.
         reference_voxels: Size of each reference lesion.
         predicted_voxels: Size of each predicted lesion.

@@ -39,7 +39,7 @@ class LabelColumns:
         dsc, precision, recall: Scores of each case.
         intersection, reference, predicted: Voxel counts.
         false_positive, false_negative: Voxels of components that the other mask does not touch.
-        tp, fp, fn: Detected, false and missed lesions; None if lesions are not counted for the label.
+        tp, fp, fn: Detected, false-positive and missed lesions; None if lesions are not counted for the label.
         surfaces: Surface values by the key of each `SurfaceMetric`, infinite for the worst distance; empty if surfaces
             are not measured.
     """
@@ -86,7 +86,7 @@ class MaskColumns:
         return dsc_agg_metric(columns.intersection * unit, columns.reference * unit, columns.predicted * unit)
 
     def lesions(self) -> tuple[Floats, Floats, Floats]:
-        """Return the detected, false and missed GTVn lesions."""
+        """Return the detected, false-positive and missed GTVn lesions."""
         nodes = self.labels["gtvn"]
         if nodes.tp is None or nodes.fp is None or nodes.fn is None:
             raise ValueError("the rows hold no lesions of GTVn")

@@ -47,7 +47,7 @@ class SurfaceValues:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Distances in mm from each voxel of the reference's surface to the predicted surface, and the other way round."""
+    """Distances in mm from each voxel of the reference's surface to the predicted surface, and vice versa."""
 
     distances: tuple[Floats, Floats]
 

@@ -119,8 +119,8 @@ def _rank_parts(
         return SchemeRanks(rank_by_metric(values, metrics, scheme, own_ties))
     if isinstance(scheme, RowScheme):
         figures = values[scheme.column]
-        badness = -figures if isinstance(scheme, WinRank) else np.round(figures, SIGNIFICANT_DECIMALS)
-        return SchemeRanks(rank_values(badness, own_ties), {scheme.figure: figures})
+        sort_keys = -figures if isinstance(scheme, WinRank) else np.round(figures, SIGNIFICANT_DECIMALS)
+        return SchemeRanks(rank_values(sort_keys, own_ties), {scheme.figure: figures})
     part_ranks = np.stack([_rank_parts(values, metrics, part, part_ties, part_ties).ranks for part in scheme.parts])
     if isinstance(scheme, Lexicographic):
         return SchemeRanks(_rank_lexicographically(part_ranks, own_ties))

@@ -157,7 +157,7 @@ class MetricsJson(Document):
 
 
 class ObserversDocument(Document):
-    """observers.json."""
+    """Content of the observers.json that `hecktor study observers` writes."""
 
     study: Literal["observers"]
     version: str = ""

@@ -106,10 +106,10 @@ def rank_within_cases(goodness: Floats, ties: str = "min") -> Floats:
         Ranks among the teams with a value, NaN for the other teams; shape (teams, cases).
     """
     ranks = np.full(goodness.shape, np.nan)
-    badness = -np.round(goodness, DECIMALS)
+    negated = -np.round(goodness, DECIMALS)
     for case in range(goodness.shape[1]):
-        known = np.flatnonzero(~np.isnan(badness[:, case]))
-        ranks[known, case] = rank_values(badness[known, case], ties)
+        known = np.flatnonzero(~np.isnan(negated[:, case]))
+        ranks[known, case] = rank_values(negated[known, case], ties)
     return ranks
 
 

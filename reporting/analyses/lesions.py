@@ -24,7 +24,7 @@ MATCHINGS: Final = {
 }
 _OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}
 _LESION_DSC: Final = (
-    " The lesion-wise DSC is the mean over all these lesions, 0 for a missed and for a false one, as in BraTS-METS "
+    " The lesion-wise DSC is the mean over all these lesions, 0 for missed and for false lesions, as in BraTS-METS "
     "2024 but without dilation."
 )
 _COUNT_HEADINGS: Final = {"detected": "Detected", "false": "False", "missed": "Missed", "f1": "F1"}
@@ -49,7 +49,7 @@ class TeamLesions:
     is_detected: Booleans
 
     def count(self, rules: MaskRules) -> LesionCounts:
-        """Match all lesions under these rules, and count the detected, false and missed lesions."""
+        """Match all lesions under these rules, and count the detected, false-positive and missed lesions."""
         matched = match_pairs(self.pairs, rules)
         detected = len(matched.predicted)
         return LesionCounts(detected, self.n_predicted - detected, self.n_reference - len(matched.dsc))
@@ -192,7 +192,7 @@ def _compute_f1_by_matching(table: AnswerRows, lesions: dict[str, TeamLesions], 
 
 
 def _make_count_cells(counts: LesionCounts) -> dict[str, Any]:
-    """Make the cells of detected, false and missed lesions, and of their F1, which is None if there is no lesion."""
+    """Make the cells of detected, false-positive and missed lesions and of F1, which is None if there is no lesion."""
     numerator = 2 * counts.true_positives
     denominator = numerator + counts.false_positives + counts.false_negatives
     return {

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from contract.errors import PredictionError
+from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import write_mask
-from evaluation import evaluate
+from evaluation import evaluate, evaluate_teams
 from evaluation.inputs.tables import read_table
 from evaluation.rows import comparison
 from hecktor.cli import main
@@ -149,6 +149,13 @@ def test_no_folder_of_teams(tmp_path, capsys, read_result, problem) -> None:
         (tmp_path / "teams" / read_result).write_text("")
     assert run(tmp_path) == 1
     assert problem in capsys.readouterr().err
+
+
+def test_no_folder_of_teams_from_python(tmp_path) -> None:
+    (tmp_path / "reference.csv").write_text("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
+    for name, problem in (("absent", "no such folder"), ("reference.csv", "a file")):
+        with pytest.raises(HecktorError, match=rf"^--teams {name}: {problem}, expected a folder$"):
+            evaluate_teams(tmp_path / "reference.csv", tmp_path / name, task="rfs")
 
 
 def test_tables_jobs_and_folders_with_a_table_are_ranked(phase_of, capsys) -> None:

@@ -44,6 +44,12 @@ def test_round_trip(tmp_path: Path, suffix: str, compress: bool, dtype: type) ->
     assert [path.name for path in tmp_path.iterdir()] == [f"a{suffix}"]
 
 
+def test_an_absent_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^a\.mha: not found in the current folder, expected an image$"):
+        read_volume(Path("a.mha"))
+
+
 def test_array_order_is_z_y_x(tmp_path: Path) -> None:
     """A single bright voxel at index (x, y, z) = (1, 2, 3) is array[3, 2, 1]."""
     image = sitk.Image(5, 6, 7, sitk.sitkInt16)

@@ -79,7 +79,7 @@ def test_a_mask_outside_the_field_of_view_is_a_warning(tmp_path, blank, grid):
     ("reference", "prediction", "spacing", "error", "message"),
     [
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 3)), (1.0, 1.0, 1.0), PredictionError, r"shape \(2, 2, 3\)"),
-        (np.zeros((2, 2)), np.zeros((2, 2)), (1.0, 1.0, 1.0), GroundTruthError, r"array of axes \(z, y, x\)"),
+        (np.zeros((2, 2)), np.zeros((2, 2)), (1.0, 1.0, 1.0), GroundTruthError, r"array with axes \(z, y, x\)"),
         (np.zeros((2, 2, 2)), np.full((2, 2, 2), 3), (1.0, 1.0, 1.0), PredictionError, "other labels"),
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), None, HecktorError, "spacing_mm: found None"),
         (np.zeros((2, 2, 2)), "mask.mha", None, HecktorError, "found an array and a path"),
