@@ -125,6 +125,8 @@ class _Header(tarfile.TarInfo):
 def pack(folder: Path, archive: Path, extra_files: Mapping[str, Path] | None = None) -> None:
     """Pack the content of a folder as `tar -C folder .` does. Identical files give an identical archive.
 
+    Owners and times are left out, and no file stays executable.
+
     Args:
         folder: The folder.
         archive: The `.tar.gz` to write.

@@ -20,6 +20,7 @@ _MISSING_WORDS: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unkn
 _WHOLE_NUMBER: Final = re.compile(r"(\d+)\.0*")
 _PERHAPS_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _MAX_AGE_YEARS: Final = 120
+_ROMAN_DIGITS: Final = frozenset("IVX")
 
 
 class ImpossibleValueError(ValueError):
@@ -88,12 +89,12 @@ class _FeatureVariable(_Variable):
 
 
 class Years(_FeatureVariable):
-    """An age above 0 and of at most 120 years."""
+    """An age above 0 and up to 120 years."""
 
     type: Literal["years"]
 
     def _read(self, raw: object) -> float:
-        expected = f"an age from 0 to {_MAX_AGE_YEARS} years"
+        expected = f"an age above 0 and up to {_MAX_AGE_YEARS} years"
         return _parse_number(raw, expected, lambda number: 0 < number <= _MAX_AGE_YEARS)
 
 
@@ -155,7 +156,10 @@ class CodedNumber(_FeatureVariable):
 
 
 class Stage(_FeatureVariable):
-    """A stage such as M0; `stages` are its values in ascending order."""
+    """A stage such as M0; `stages` are its values in ascending order.
+
+    cM0, pM0 and 0 are read as M0.
+    """
 
     type: Literal["stage"]
     stages: Annotated[UniqueTexts, Field(min_length=1)]
@@ -167,11 +171,19 @@ class Stage(_FeatureVariable):
         return stages
 
     def _read(self, raw: object) -> str:
-        text = str(raw).strip().upper().removeprefix("C").removeprefix("P").removesuffix(".0")
-        for stage in self.stages:
-            if text and text in (stage.upper(), stage[1:].upper()):
-                return stage
+        text = str(raw).strip().upper().removesuffix(".0")
+        without_prefix = text.removeprefix("C").removeprefix("P")
+        for spelling in (text, without_prefix, self._shared_letter + without_prefix):
+            for stage in self.stages:
+                if spelling == stage.upper():
+                    return stage
         raise ImpossibleValueError(" or ".join(self.stages))
+
+    @property
+    def _shared_letter(self) -> str:
+        """The first letter of all stages, which tables may leave out; empty if it is part of a Roman numeral."""
+        letters = {stage[0].upper() for stage in self.stages}
+        return letters.pop() if len(letters) == 1 and letters.isdisjoint(_ROMAN_DIGITS) else ""
 
     def as_feature(self, value: ClinicalValue) -> float | None:
         """Return the position of the stage in `stages`; None if it is missing."""

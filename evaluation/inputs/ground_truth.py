@@ -88,7 +88,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
             centres is unusable, or contradicts itself or another table.
     """
     if not folder.is_dir():
-        raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
+        raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "a folder with the reference data")
     format_utf8_path(folder, GroundTruthError)
     masks: dict[str, Path] = {}
     files = list_masks(folder)

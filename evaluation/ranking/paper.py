@@ -18,7 +18,8 @@ from evaluation.rows.mask import flatten_row
 _MAX_DECIMALS: Final = 6
 _LATEX: Final = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
-    | {"\\": "", "~": " ", "^": " ", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
+    | {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
+    | {"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}"}
 )
 
 

@@ -72,7 +72,7 @@ def test_a_degenerate_case_is_answered_with_a_warning(case_folder: Any, predict:
     ("changes", "warning"),
     [
         ({"Shoe size": 44}, "ehr.json: unknown key 'Shoe size'; ignored"),
-        ({"Age": -3}, "ehr.json: Age '-3', expected an age from 0 to 120 years; counts as missing"),
+        ({"Age": -3}, "ehr.json: Age '-3', expected an age above 0 and up to 120 years; counts as missing"),
         ({"Treatment": "both"}, "ehr.json: Treatment 'both' is not a number, expected"),
     ],
 )

@@ -262,7 +262,7 @@ def test_an_impossible_factor_counts_as_missing(raw: Any) -> None:
 def test_a_word_in_place_of_a_number_is_not_called_missing() -> None:
     record = parse_ehr(FULL | {"Age": "sixty", "Gender": None}, "ehr.json", CLINICAL)
     assert [str(warning) for warning in record.warnings] == [
-        "ehr.json: Age 'sixty' is not a number, expected an age from 0 to 120 years; counts as missing",
+        "ehr.json: Age 'sixty' is not a number, expected an age above 0 and up to 120 years; counts as missing",
         "ehr.json: missing Gender",
     ]
     assert record.patient.values["age_years"] is None

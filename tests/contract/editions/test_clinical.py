@@ -47,6 +47,21 @@ def test_a_prefix_alone_is_no_stage() -> None:
         roman.read("P")
 
 
+@pytest.mark.parametrize(
+    ("stages", "raw", "stage"),
+    [(("A", "B", "C"), "c", "C"), (("CR", "PR"), "PR", "PR"), (("T0", "N0"), "cN0", "N0"), (("M0", "M1"), "1", "M1")],
+)
+def test_a_whole_stage_comes_before_its_parts(stages: tuple[str, ...], raw: str, stage: str) -> None:
+    assert Stage(name="s", key="S", type="stage", stages=stages).read(raw) == stage
+
+
+@pytest.mark.parametrize("stages", [("II", "III"), ("T1", "N1"), ("IIIA", "IVA")])
+def test_only_the_letter_of_all_stages_may_be_absent(stages: tuple[str, ...]) -> None:
+    """Without its first letter "II" would be another stage, and the 1 of T1 is also that of N1."""
+    with pytest.raises(ImpossibleValueError):
+        Stage(name="s", key="S", type="stage", stages=stages).read(stages[0][1:])
+
+
 @pytest.mark.parametrize(("raw", "code"), [("Low", 1), (" HIGH ", 3), ("2", 2), (None, None)])
 def test_codes_with_words(raw: object, code: int | None) -> None:
     assert GRADE.read(raw) == code

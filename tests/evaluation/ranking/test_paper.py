@@ -78,6 +78,8 @@ def test_signs_of_text_are_escaped_in_latex():
     text = format_board_latex(make_board({"m": "HD95 < 5 mm"}, [{**ENTRIES[0], "team": "a>b|c"}]))
     assert r"HD95 \textless{} 5 mm" in text
     assert r"a\textgreater{}b\textbar{}c" in text
+    text = format_board_latex(make_board({"m": "x^2 ~ \\"}, ENTRIES[:1]))
+    assert r"x\textasciicircum{}2 \textasciitilde{} \textbackslash{}" in text
 
 
 def test_zero_has_no_sign():

@@ -98,7 +98,7 @@ def test_signed_ranks_with_ties_and_infinite_distances_by_hand():
 def test_signed_ranks_of_whole_millimetres_reject_five_in_a_hundred(cases):
     """1,000 cohorts of two equally good teams whose distances share half of what makes a patient easy, in steps of 1 mm.
 
-    The standard error is 0.007. The difference of medians over its bootstrap deviation rejected 11%.
+    The standard error is 0.007. The difference of medians over its bootstrap standard error rejected 11%.
     """
     rng, rejected = np.random.default_rng(7), 0
     for _ in range(1000):
